@@ -1,0 +1,18 @@
+"""Fixtures for all tests: the larger data, and where it is not."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with `corpora/`, `vocab/` and `cs336/`; tests that ask for it skip without it."""
+    named = os.environ.get("TOKENIZER_TEST_DATA")
+    folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+    if not (folder / "vocab").is_dir():
+        pytest.skip(f"no test data in {folder}; set TOKENIZER_TEST_DATA to its folder")
+    return folder

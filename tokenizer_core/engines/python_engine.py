@@ -1,0 +1,223 @@
+"""The reference engine: byte-level BPE in plain Python, complete and exact.
+
+A text is split by `pretokenize`, each pre-token goes through an LRU cache in front of `_bpe`, and
+`_bpe` merges by rank: the pair of the lowest rank first, the leftmost of equals. Short pre-tokens
+scan a list, long ones use a heap, so that a megabyte of one letter costs O(n log n).
+
+One algorithm serves both kinds of tokenizer because of how symbols are written:
+- kind `ranks`: a symbol is its bytes, and the key of a pair is their concatenation;
+- kind `merges`: a symbol is the character `chr(id)`, and the key of a pair is the two-character
+  string. Ids are below 2^20, and every number below that is a character.
+Either way `left + right` is the key, and one dict gives its rank.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import chain, repeat
+from operator import add
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.pretokenize import split_in_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.spec import TokenizerSpec
+
+CACHE_ENTRIES: Final = 1 << 16
+MAX_CACHED_CHARS: Final = 64
+"""Longer pre-tokens are never cached: with the number of entries this bounds the cache in bytes
+(about 60 MB if every entry were 64 characters of four bytes that all stayed single tokens)."""
+
+HEAP_FROM_SYMBOLS: Final = 160
+"""Pre-tokens of more symbols than this are merged with a heap. The scan costs n^2 at the speed of
+`min` over a list, the heap n log n at the speed of Python; they cross between 120 and 200."""
+
+_NO_RANK: Final = 1 << 30
+
+
+class PythonEngine:
+    """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
+
+    name = "python"
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._pattern = spec.pattern
+        self._vocab = dict(spec.vocab)
+        # A plain function over tables, not a method: a cache that held the engine would keep a
+        # retired tokenizer alive after a swap.
+        self._bpe = _make_bpe(spec)
+        self._cached_bpe = lru_cache(maxsize=CACHE_ENTRIES)(self._bpe)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, split by the spec's pattern."""
+        ids: list[int] = []
+        for pre_tokens in split_in_windows(text, self._pattern):
+            ids += self.encode_pre_tokens(pre_tokens)
+        return ids
+
+    def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
+        """Ids of `text` as uint32 of shape (n_tokens,). One thread, whatever is asked for."""
+        del num_threads
+        parts = [
+            np.array(self.encode_pre_tokens(pre_tokens), dtype=np.uint32)
+            for pre_tokens in split_in_windows(text, self._pattern)
+        ]
+        return np.concatenate(parts)
+
+    def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
+        """Ids of pre-tokens, one after the other."""
+        return list(chain.from_iterable(self._tokens_of(pre_tokens)))
+
+    def count(self, text: str, limit: int | None = None) -> int:
+        """The number of ids of `text`; counting may stop once it is over `limit`."""
+        total = 0
+        for pre_tokens in split_in_windows(text, self._pattern):
+            total += sum(map(len, self._tokens_of(pre_tokens)))
+            if limit is not None and total > limit:
+                break
+        return total
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of `ids`, joined."""
+        listed = list(ids)
+        try:
+            return b"".join(map(self._vocab.__getitem__, listed))
+        except (KeyError, TypeError):
+            index = next(i for i, id_ in enumerate(listed) if not _is_known(self._vocab, id_))
+            raise UnknownTokenIdError(index, listed[index], max(self._vocab)) from None
+
+    def cache_statistics(self) -> CacheStatistics:
+        """Hits, misses and size of the LRU cache in front of `_bpe`."""
+        info = self._cached_bpe.cache_info()
+        return CacheStatistics(info.hits, info.misses, info.currsize, CACHE_ENTRIES)
+
+    def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
+        # One pass in C to see whether any is too long to be cached, then one pass in C over the
+        # cache: asking each pre-token in Python would cost more than all the rest.
+        if max(map(len, pre_tokens), default=0) <= MAX_CACHED_CHARS:
+            return map(self._cached_bpe, pre_tokens)
+        return (
+            self._cached_bpe(p) if len(p) <= MAX_CACHED_CHARS else self._bpe(p) for p in pre_tokens
+        )
+
+
+def _is_known(vocab: Mapping[int, bytes], id_: object) -> bool:
+    try:
+        return id_ in vocab
+    except TypeError:  # unhashable
+        return False
+
+
+def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
+    """The function pre-token -> ids of a spec."""
+    token_to_id = dict(spec.token_to_id)
+    whole: dict[bytes, int] = token_to_id if spec.kind == "ranks" or spec.ignore_merges else {}
+    # `Any`: symbols are bytes or str, the same for all tables of one spec (see the module).
+    start: tuple[Any, ...]
+    rank_of_pair: dict[Any, int]
+    product: Mapping[int, Any]
+    id_of: Callable[[Any], int]
+    if spec.kind == "ranks":
+        start = tuple(bytes([byte]) for byte in range(256))
+        rank_of_pair = {token: rank for token, rank in token_to_id.items() if len(token) > 1}
+        product = {rank: token for token, rank in rank_of_pair.items()}
+        id_of = token_to_id.__getitem__
+    else:
+        start = tuple(chr(token_to_id[bytes([byte])]) for byte in range(256))
+        rank_of_pair, product = _merge_tables(spec.merges, token_to_id)
+        id_of = ord
+
+    def _bpe(pre_token: str) -> tuple[int, ...]:
+        data = pre_token.encode()
+        if data in whole:
+            return (whole[data],)
+        symbols = [start[byte] for byte in data]
+        if len(symbols) <= HEAP_FROM_SYMBOLS:
+            _merge_by_scan(symbols, rank_of_pair, product)
+        else:
+            symbols = _merge_by_heap(symbols, rank_of_pair, product)
+        return tuple(map(id_of, symbols))
+
+    return _bpe
+
+
+def _merge_tables(
+    merges: Sequence[tuple[bytes, bytes]], token_to_id: Mapping[bytes, int]
+) -> tuple[dict[Any, int], Mapping[int, Any]]:
+    rank_of_pair: dict[Any, int] = {}
+    product: dict[int, Any] = {}
+    for rank, (left, right) in enumerate(merges):
+        rank_of_pair[chr(token_to_id[left]) + chr(token_to_id[right])] = rank
+        product[rank] = chr(token_to_id[left + right])
+    return rank_of_pair, product
+
+
+def _merge_by_scan(
+    symbols: list[Any], rank_of_pair: Mapping[Any, int], product: Mapping[int, Any]
+) -> None:
+    """Merge `symbols` in place, always the pair of the lowest rank, the leftmost of equals."""
+    get = rank_of_pair.get
+    # ranks[i] is the rank of the pair (symbols[i], symbols[i + 1]).
+    ranks = list(map(get, map(add, symbols, symbols[1:]), repeat(_NO_RANK)))
+    while ranks:
+        lowest = min(ranks)
+        if lowest == _NO_RANK:
+            return
+        i = ranks.index(lowest)
+        symbols[i] = product[lowest]
+        del symbols[i + 1], ranks[i]
+        if i:
+            ranks[i - 1] = get(symbols[i - 1] + symbols[i], _NO_RANK)
+        if i < len(ranks):
+            ranks[i] = get(symbols[i] + symbols[i + 1], _NO_RANK)
+
+
+def _merge_by_heap(
+    symbols: list[Any], rank_of_pair: Mapping[Any, int], product: Mapping[int, Any]
+) -> list[Any]:
+    """As `_merge_by_scan` in O(n log n); gives the merged symbols back.
+
+    Symbols stay where they are; `after` and `before` link those that are left. A heap entry is
+    `rank << 32 | place`, so the heap orders by rank, then from the left. An entry is stale when
+    the pair at its place has another rank by now.
+    """
+    get = rank_of_pair.get
+    n = len(symbols)
+    after = list(range(1, n + 1))
+    before = list(range(-1, n - 1))
+    ranks = list(map(get, map(add, symbols, symbols[1:]), repeat(_NO_RANK)))
+    ranks.append(_NO_RANK)
+    heap = [rank << 32 | place for place, rank in enumerate(ranks) if rank != _NO_RANK]
+    heapify(heap)
+    while heap:
+        entry = heappop(heap)
+        rank, place = entry >> 32, entry & 0xFFFFFFFF
+        if ranks[place] != rank:
+            continue
+        gone = after[place]
+        symbols[place] = product[rank]
+        symbols[gone] = None
+        ranks[gone] = _NO_RANK
+        follower = after[place] = after[gone]
+        if follower < n:
+            before[follower] = place
+            new_rank = ranks[place] = get(symbols[place] + symbols[follower], _NO_RANK)
+            if new_rank != _NO_RANK:
+                heappush(heap, new_rank << 32 | place)
+        else:
+            ranks[place] = _NO_RANK
+        previous = before[place]
+        if previous >= 0:
+            new_rank = ranks[previous] = get(symbols[previous] + symbols[place], _NO_RANK)
+            if new_rank != _NO_RANK:
+                heappush(heap, new_rank << 32 | previous)
+    return [symbol for symbol in symbols if symbol is not None]

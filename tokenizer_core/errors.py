@@ -1,0 +1,151 @@
+"""Every error this library raises on purpose, as one tree.
+
+    TokenizerCoreError
+    ├── InvalidSpecError            (ValueError)   vocabulary, merges or special tokens are no tokenizer
+    ├── UnknownPatternError         (ValueError)   no split pattern of that name
+    ├── SpecialTokenForbiddenError  (ValueError)   the text holds a special token the caller forbade
+    ├── UnknownTokenIdError         (ValueError)   decode met an id outside the vocabulary
+    ├── PreTokenTooLongError        (ValueError)   a stream holds one pre-token longer than its cap
+    ├── EngineUnavailableError      (RuntimeError) the engine asked for is not in this installation
+    ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
+    ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
+    │   └── UnsafePickleError                      a pickle holds more than plain data
+    ├── TrainingError
+    │   ├── VocabSizeError          (ValueError)   the vocabulary size asked for cannot be trained
+    │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing or not UTF-8
+    │   └── TrainingCancelledError                 the caller's `should_cancel` said so
+    └── ArtifactError
+        ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
+        └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
+
+Each class has a `code`, a stable word for machines (the service puts it into its problem
+documents), and each message says what to do about it. Those that are also a builtin exception
+can be caught as that builtin, as Python users expect. Imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TokenizerCoreError(Exception):
+    """Root of the tree; `code` is a stable word for machines."""
+
+    code: ClassVar[str] = "tokenizer_error"
+
+
+class InvalidSpecError(TokenizerCoreError, ValueError):
+    """The vocabulary, merges or special tokens cannot be a byte-level BPE tokenizer."""
+
+    code = "invalid_tokenizer"
+
+
+class UnknownPatternError(TokenizerCoreError, ValueError):
+    """No split pattern has that name."""
+
+    code = "unknown_pattern"
+
+
+class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
+    """The text holds a special token that the caller disallowed; `token` names it."""
+
+    code = "special_token_forbidden"
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        super().__init__(
+            f"the text holds the special token {token!r}, which disallowed_special forbids. "
+            f"To have it recognised, put it into allowed_special; to take it as plain text, "
+            f"leave it out of both allowed_special and disallowed_special."
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return type(self), (self.token,)
+
+
+class UnknownTokenIdError(TokenizerCoreError, ValueError):
+    """An id outside the vocabulary; `index` is its place in the ids, `token_id` its value."""
+
+    code = "unknown_token_id"
+
+    def __init__(self, index: int, token_id: object, largest_id: int) -> None:
+        self.index, self.token_id, self.largest_id = index, token_id, largest_id
+        super().__init__(
+            f"ids[{index}] = {token_id!r:.40} is not in the vocabulary (largest id {largest_id}). "
+            f"Decode with the tokenizer that made these ids."
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, object, int]]:
+        return type(self), (self.index, self.token_id, self.largest_id)
+
+
+class PreTokenTooLongError(TokenizerCoreError, ValueError):
+    """A stream holds a single pre-token longer than its cap, so nothing of it can be settled."""
+
+    code = "pre_token_too_long"
+
+
+class EngineUnavailableError(TokenizerCoreError, RuntimeError):
+    """The engine asked for is not part of this installation."""
+
+    code = "engine_unavailable"
+
+
+class WorkerProcessError(TokenizerCoreError, RuntimeError):
+    """A worker process died (killed, out of memory) before it gave its answer."""
+
+    code = "worker_died"
+
+
+class FormatError(TokenizerCoreError, ValueError):
+    """A tokenizer file does not hold what its format promises."""
+
+    code = "invalid_file"
+
+
+class UnsafePickleError(FormatError):
+    """A pickle holds anything but the plain dicts, lists, ints and bytes of a tokenizer."""
+
+    code = "unsafe_pickle"
+
+
+class TrainingError(TokenizerCoreError):
+    """Training could not go on."""
+
+    code = "training_failed"
+
+
+class VocabSizeError(TrainingError, ValueError):
+    """The vocabulary size asked for is too small or too large; the message names the bound."""
+
+    code = "invalid_vocab_size"
+
+
+class CorpusError(TrainingError, ValueError):
+    """The corpus is missing, empty, changing while it is read, or not UTF-8."""
+
+    code = "invalid_corpus"
+
+
+class TrainingCancelledError(TrainingError):
+    """Training stopped because the caller asked for it; nothing was written."""
+
+    code = "cancelled"
+
+
+class ArtifactError(TokenizerCoreError):
+    """The artifact store could not do what was asked."""
+
+    code = "artifact_error"
+
+
+class ArtifactNotFoundError(ArtifactError, LookupError):
+    """No tokenizer, or no version of it, has that name."""
+
+    code = "tokenizer_not_found"
+
+
+class ArtifactCorruptError(ArtifactError, ValueError):
+    """Manifest, hashes and files of an artifact do not agree; it is not loaded."""
+
+    code = "artifact_corrupt"

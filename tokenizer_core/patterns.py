@@ -1,0 +1,171 @@
+r"""The named split patterns: how text is cut into pre-tokens, and where each comes from.
+
+A pattern is matched on *text* by the pinned `regex` release, whose Unicode tables are part of the
+contract: `\p{L} \p{N} \p{M} \s` differ between releases, and one code point in another class is
+another id. The forms here are possessive where the published ones are not; that changes no match
+(a letter run never gives a letter back) and makes the splitter a third faster. `\Z` stands where
+the sources write `$`: their engines mean the end of the text, Python's `$` also a last newline.
+
+No pattern looks behind, so what a pre-token is depends only on the text from its start on. How far
+*ahead* a match may look is written down in `pretokenize.py`, which is what streaming rests on.
+
+May import `errors` only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import regex
+
+from tokenizer_core.errors import UnknownPatternError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNICODE_TABLES: Final = f"regex {regex.__version__}"
+"""Names the tables that decide `\\p{L}` and its kin; recorded in every manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPattern:
+    """A split pattern: its name (`custom` when it has none), and the expression for `regex`."""
+
+    name: str
+    expression: str
+
+    @property
+    def is_named(self) -> bool:
+        """Whether streaming and cutting rules are known for this pattern."""
+        return self.name != CUSTOM
+
+    def compile(self) -> regex.Pattern[str]:
+        """The compiled expression; compiled once per expression and process."""
+        return _compile(self.expression)
+
+
+@lru_cache(maxsize=32)
+def _compile(expression: str) -> regex.Pattern[str]:
+    return regex.compile(expression)
+
+
+CUSTOM: Final = "custom"
+
+# GPT-2's release, in the form tiktoken 0.14 uses for r50k_base and p50k_base.
+_GPT2 = (
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s"
+)
+# tiktoken 0.14, cl100k_base. Note `\s*[\r\n]`: of "\n " it takes the newline with the space when
+# the text ends there (`\s++\Z` comes first). Llama 3 and Qwen write `\s*[\r\n]+` and differ.
+_CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s"
+)
+# tokenizer.json of Llama 3.
+_LLAMA3 = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# tokenizer.json of Qwen 2, 2.5 and 3: Llama 3's with digits one by one.
+_QWEN2 = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# tiktoken 0.14, o200k_base. The upper-case run must be able to give characters back (\p{Lo} and
+# \p{M} are in both classes), so it stays as published.
+_O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+
+PATTERNS: Final[Mapping[str, SplitPattern]] = {
+    name: SplitPattern(name, expression)
+    for name, expression in {
+        "gpt2": _GPT2,
+        "cl100k": _CL100K,
+        "o200k": _O200K,
+        "llama3": _LLAMA3,
+        "qwen2": _QWEN2,
+    }.items()
+}
+"""The patterns with a name, by name."""
+
+ALIASES: Final[Mapping[str, str]] = {
+    "r50k": "gpt2",
+    "r50k_base": "gpt2",
+    "p50k": "gpt2",
+    "p50k_base": "gpt2",
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
+    "o200k_harmony": "o200k",
+    "qwen3": "qwen2",
+}
+"""Other names the same patterns go by."""
+
+# Spellings in circulation that match exactly what a named pattern matches: files carry the
+# expression, not a name, and a known expression gets the exact streaming rules of its name.
+_PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+": "llama3",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+": "qwen2",
+}
+
+
+def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
+    """The split pattern meant by a name, an alias, or an expression.
+
+    A string that is neither a name nor a published spelling is taken as an expression of your own
+    when it holds a character no name has; a misspelt name is an error, never an expression.
+
+    Raises:
+        UnknownPatternError: no such name, or an expression that does not compile.
+
+    Example:
+        >>> resolve_pattern("qwen3").name
+        'qwen2'
+        >>> resolve_pattern(r"\\s+|\\S+").name
+        'custom'
+    """
+    if isinstance(pattern, SplitPattern):
+        return pattern
+    name = ALIASES.get(pattern, pattern)
+    if name in PATTERNS:
+        return PATTERNS[name]
+    return _resolve_expression(pattern)
+
+
+def _resolve_expression(expression: str) -> SplitPattern:
+    for named in PATTERNS.values():
+        if named.expression == expression:
+            return named
+    if expression in _PUBLISHED_SPELLINGS:
+        return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
+    if not regex.search(r"[^\w.-]", expression):
+        known = ", ".join([*PATTERNS, *ALIASES])
+        raise UnknownPatternError(
+            f"there is no split pattern named {expression!r:.60}. Known names: {known}; "
+            f"or give a regular expression of your own."
+        )
+    try:
+        _compile(expression)
+    except regex.error as error:
+        raise UnknownPatternError(
+            f"the split pattern does not compile with {UNICODE_TABLES}: {error}"
+        ) from None
+    return SplitPattern(CUSTOM, expression)

@@ -1,0 +1,290 @@
+"""TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
+
+Formats read and write a spec, engines run one, artifacts store one. It stands alone so that all of
+these can share it without knowing each other. May import `errors` and `patterns` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final, Literal
+
+from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+
+MAX_TOKEN_ID: Final = (1 << 20) - 1
+"""Ids stay below 2^20, five times the largest public vocabulary, so that a table indexed by id
+can always be allocated."""
+
+_DERIVED: Final = ("token_to_id", "fingerprint")
+
+Merge = tuple[bytes, bytes]
+Kind = Literal["merges", "ranks"]
+Normalizer = Literal["none", "nfc"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """A token matched in the text before the split. `special: False` marks those that are content
+    (Qwen's `<think>`): always matched, never skipped on decode."""
+
+    content: str
+    id: int
+    special: bool = True
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """What a tokenizer is. Build it with `from_merges` or `from_ranks`, which copy and check.
+
+    - `kind`: `merges` applies an ordered list of pairs (GPT-2 files, tokenizer.json, the course's
+      pickles); `ranks` merges any two neighbours whose joined bytes have a rank (tiktoken).
+    - `vocab`: id -> bytes, added tokens included. `merges`: in order; empty for `ranks`.
+    - `added_tokens`: in order; each is in `vocab` under its id.
+    - `ignore_merges`: a pre-token that is a vocabulary entry is taken whole (Llama 3).
+    - `prefix_ids`, `suffix_ids`: what the post-processor puts around a text when
+      `add_special_tokens=True`.
+    """
+
+    kind: Kind
+    vocab: Mapping[int, bytes]
+    merges: tuple[Merge, ...]
+    pattern: SplitPattern
+    added_tokens: tuple[AddedToken, ...] = ()
+    ignore_merges: bool = False
+    normalizer: Normalizer = "none"
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    unicode_tables: str = field(default=UNICODE_TABLES)
+
+    @classmethod
+    def from_merges(
+        cls,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[Merge],
+        special_tokens: Iterable[str] | Iterable[AddedToken] = (),
+        *,
+        pattern: str | SplitPattern = "gpt2",
+        ignore_merges: bool = False,
+        normalizer: Normalizer = "none",
+        prefix_ids: tuple[int, ...] = (),
+        suffix_ids: tuple[int, ...] = (),
+    ) -> TokenizerSpec:
+        """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
+
+        The arguments are copied, not kept.
+
+        Raises:
+            InvalidSpecError: ids out of range, a byte without a token, a merge whose parts or
+                product are not in the vocabulary, a special token that is empty or given twice.
+        """
+        entries = dict(vocab)
+        added = _place_added_tokens(entries, special_tokens)
+        spec = cls(
+            kind="merges",
+            vocab=MappingProxyType(entries),
+            merges=tuple((left, right) for left, right in merges),
+            pattern=resolve_pattern(pattern),
+            added_tokens=added,
+            ignore_merges=ignore_merges,
+            normalizer=normalizer,
+            prefix_ids=prefix_ids,
+            suffix_ids=suffix_ids,
+        )
+        spec.check()
+        return spec
+
+    @classmethod
+    def from_ranks(
+        cls,
+        ranks: Mapping[bytes, int],
+        special_tokens: Mapping[str, int] | None = None,
+        *,
+        pattern: str | SplitPattern,
+    ) -> TokenizerSpec:
+        """A spec of kind `ranks`: bytes -> rank, which is also the id, as in `.tiktoken` files.
+
+        Raises:
+            InvalidSpecError: as `from_merges`.
+        """
+        entries = {rank: token for token, rank in ranks.items()}
+        if len(entries) != len(ranks):
+            raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
+        tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
+        added = _place_added_tokens(entries, tokens)
+        spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
+        spec.check()
+        return spec
+
+    def __getstate__(self) -> dict[str, object]:
+        # A mapping proxy cannot be pickled, and what is derived need not be.
+        state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
+        return state | {"vocab": dict(self.vocab)}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        vars(self)["vocab"] = MappingProxyType(state["vocab"])
+
+    @cached_property
+    def token_to_id(self) -> Mapping[bytes, int]:
+        """bytes -> id of the tokens that encoding can produce from plain text: added tokens are
+        in it only where they came with the learned vocabulary. The smallest id wins a tie."""
+        added = {token.id for token in self.added_tokens}
+        made = {left + right for left, right in self.merges}
+        table: dict[bytes, int] = {}
+        for id_, token in sorted(self.vocab.items()):
+            if id_ in added and len(token) > 1 and token not in made:
+                continue
+            table.setdefault(token, id_)
+        return MappingProxyType(table)
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id; token files take their width from it, not from the count."""
+        return max(self.vocab)
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """content -> id of the added tokens that are special, in order."""
+        return {token.content: token.id for token in self.added_tokens if token.special}
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
+        found: list[tuple[int, int]] = []
+        expected = 0
+        for id_ in sorted(self.vocab):
+            if id_ > expected:
+                found.append((expected, id_ - 1))
+            expected = id_ + 1
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) over all that decides an id; equal fingerprints give equal ids.
+
+        The hashed bytes are a sequence of fields, each a u64 little-endian length and the field:
+        a format word, kind, `ignore_merges` as 0 or 1, pattern name and expression, Unicode
+        tables, normalizer; the number of entries, then id and bytes of each by rising id; the
+        number of merges, then both sides of each in order; the number of added tokens, then
+        content, id and special flag of each in order; prefix ids, suffix ids. Numbers are written
+        as decimal ASCII.
+        """
+        digest = hashlib.sha256()
+        for part in self._canonical_fields():
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
+
+    def _canonical_fields(self) -> Iterator[bytes]:
+        def number(value: int) -> bytes:
+            return b"%d" % value
+
+        yield b"tokenizer-spec-1"
+        yield self.kind.encode()
+        yield number(self.ignore_merges)
+        yield self.pattern.name.encode()
+        yield self.pattern.expression.encode()
+        yield self.unicode_tables.encode()
+        yield self.normalizer.encode()
+        yield number(len(self.vocab))
+        for id_, token in sorted(self.vocab.items()):
+            yield number(id_)
+            yield token
+        yield number(len(self.merges))
+        for left, right in self.merges:
+            yield left
+            yield right
+        yield number(len(self.added_tokens))
+        for added in self.added_tokens:
+            yield added.content.encode()
+            yield number(added.id)
+            yield number(added.special)
+        for ids in (self.prefix_ids, self.suffix_ids):
+            yield number(len(ids))
+            yield from map(number, ids)
+
+    def check(self) -> None:
+        """Raise InvalidSpecError unless this can be run by an engine and decoded."""
+        _check_vocab(self.vocab)
+        _check_added_tokens(self.vocab, self.added_tokens)
+        _check_merges(self.token_to_id, self.merges)
+        if self.normalizer not in ("none", "nfc"):
+            raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: none or nfc")
+        for id_ in (*self.prefix_ids, *self.suffix_ids):
+            if id_ not in self.vocab:
+                raise InvalidSpecError(f"the post-processor adds id {id_}, which has no token")
+
+
+def _place_added_tokens(
+    entries: dict[int, bytes], tokens: Iterable[str] | Iterable[AddedToken]
+) -> tuple[AddedToken, ...]:
+    """Give every added token its id in `entries`, appending those that are new.
+
+    A new special token never shifts an id: it goes after the largest one.
+    """
+    known = {token: id_ for id_, token in sorted(entries.items(), reverse=True)}
+    placed: list[AddedToken] = []
+    for given in tokens:
+        if isinstance(given, AddedToken):
+            token = given
+        else:
+            content = given.encode()
+            token = AddedToken(given, known.get(content, max(entries, default=-1) + 1))
+            known[content] = token.id
+        if entries.setdefault(token.id, token.content.encode()) != token.content.encode():
+            raise InvalidSpecError(
+                f"the special token {token.content!r:.60} wants id {token.id}, "
+                f"which belongs to {entries[token.id]!r:.60}; give it a free id"
+            )
+        placed.append(token)
+    return tuple(placed)
+
+
+def _check_vocab(vocab: Mapping[int, bytes]) -> None:
+    for id_, token in vocab.items():
+        if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
+            raise InvalidSpecError(f"token id {id_!r:.40} is not an integer in 0..{MAX_TOKEN_ID}")
+        if type(token) is not bytes or not token:
+            raise InvalidSpecError(f"the token of id {id_} must be non-empty bytes")
+    values = set(vocab.values())
+    missing = [byte for byte in range(256) if bytes([byte]) not in values]
+    if missing:
+        raise InvalidSpecError(
+            f"the vocabulary has no token for {len(missing)} of the 256 bytes (first: "
+            f"0x{missing[0]:02x}); byte-level BPE needs all of them to encode any text"
+        )
+
+
+def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...]) -> None:
+    seen: set[str] = set()
+    ids: set[int] = set()
+    for token in added:
+        if not token.content:
+            raise InvalidSpecError("a special token is empty; it would match everywhere")
+        if token.content in seen or token.id in ids:
+            raise InvalidSpecError(
+                f"the special token {token.content!r:.60} (id {token.id}) is given twice"
+            )
+        if vocab.get(token.id) != token.content.encode():
+            raise InvalidSpecError(f"the special token {token.content!r:.60} is not in the vocabulary")
+        seen.add(token.content)
+        ids.add(token.id)
+
+
+def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:
+    seen: set[Merge] = set()
+    for rank, merge in enumerate(merges):
+        left, right = merge
+        for part in (left, right, left + right):
+            if part not in token_to_id:
+                raise InvalidSpecError(
+                    f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, "
+                    f"which is not in the vocabulary: these merges belong to another vocabulary"
+                )
+        if merge in seen:
+            raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
+        seen.add(merge)

@@ -1,0 +1,153 @@
+"""Special tokens in a text: which are recognised, which are forbidden, and where they stand.
+
+Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The
+vocabulary of options (`allowed_special`, `disallowed_special`) is tiktoken's. It stands alone
+because training, encoding and streaming cut at special tokens in the same way, before any split
+pattern is applied. May import `errors` only.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from tokenizer_core.errors import SpecialTokenForbiddenError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from tokenizer_core.spec import AddedToken
+
+Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+
+
+class SpecialTokenMatcher:
+    """Finds any of some strings in a text, leftmost, then longest. False when it has none.
+
+    Example:
+        >>> list(SpecialTokenMatcher(["<|a|>", "<|a|><|a|>"]).split("x<|a|><|a|><|a|>y"))
+        [('x', '<|a|><|a|>'), ('', '<|a|>'), ('y', None)]
+    """
+
+    __slots__ = ("_contents", "_expression", "_longest")
+
+    def __init__(self, contents: Iterable[str]) -> None:
+        # Longest first: an alternation takes the first branch that fits at a place.
+        self._contents = tuple(sorted(set(contents), key=lambda c: (-len(c), c)))
+        self._longest = len(self._contents[0]) if self._contents else 0
+        self._expression = re.compile("|".join(map(re.escape, self._contents)))
+
+    def __bool__(self) -> bool:
+        return bool(self._contents)
+
+    @property
+    def longest(self) -> int:
+        """Characters of the longest of the strings; 0 when there are none."""
+        return self._longest
+
+    def split(self, text: str) -> Iterator[tuple[str, str | None]]:
+        """Pairs (plain text, the special token after it); the last pair has None."""
+        end = 0
+        if self._contents:
+            for match in self._expression.finditer(text):
+                yield text[end : match.start()], match.group()
+                end = match.end()
+        yield text[end:] if end else text, None
+
+    def find(self, text: str) -> str | None:
+        """The first of the strings that stands in `text`, or None."""
+        match = self._expression.search(text) if self._contents else None
+        return match.group() if match else None
+
+    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
+        """What is certain about the special tokens of a text that will go on.
+
+        Returns `(pairs, start, end)`: the pairs of `split` that no continuation changes, the place
+        behind the last of them, and the place up to which the rest is certainly plain text. From
+        `end` on the text may be the beginning of a special token (`end` is its length when not).
+        """
+        pairs: list[tuple[str, str]] = []
+        start = 0
+        doubtful = self._doubtful_starts(text)
+        if self._contents:
+            for match in self._expression.finditer(text):
+                first = next((place for place in doubtful if place >= start), len(text))
+                if first <= match.start():
+                    break  # a longer or earlier one may still come to stand here
+                pairs.append((text[start : match.start()], match.group()))
+                start = match.end()
+        end = next((place for place in doubtful if place >= start), len(text))
+        return pairs, start, end
+
+    def _doubtful_starts(self, text: str) -> list[int]:
+        """Places from which the text to its end is a proper beginning of a special token."""
+        places = range(max(0, len(text) - self._longest + 1), len(text))
+        return [
+            place
+            for place in places
+            if any(
+                len(content) > len(text) - place and content.startswith(text[place:])
+                for content in self._contents
+            )
+        ]
+
+
+@lru_cache(maxsize=64)
+def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
+    """The matcher of a set of strings; kept, because compiling hundreds takes milliseconds."""
+    return SpecialTokenMatcher(contents)
+
+
+def resolve_policy(
+    added_tokens: Collection[AddedToken], allowed: Allowed, disallowed: Disallowed
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The strings to recognise and the strings to forbid, for these options.
+
+    Added tokens that are not special are content: they are recognised under every policy.
+
+    Raises:
+        ValueError: `allowed` names something that is no special token of this tokenizer.
+    """
+    special = {token.content for token in added_tokens if token.special}
+    content = {token.content for token in added_tokens if not token.special}
+    recognised = _resolve_allowed(special | content, special, allowed) | content
+    if isinstance(disallowed, str):
+        if disallowed != "all":
+            raise ValueError(
+                f"disallowed_special must be 'all' or a collection of strings, "
+                f"not {disallowed!r:.60}"
+            )
+        forbidden = frozenset(special) - recognised
+    else:
+        forbidden = frozenset(disallowed)
+    return recognised, forbidden
+
+
+def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> frozenset[str]:
+    if isinstance(allowed, str):
+        if allowed == "all":
+            return frozenset(special)
+        if allowed == "none":
+            return frozenset()
+        raise ValueError(
+            f"allowed_special must be 'all', 'none' or a collection of strings, not {allowed!r:.60}"
+        )
+    names = frozenset(allowed)
+    unknown = sorted(names - known)
+    if unknown:
+        listed = ", ".join(map(repr, sorted(special)[:8])) or "none at all"
+        raise ValueError(
+            f"allowed_special names {unknown[0]!r:.60}, which this tokenizer does not have; "
+            f"its special tokens: {listed}"
+        )
+    return names
+
+
+def forbid(text: str, forbidden: frozenset[str]) -> None:
+    """Raise SpecialTokenForbiddenError if one of `forbidden` stands in `text`."""
+    if forbidden:
+        found = matcher_of(forbidden).find(text)
+        if found is not None:
+            raise SpecialTokenForbiddenError(found)

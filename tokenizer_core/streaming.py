@@ -1,0 +1,192 @@
+"""Exact incremental encoding and decoding: the same result for every cut of the input.
+
+A token is given out only when nothing that may still come could change it. Three things can: a
+special token that has only begun, a mark that would still join under NFC, and a split pattern that
+looks ahead. Each stage says how much of its input is settled; the rest waits. `encode_iterable`
+and the service's streams are built on this. Imports go down to `pretokenize`, `special_tokens`,
+`normalize`; the tokenizer is given from outside.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tokenizer_core.errors import PreTokenTooLongError
+from tokenizer_core.normalize import normalize_nfc, settled_length
+from tokenizer_core.pretokenize import WINDOW_CHARS, split_settled
+from tokenizer_core.special_tokens import Allowed, Disallowed, forbid, matcher_of, resolve_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tokenizer_core.engines import Engine
+    from tokenizer_core.spec import TokenizerSpec
+
+MAX_PENDING_CHARS: Final = 1 << 24
+"""A stream may hold back this many characters (one pre-token that long, 16 Mi) and no more."""
+
+
+class EncodesStreams(Protocol):
+    """What a stream needs of a tokenizer."""
+
+    @property
+    def spec(self) -> TokenizerSpec:
+        """What the tokenizer is."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """What computes its ids."""
+        ...
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of some ids."""
+        ...
+
+
+class StreamingEncoder:
+    """Encodes a text that arrives in pieces; the ids joined equal the one-shot ids.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+        >>> stream = StreamingEncoder(tokenizer)
+        >>> stream.feed("ab <|e"), stream.feed("nd|>c"), stream.finish()
+        ([], [97, 98, 32, 256], [99])
+    """
+
+    def __init__(
+        self,
+        tokenizer: EncodesStreams,
+        *,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+        max_pending_chars: int = MAX_PENDING_CHARS,
+    ) -> None:
+        """Raises ValueError for a special token the tokenizer does not have."""
+        spec = tokenizer.spec
+        allowed, self._forbidden = resolve_policy(
+            spec.added_tokens, allowed_special, disallowed_special
+        )
+        self._engine = tokenizer.engine
+        self._pattern = spec.pattern
+        self._matcher = matcher_of(allowed)
+        self._guard = matcher_of(self._forbidden)
+        self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
+        self._is_nfc = spec.normalizer == "nfc"
+        self._max_pending_chars = max_pending_chars
+        self._unmatched = ""  # raw text that may still begin a special token
+        self._unnormalized = ""  # plain text that a later mark may still change
+        self._unsplit = ""  # normalized text whose pre-tokens are not settled
+        self._try_at = 0  # length of `_unsplit` from which splitting is worth another look
+        self._guarded = ""  # the end of the text seen, where a forbidden token may have begun
+        self._bytes_fed = 0
+        self._is_finished = False
+
+    @property
+    def bytes_settled(self) -> int:
+        """UTF-8 bytes of the input whose ids have been given out."""
+        held = len(self._unmatched.encode()) + len(self._unnormalized.encode())
+        return self._bytes_fed - held - len(self._unsplit.encode())
+
+    def feed(self, text: str) -> list[int]:
+        """The ids that `text`, after all that came before, settles.
+
+        Raises:
+            SpecialTokenForbiddenError: a forbidden special token is complete.
+            PreTokenTooLongError: a single pre-token is longer than the cap.
+            UnicodeEncodeError: the text holds a lone surrogate.
+        """
+        if self._is_finished:
+            raise ValueError("this stream is finished; make another StreamingEncoder")
+        self._bytes_fed += len(text.encode())
+        self._check_forbidden(text)
+        ids: list[int] = []
+        # In windows: what one call holds in memory stays bounded whatever it is given.
+        for start in range(0, len(text), WINDOW_CHARS):
+            self._feed_window(text[start : start + WINDOW_CHARS], ids)
+        return ids
+
+    def finish(self) -> list[int]:
+        """The ids of what is left; the text ends here."""
+        ids: list[int] = []
+        for plain, token in self._matcher.split(self._unmatched):
+            self._feed_plain(plain, ids, is_last=True)
+            if token is not None:
+                ids.append(self._added[token])
+        self._unmatched = ""
+        self._is_finished = True
+        return ids
+
+    def _feed_window(self, text: str, ids: list[int]) -> None:
+        text = self._unmatched + text
+        pairs, start, end = self._matcher.split_settled(text)
+        for plain, token in pairs:
+            self._feed_plain(plain, ids, is_last=True)
+            ids.append(self._added[token])
+        self._feed_plain(text[start:end], ids, is_last=False)
+        self._unmatched = text[end:]
+
+    def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
+        if self._is_nfc:
+            plain = self._unnormalized + plain
+            cut = len(plain) if is_last else settled_length(plain)
+            self._unnormalized = plain[cut:]
+            plain = normalize_nfc(plain[:cut])
+        self._unsplit += plain
+        if is_last:
+            ids += self._engine.encode(self._unsplit)
+            self._unsplit, self._try_at = "", 0
+        elif len(self._unsplit) >= self._try_at:
+            self._encode_settled(ids)
+        if len(self._unsplit) + len(self._unnormalized) > self._max_pending_chars:
+            raise PreTokenTooLongError(
+                f"the stream holds a single pre-token longer than {self._max_pending_chars} "
+                f"characters, of which nothing can be settled before it ends; break the text with "
+                f"white space, or encode it whole"
+            )
+
+    def _encode_settled(self, ids: list[int]) -> None:
+        pre_tokens, consumed = split_settled(self._unsplit, self._pattern)
+        if consumed:
+            ids += self._engine.encode_pre_tokens(pre_tokens)
+            self._unsplit = self._unsplit[consumed:]
+        # A long rest (one pre-token that goes on and on) is looked at again only when it has
+        # grown by half: looking at each piece would cost the square of its length.
+        rest = len(self._unsplit)
+        self._try_at = rest + rest // 2 if rest > 256 else 0
+
+    def _check_forbidden(self, text: str) -> None:
+        if self._guard:
+            seen = self._guarded + text
+            forbid(seen, self._forbidden)
+            self._guarded = seen[-self._guard.longest :]
+
+
+class StreamingDecoder:
+    """Decodes ids that arrive in pieces; incomplete characters wait for their other bytes.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> stream = StreamingDecoder(Tokenizer({i: bytes([i]) for i in range(256)}, []))
+        >>> stream.feed([0xC3]), stream.feed([0xA9]), stream.finish()
+        ('', 'é', '')
+    """
+
+    def __init__(self, tokenizer: EncodesStreams, *, errors: str = "replace") -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """The text that `ids` complete.
+
+        Raises:
+            UnknownTokenIdError: an id is not in the vocabulary.
+            UnicodeDecodeError: the bytes are not UTF-8 and errors is `strict`.
+        """
+        return self._decoder.decode(self._tokenizer.decode_bytes(ids))
+
+    def finish(self) -> str:
+        """What is left: with `errors="replace"` a mark for bytes that stayed incomplete."""
+        return self._decoder.decode(b"", final=True)
