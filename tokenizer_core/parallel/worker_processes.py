@@ -1,0 +1,363 @@
+"""Run one function over many tasks in worker processes, with a bounded number under way.
+
+Why not the pools of the standard library, each of which fails in a way that a service or a long
+training run meets sooner or later:
+
+- `multiprocessing.Pool` waits for ever when a worker is killed (by the kernel for its memory, say);
+- `ProcessPoolExecutor` with `max_tasks_per_child` can deadlock (cpython issue 115634), and without
+  it cannot give memory back;
+- starting by `fork` in a process that has threads can deadlock the child, and a server has threads;
+- starting by `spawn` or `forkserver` imports the caller's `__main__` again: a script without a main
+  guard starts itself over, and daemonic processes may have no children at all.
+
+Here a worker is a fresh interpreter (`worker.py`) that talks pickled frames over its standard
+input and output. It knows the parent's `sys.path` and nothing of its `__main__`. When the parent
+dies, however it dies, the pipe ends and so does the worker; when a worker dies, its pipe ends and
+the parent raises. POSIX only: the parent waits on pipes with `selectors`.
+
+Stands alone: knows nothing of tokenizers. May import `errors` and `worker` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import IO, Any, Final, NoReturn, TypeVar
+
+from tokenizer_core.errors import WorkerProcessError
+from tokenizer_core.parallel.worker import FRAME_HEADER
+
+State = TypeVar("State")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# `-P` keeps the working directory off the path until the parent's own path is in place, so that a
+# stray `pickle.py` there cannot be imported. Ctrl-C is ignored from the first line on.
+_BOOTSTRAP: Final = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.path[:] = sys.argv[1:]; "
+    "from tokenizer_core.parallel.worker import serve; serve()"
+)
+_READ_SIZE_BYTES: Final = 1 << 20
+# With the usual 64 kB a worker stands still in the middle of an answer whenever the parent is busy.
+_PIPE_SIZE_BYTES: Final = 1 << 20
+_POLL_SECONDS: Final = 0.1
+_EXIT_GRACE_SECONDS: Final = 2.0
+
+
+class WorkerTracebackError(Exception):
+    """The traceback inside the worker, as text: the `__cause__` of what the function raised."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def run_tasks(
+    function: Callable[[State, Task], Result],
+    tasks: Iterable[Task],
+    *,
+    num_workers: int,
+    state: State,
+    max_tasks_per_worker: int | None = None,
+    caller_takes_part: bool = False,
+    max_in_flight_per_worker: int = 2,
+    while_waiting: Callable[[], object] | None = None,
+) -> Generator[tuple[int, Result], None, None]:
+    """Yield `(index, function(state, task))` for every task, in the order they finish.
+
+    `tasks` is read lazily: never more than `num_workers * max_in_flight_per_worker` are under way.
+    `state` is pickled once and unpickled once in each worker, so it may be large; `function` must
+    be found by name in a module that is not `__main__`. Closing the generator, or any error, ends
+    all workers at once.
+
+    - `num_workers`: processes, the caller's own included if it takes part; 1 or less runs all
+      tasks here, without a process.
+    - `max_tasks_per_worker`: a worker is replaced after that many, which returns its memory.
+    - `caller_takes_part`: the calling process works on tasks itself whenever all workers are busy.
+    - `while_waiting`: called at least every 0.1 s while there is nothing else to do, and between
+      results; what it raises ends the run (this is how to cancel).
+
+    Raises:
+        WorkerProcessError: a worker died, or cannot be started.
+        Exception: whatever `function` raised; in a worker, with the worker's traceback as cause.
+
+    Example:
+        >>> from operator import mul
+        >>> sorted(run_tasks(mul, [1, 2, 3], num_workers=1, state=10))
+        [(0, 10), (1, 20), (2, 30)]
+    """
+    if max_in_flight_per_worker < 1 or (
+        max_tasks_per_worker is not None and max_tasks_per_worker < 1
+    ):
+        raise ValueError("max_in_flight_per_worker and max_tasks_per_worker must be at least 1")
+    if num_workers <= 1:
+        return _run_here(function, tasks, state, while_waiting)
+    _check_processes_can_work(function)
+    crew = _Crew(
+        pickle.dumps((function, state), pickle.HIGHEST_PROTOCOL),
+        max_workers=num_workers - caller_takes_part,
+        max_tasks_per_worker=max_tasks_per_worker,
+        max_in_flight_per_worker=max_in_flight_per_worker,
+    )
+    here = (lambda task: function(state, task)) if caller_takes_part else None
+    return _run_in_workers(crew, enumerate(tasks), here, while_waiting)
+
+
+def _run_here(
+    function: Callable[[State, Task], Result],
+    tasks: Iterable[Task],
+    state: State,
+    while_waiting: Callable[[], object] | None,
+) -> Generator[tuple[int, Result], None, None]:
+    for index, task in enumerate(tasks):
+        if while_waiting is not None:
+            while_waiting()
+        yield index, function(state, task)
+
+
+def _check_processes_can_work(function: Callable[..., object]) -> None:
+    name = getattr(function, "__qualname__", "the function")
+    if getattr(function, "__module__", None) == "__main__" or "<" in name:
+        raise ValueError(
+            f"{name} cannot be found by a worker process: move it to the top level of a module "
+            f"that can be imported, or run with num_workers=1"
+        )
+    if os.name != "posix" or not sys.executable:
+        raise WorkerProcessError(
+            "this Python cannot start worker processes (they need POSIX pipes and an interpreter "
+            "that knows its own path); use num_workers=1"
+        )
+
+
+def _run_in_workers(
+    crew: _Crew,
+    numbered_tasks: Iterator[tuple[int, Task]],
+    here: Callable[[Task], Result] | None,
+    while_waiting: Callable[[], object] | None,
+) -> Generator[tuple[int, Result], None, None]:
+    finished = False
+    more_tasks = True
+    try:
+        while more_tasks or crew.in_flight:
+            while more_tasks and crew.has_room():
+                numbered = next(numbered_tasks, None)
+                if numbered is None:
+                    more_tasks = False
+                else:
+                    crew.hand_out(*numbered)
+            if while_waiting is not None:
+                while_waiting()
+            helping = here is not None and more_tasks
+            answers = crew.collect(timeout_seconds=0.0 if helping else _POLL_SECONDS)
+            yield from answers
+            if helping and here is not None and not answers:
+                numbered = next(numbered_tasks, None)
+                if numbered is None:
+                    more_tasks = False
+                else:
+                    yield numbered[0], here(numbered[1])
+        finished = True
+    finally:
+        crew.end(kill=not finished)
+
+
+class _Worker:
+    """One process, its pipes, and the tasks it has in hand."""
+
+    def __init__(self) -> None:
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - '' means just that
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", "-c", _BOOTSTRAP, *path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        assert self.process.stdin is not None  # noqa: S101 - asked for above, for the type checker
+        assert self.process.stdout is not None  # noqa: S101
+        self.stdin: IO[bytes] = self.process.stdin
+        self.stdout: IO[bytes] = self.process.stdout
+        _widen_pipe(self.stdout)
+        self.in_hand: set[int] = set()
+        self.handed_out = 0
+        self.received = bytearray()
+
+    def send(self, payload: bytes) -> None:
+        """Write one frame; the worker always reads, so this waits only for the copying."""
+        for part in (FRAME_HEADER.pack(len(payload)), payload):
+            unsent = memoryview(part)
+            while unsent:
+                unsent = unsent[self.stdin.write(unsent) :]
+
+    def receive(self) -> list[tuple[int, bool, Any]] | None:
+        """The complete answers that have arrived, or None if the worker is gone."""
+        data = os.read(self.stdout.fileno(), _READ_SIZE_BYTES)
+        if not data:
+            return None
+        self.received += data
+        answers: list[tuple[int, bool, Any]] = []
+        while len(self.received) >= FRAME_HEADER.size:
+            (size,) = FRAME_HEADER.unpack_from(self.received)
+            end = FRAME_HEADER.size + size
+            if len(self.received) < end:
+                break
+            with memoryview(self.received) as view, view[FRAME_HEADER.size : end] as frame:
+                answers.append(pickle.loads(frame))  # noqa: S301 - written by our own worker
+            del self.received[:end]
+        return answers
+
+    def end(self, *, kill: bool) -> None:
+        """End the process and reap it."""
+        if kill:
+            self.process.kill()
+        self.stdin.close()
+        try:
+            self.process.wait(_EXIT_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.stdout.close()
+
+
+def _widen_pipe(pipe: IO[bytes]) -> None:
+    try:
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        pass  # not Linux, or over the user's limit: slower, never wrong
+
+
+class _Crew:
+    """The workers of one run: who is idle, who is due for replacement, who has died."""
+
+    def __init__(
+        self,
+        setup: bytes,
+        *,
+        max_workers: int,
+        max_tasks_per_worker: int | None,
+        max_in_flight_per_worker: int,
+    ) -> None:
+        self._setup = setup
+        self._max_workers = max_workers
+        self._max_tasks = max_tasks_per_worker
+        self._max_in_flight = max_in_flight_per_worker
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks handed out and not yet answered."""
+        return sum(len(worker.in_hand) for worker in self._workers)
+
+    def has_room(self) -> bool:
+        """Whether a task can be handed out now."""
+        return len(self._workers) < self._max_workers or self._freest() is not None
+
+    def hand_out(self, index: int, task: object) -> None:
+        """Give the task to the freest worker; start one while there are fewer than allowed."""
+        payload = pickle.dumps((index, task), pickle.HIGHEST_PROTOCOL)
+        worker = self._freest()
+        if worker is None or (worker.in_hand and len(self._workers) < self._max_workers):
+            worker = self._start()
+        worker.in_hand.add(index)
+        worker.handed_out += 1
+        # A broken pipe is not judged here: `collect` reads what the worker said before it ended.
+        with contextlib.suppress(BrokenPipeError):
+            if worker.handed_out == 1:
+                worker.send(self._setup)
+            worker.send(payload)
+
+    def _freest(self) -> _Worker | None:
+        free = [
+            worker
+            for worker in self._workers
+            if len(worker.in_hand) < self._max_in_flight
+            and (self._max_tasks is None or worker.handed_out < self._max_tasks)
+        ]
+        return min(free, key=lambda worker: len(worker.in_hand), default=None)
+
+    def _start(self) -> _Worker:
+        try:
+            worker = _Worker()
+        except OSError as error:
+            raise WorkerProcessError(
+                f"a worker process could not be started ({error}); use fewer workers, or "
+                f"num_workers=1 to do the work in this process"
+            ) from error
+        self._workers.append(worker)
+        self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
+        return worker
+
+    def collect(self, *, timeout_seconds: float) -> list[tuple[int, Any]]:
+        """The results that have arrived, waiting for the first at most `timeout_seconds`."""
+        results: list[tuple[int, Any]] = []
+        if not self._workers:
+            return results
+        for key, _ in self._selector.select(timeout_seconds):
+            worker: _Worker = key.data
+            answers = worker.receive()
+            if answers is None:
+                if worker.in_hand:
+                    _raise_death(worker)
+                self._dismiss(worker)
+                continue
+            for index, succeeded, value in answers:
+                if not succeeded:
+                    _raise_failure(*value)
+                worker.in_hand.discard(index)
+                results.append((index, value))
+            if not worker.in_hand and worker.handed_out == self._max_tasks:
+                self._dismiss(worker)
+        return results
+
+    def _dismiss(self, worker: _Worker) -> None:
+        self._selector.unregister(worker.stdout)
+        self._workers.remove(worker)
+        worker.end(kill=False)
+
+    def end(self, *, kill: bool) -> None:
+        """End all workers, at once if `kill`; after it none is left."""
+        self._selector.close()
+        if kill:  # all of them first, so that none works on while another is waited for
+            for worker in self._workers:
+                worker.process.kill()
+        while self._workers:
+            self._workers.pop().end(kill=kill)
+
+
+def _raise_death(worker: _Worker) -> NoReturn:
+    worker.end(kill=False)
+    raise WorkerProcessError(_describe_death(worker.process.returncode))
+
+
+def _describe_death(status: int) -> str:
+    if status >= 0:
+        return (
+            f"a worker process ended with exit status {status} before it gave its answer; what it "
+            f"wrote to standard error says why"
+        )
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    remedy = (
+        "the machine may have run out of memory: use fewer workers, or give it more memory"
+        if name == "SIGKILL"
+        else "this is a crash in compiled code or a signal from outside; try num_workers=1"
+    )
+    return f"a worker process was killed by {name} before it gave its answer; {remedy}"
+
+
+def _raise_failure(error: BaseException | None, traceback_text: str) -> NoReturn:
+    cause = WorkerTracebackError(traceback_text)
+    if error is None:
+        last_line = traceback_text.strip().rsplit("\n", 1)[-1]
+        raise WorkerProcessError(f"the task failed in its worker process: {last_line}") from cause
+    raise error from cause

@@ -1,0 +1,28 @@
+"""Training: corpus -> counts -> merges -> tokenizer. The names below are what others may use."""
+
+from tokenizer_core.training.count_pretokens import count_pretokens
+from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, learn_merges
+from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+from tokenizer_core.training.trainer import (
+    TrainingProgress,
+    TrainingResult,
+    train,
+    train_bpe,
+    train_from_counts,
+)
+from tokenizer_core.training.training_report import TrainingReport
+
+__all__ = [
+    "CorpusSource",
+    "LearnedMerges",
+    "PretokenCounts",
+    "TieBreak",
+    "TrainingProgress",
+    "TrainingReport",
+    "TrainingResult",
+    "count_pretokens",
+    "learn_merges",
+    "train",
+    "train_bpe",
+    "train_from_counts",
+]

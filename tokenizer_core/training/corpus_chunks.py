@@ -1,0 +1,258 @@
+"""Where a corpus file may be cut so that its chunks, counted apart, add up to the whole exactly.
+
+A cut is made only where nothing can differ between the two sides taken apart and taken together:
+
+- *before a special token*: one begins at the cut, and no occurrence of any special token, whether
+  it would be chosen or not, reaches across the cut. Then the leftmost-longest matching of the
+  whole file arrives at the cut too and finds a token there, so the text before it ends there.
+  (With `<|a|>` and `<|a|><|a|>` no cut falls between two `<|a|>`; with `aa`, none in a run of a.)
+- *within plain text*, where `find_safe_cut` allows it, and only in a stretch whose characters are
+  certainly part of no special token.
+- never inside a code point, nor next to bytes that are not UTF-8: what replaces those may depend
+  on their neighbours.
+
+Where there is no such place the search goes on, to the end of the file if need be.
+
+It stands apart from the counting because its argument is its own. May import `errors`,
+`patterns`, `pretokenize`, `special_tokens`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.pretokenize import find_safe_cut
+
+WINDOW_BYTES: Final = 1 << 16
+"""How much is looked at in one step when looking for a cut."""
+
+_READ_BYTES: Final = 1 << 20
+_LONGEST_CODE_POINT_BYTES: Final = 4
+# The table of well-formed sequences in the Unicode standard (3-7), in runs.
+_VALID_UTF8: Final = re.compile(
+    rb"(?:[\x00-\x7F]++|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]"
+    rb"|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}|\xED[\x80-\x9F][\x80-\xBF]"
+    rb"|\xF0[\x90-\xBF][\x80-\xBF]{2}|[\xF1-\xF3][\x80-\xBF]{3}|\xF4[\x80-\x8F][\x80-\xBF]{2})++"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFile:
+    """A regular file and what it was like when the run began; any difference later is an error."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    inode: int
+    device: int
+
+    @classmethod
+    def examine(cls, path: str | os.PathLike[str]) -> CorpusFile:
+        """The file at `path`, opened once to see that it can be read.
+
+        Raises:
+            CorpusError: it does not exist, cannot be read, or is no regular file.
+        """
+        name = os.fspath(path)
+        try:
+            # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise CorpusError(f"the corpus file {name} does not exist; check the path") from None
+        except (OSError, ValueError) as error:
+            raise CorpusError(f"the corpus file {name} cannot be read: {error}") from error
+        try:
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise CorpusError(f"the corpus {name} is a folder; name the files in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise CorpusError(
+                f"the corpus {name} is not a regular file; write the text to a file first "
+                f"(it is read in parts, and hashed)"
+            )
+        return cls._from_status(name, status)
+
+    @classmethod
+    def _from_status(cls, path: str, status: os.stat_result) -> CorpusFile:
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+
+    def open(self) -> int:
+        """A descriptor of the file, which must be as it was examined.
+
+        Raises:
+            CorpusError: it is not, or it cannot be opened any more.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            raise CorpusError(
+                f"the corpus file {self.path} cannot be read any more: {error}"
+            ) from error
+        if CorpusFile._from_status(self.path, os.fstat(descriptor)) != self:
+            os.close(descriptor)
+            raise self.changed()
+        return descriptor
+
+    def check_unchanged(self) -> None:
+        """Raise CorpusError unless the file is as it was examined."""
+        os.close(self.open())
+
+    def read(self, descriptor: int, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end` of the open file.
+
+        Raises:
+            CorpusError: there are fewer.
+        """
+        parts: list[bytes] = []
+        while start < end:
+            part = os.pread(descriptor, end - start, start)
+            if not part:
+                raise self.changed()
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def changed(self) -> CorpusError:
+        """The error that says the file changed."""
+        return CorpusError(
+            f"the corpus file {self.path} changed while it was read; train on a copy that nobody "
+            f"writes to"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a corpus file that can be counted by itself: the bytes from `start` to `end`."""
+
+    file: CorpusFile
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """The bytes of the chunk.
+
+        Raises:
+            CorpusError: the file changed.
+        """
+        descriptor = self.file.open()
+        try:
+            return self.file.read(descriptor, self.start, self.end)
+        finally:
+            os.close(descriptor)
+
+
+class ChunkPlanner:
+    """Cuts files into chunks of about `chunk_bytes`, and hashes them on the way.
+
+    Planning is lazy and reads each file once, from front to back: the sha256 costs no second pass.
+    """
+
+    def __init__(
+        self,
+        pattern: SplitPattern,
+        special_tokens: Sequence[str],
+        *,
+        chunk_bytes: int,
+        window_bytes: int = WINDOW_BYTES,
+        stop_at_invalid: bool = True,
+    ) -> None:
+        """`stop_at_invalid`: cut at bytes that are not UTF-8 rather than search on behind them;
+        for counting that refuses them anyway, so that no chunk grows over a binary file."""
+        self._pattern = pattern
+        self._special_tokens = tuple(special_tokens)
+        longest = max(map(len, self._special_tokens), default=0)
+        # An occurrence that touches a character begins and ends within this many of it.
+        self._margin = max(longest - 1, 0)
+        # Wide enough for both margins and as much again, so that each step gets further.
+        self._window_bytes = max(window_bytes, _LONGEST_CODE_POINT_BYTES * (4 * self._margin + 8))
+        self._stop_at_invalid = stop_at_invalid
+        self._chunk_bytes = max(chunk_bytes, 1)
+        self._any_special = re.compile("(?=" + "|".join(map(re.escape, self._special_tokens)) + ")")
+        self.sha256: dict[CorpusFile, str] = {}
+
+    def plan(self, file: CorpusFile) -> Iterator[Chunk]:
+        """The chunks of `file` in order; when they are exhausted its sha256 is known.
+
+        Raises:
+            CorpusError: the file changed meanwhile.
+        """
+        digest = hashlib.sha256()
+        descriptor = file.open()
+        try:
+            start = 0
+            while start < file.size_bytes:
+                end = self._find_cut(file, descriptor, start + self._chunk_bytes)
+                for position in range(start, end, _READ_BYTES):
+                    digest.update(file.read(descriptor, position, min(position + _READ_BYTES, end)))
+                yield Chunk(file, start, end)
+                start = end
+        finally:
+            os.close(descriptor)
+        self.sha256[file] = digest.hexdigest()
+
+    def _find_cut(self, file: CorpusFile, descriptor: int, position: int) -> int:
+        """The byte offset of the first cut found from `position` on, or the size of the file."""
+        while position < file.size_bytes:
+            end = min(position + self._window_bytes, file.size_bytes)
+            window = file.read(descriptor, position, end)
+            is_last = end == file.size_bytes
+            next_start = len(window)
+            for start, stop in _find_valid_stretches(window):
+                text = window[start:stop].decode("utf-8")
+                cut = self._find_cut_in_text(text, is_file_end=is_last and stop == len(window))
+                if cut is not None:
+                    return position + start + len(text[:cut].encode())
+                if stop > len(window) - _LONGEST_CODE_POINT_BYTES:
+                    # What lies too near the end of this window comes into the middle of the next.
+                    kept = text[max(len(text) - 2 * self._margin - 2, 0) :]
+                    next_start = stop - len(kept.encode())
+                elif self._stop_at_invalid:
+                    return position + stop
+            if is_last:
+                break
+            position += next_start
+        return file.size_bytes
+
+    def _find_cut_in_text(self, text: str, *, is_file_end: bool) -> int | None:
+        """The character offset of a cut in a stretch of valid text from the middle of a file."""
+        margin = self._margin
+        last = len(text) if is_file_end else len(text) - margin
+        if self._special_tokens:
+            found = None
+            for found in self._any_special.finditer(text):
+                place = found.start()
+                if margin <= place <= last and place > 0 and not self._is_spanned(text, place):
+                    return place
+            if found is not None:
+                return None
+        if last <= margin:
+            return None
+        cut = find_safe_cut(text[margin:last], 1, self._pattern)
+        return None if cut is None else margin + cut
+
+    def _is_spanned(self, text: str, place: int) -> bool:
+        """Whether an occurrence of a special token begins before `place` and ends after it."""
+        return any(
+            text.find(token, max(place - len(token) + 1, 0), place + len(token) - 1) >= 0
+            for token in self._special_tokens
+        )
+
+
+def _find_valid_stretches(window: bytes) -> Iterator[tuple[int, int]]:
+    """Beginning and end of each longest run of whole, valid code points.
+
+    No code point begins with a continuation byte, so what is found in a window that begins inside
+    a code point is what stands in the file.
+    """
+    for match in _VALID_UTF8.finditer(window):
+        yield match.span()

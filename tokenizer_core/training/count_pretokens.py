@@ -1,0 +1,220 @@
+"""Corpus files -> counts of pre-tokens, in worker processes and bounded memory.
+
+The files are cut into many small chunks (`corpus_chunks`), each is counted by itself, and the
+counts are added up. So the memory needed is that of the distinct pre-tokens, whatever the size of
+the corpus, and the result is the same for any number of workers and any size of chunk. Workers
+are replaced now and then: a Python process does not give back the memory of its largest chunk.
+
+May import `errors`, `patterns`, `pretokenize`, `special_tokens`, `parallel` and its neighbours in
+this folder; nothing above.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.parallel import run_tasks
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.pretokenize import split_in_windows
+from tokenizer_core.special_tokens import matcher_of
+from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
+from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+
+DecodeErrors = Literal["strict", "replace"]
+
+LARGEST_CHUNK_BYTES: Final = 4 << 20
+"""Larger chunks only cost memory; the counts of this much text are added up in a tenth of the
+time it takes to count it."""
+
+_SMALLEST_CHUNK_BYTES: Final = 256 << 10
+_CHUNKS_PER_WORKER: Final = 8  # so that no worker is left with a whole chunk while others idle
+_CHUNKS_BEFORE_REPLACEMENT: Final = 64
+SMALL_CORPUS_BYTES: Final = 3 << 20
+"""Up to here starting workers takes longer than they save, so the counting is done in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountingRules:
+    """What decides the counts of a chunk; given once to every worker."""
+
+    pattern: SplitPattern
+    special_tokens: tuple[str, ...]
+    errors: DecodeErrors = "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCounts:
+    """The counts of one chunk, and what is needed to count documents across its ends."""
+
+    counts: dict[str, int]
+    n_stretches: int
+    begins_with_text: bool
+    ends_with_text: bool
+
+
+def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
+    """The pre-tokens of one chunk. This is what a worker does.
+
+    Raises:
+        CorpusError: the bytes are not UTF-8 (and `errors` is strict), or the file changed.
+    """
+    data = chunk.read()
+    try:
+        text = data.decode("utf-8", rules.errors)
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"the corpus file {chunk.file.path} is not UTF-8 at byte {chunk.start + error.start} "
+            f"(0x{data[error.start]:02x}: {error.reason}); convert it to UTF-8, or train with "
+            f"errors='replace'"
+        ) from None
+    del data
+    counts: Counter[str] = Counter()
+    n_stretches = 0
+    begins_with_text = ends_with_text = False
+    is_first = True
+    for plain, _ in matcher_of(frozenset(rules.special_tokens)).split(text):
+        ends_with_text = bool(plain)
+        if plain:
+            n_stretches += 1
+            for pre_tokens in split_in_windows(plain, rules.pattern):
+                counts.update(pre_tokens)
+        if is_first:
+            begins_with_text, is_first = ends_with_text, False
+    return ChunkCounts(dict(counts), n_stretches, begins_with_text, ends_with_text)
+
+
+def count_pretokens(
+    inputs: Sequence[str | os.PathLike[str]],
+    *,
+    pattern: SplitPattern,
+    special_tokens: Sequence[str] = (),
+    num_workers: int | None = None,
+    errors: DecodeErrors = "strict",
+    chunk_bytes: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    while_waiting: Callable[[], object] | None = None,
+) -> PretokenCounts:
+    """How often each pre-token occurs in these files, taken one after the other.
+
+    Special tokens are cut out first, leftmost, then longest, and are hard boundaries, as are the
+    ends of the files. Newlines are taken as they are. `progress` gets bytes done and bytes in all;
+    `while_waiting` is called often, and what it raises ends the run (this is how to cancel).
+
+    - `num_workers`: processes; by default as many as there are processors, none for a small corpus.
+    - `chunk_bytes`: about how much is counted at a time; changes nothing but memory and time.
+
+    Raises:
+        CorpusError: a file is missing, no regular file, not UTF-8 (names file and byte offset),
+            or changed during the run; or all files are empty.
+        WorkerProcessError: a worker was killed.
+    """
+    if errors not in ("strict", "replace"):
+        raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
+    files = [CorpusFile.examine(path) for path in inputs]
+    n_bytes = sum(file.size_bytes for file in files)
+    if not n_bytes:
+        raise CorpusError(
+            "the corpus is empty: give at least one file with text in it"
+            if files
+            else "no corpus file was given"
+        )
+    workers = choose_num_workers(n_bytes, num_workers)
+    planner = ChunkPlanner(
+        pattern,
+        special_tokens,
+        chunk_bytes=chunk_bytes or _choose_chunk_bytes(n_bytes, workers),
+        stop_at_invalid=errors == "strict",
+    )
+    tally = _Tally()
+    for index, chunk_counts in run_tasks(
+        count_chunk,
+        (tally.note(chunk) for file in files for chunk in planner.plan(file)),
+        num_workers=workers,
+        state=CountingRules(pattern, tuple(special_tokens), errors),
+        max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
+        while_waiting=while_waiting,
+    ):
+        tally.add(index, chunk_counts)
+        if progress is not None:
+            progress(tally.bytes_done, n_bytes)
+    for file in files:
+        file.check_unchanged()
+    return PretokenCounts(
+        counts=tally.counts,
+        pattern=pattern,
+        special_tokens=tuple(special_tokens),
+        sources=tuple(CorpusSource(f.path, f.size_bytes, planner.sha256[f]) for f in files),
+        n_bytes=n_bytes,
+        n_documents=tally.count_documents(),
+    )
+
+
+class _Tally:
+    """The sum of the chunks counted so far; they arrive in any order."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.bytes_done = 0
+        self._n_stretches = 0
+        self._chunks: list[Chunk] = []
+        # For each chunk: whether its first and last characters are text, not a special token.
+        self._text_at_ends: dict[int, tuple[bool, bool]] = {}
+
+    def note(self, chunk: Chunk) -> Chunk:
+        """Remember a chunk that is about to be counted; its number is its place in order."""
+        self._chunks.append(chunk)
+        return chunk
+
+    def add(self, index: int, chunk_counts: ChunkCounts) -> None:
+        counts = self.counts
+        for pre_token, count in chunk_counts.counts.items():
+            counts[pre_token] = counts.get(pre_token, 0) + count
+        chunk = self._chunks[index]
+        self.bytes_done += chunk.end - chunk.start
+        self._n_stretches += chunk_counts.n_stretches
+        self._text_at_ends[index] = (chunk_counts.begins_with_text, chunk_counts.ends_with_text)
+
+    def count_documents(self) -> int:
+        """Stretches of text between special tokens; one that a cut divides is still one."""
+        divided = sum(
+            self._chunks[index].start > 0
+            and self._text_at_ends[index][0]
+            and self._text_at_ends[index - 1][1]
+            for index in range(1, len(self._chunks))
+        )
+        return self._n_stretches - divided
+
+
+def choose_num_workers(n_bytes: int, asked: int | None) -> int:
+    """The number of worker processes for a corpus of this size; 1 means none but this process."""
+    if asked is not None and asked < 1:
+        raise ValueError(f"num_workers must be at least 1, not {asked}")
+    if n_bytes <= SMALL_CORPUS_BYTES:
+        return 1
+    return asked if asked is not None else count_processors()
+
+
+def count_processors() -> int:
+    """Processors this process may use: those it is bound to, or fewer if its control group
+    (a container) is given less time."""
+    try:
+        processors = len(os.sched_getaffinity(0))
+    except AttributeError:
+        processors = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        allowed = int(quota) // int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return processors
+    return max(1, min(processors, allowed))
+
+
+def _choose_chunk_bytes(n_bytes: int, workers: int) -> int:
+    even = n_bytes // (workers * _CHUNKS_PER_WORKER)
+    return min(max(even, _SMALLEST_CHUNK_BYTES), LARGEST_CHUNK_BYTES)

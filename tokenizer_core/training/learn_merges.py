@@ -1,0 +1,311 @@
+r"""Counted pre-tokens -> merges: the reference learner, exact and incremental.
+
+How it works. A word (a distinct pre-token) is a `str` whose characters are symbols: the character
+of code point `i` below 256 is byte `i`, and that of `256 + k` is the product of merge `k`. A pair
+is a `str` of two such characters. So the inner loop, applying one merge to one word, is
+`str.split` and `str.join`, which work left to right without overlap exactly as BPE asks (`aaa`
+with the pair `aa` gives `aa a`), at the speed of C and in one byte a symbol for most words.
+
+For every pair there is the list of words it stands in. It is built once for the pairs of bytes; a
+pair made later contains the newest symbol, so its whole list is known in the step that makes it.
+A word may have lost the pair since: `split` tells. Counts change only next to a merge; they are
+summed up a neighbour, then applied once. Counts of existing pairs only ever fall, which is what
+`PairQueue` relies on.
+
+The tie rule. Each step takes the pair with the highest count. Among equals, `lexicographic` takes
+the greatest `(left bytes, right bytes)`, one side after the other, never joined: `("ab", "c")`
+against `("a", "bc")` is decided by the left side. `huggingface` takes the smallest pair of ids as
+the `tokenizers` library numbers them: single bytes in the order of their characters in the
+byte-to-unicode alphabet, then products in the order they were made.
+
+No product is ever a token already: as long as no merge crosses the ends of a stretch of bytes, all
+its occurrences have been merged in the same way, so they all became one token in the same step.
+
+What was measured (`benchmarks/compare_merge_learners.py`): ordered count buckets against a lazy
+max-heap of all pairs; see that file for the figures. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeAlias
+
+TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
+TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")
+
+_N_BYTES: Final = 256
+# Ends every key, above all characters that stand for bytes: of two tokens where one is the
+# beginning of the other, the longer one is the greater and must come first.
+_KEY_END: Final = chr(_N_BYTES + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedMerges:
+    """The merges in order, and what the counted text is like once they are applied.
+
+    `no_pair_left` says that learning ended because every pre-token had become one token.
+    `n_tokens` is the number of tokens of all pre-tokens counted, repetitions included.
+    """
+
+    merges: list[tuple[bytes, bytes]]
+    no_pair_left: bool
+    n_tokens: int
+
+
+def learn_merges(
+    counts: Mapping[str, int],
+    n_merges: int,
+    *,
+    tie_break: TieBreak = "lexicographic",
+    after_merge: Callable[[int], object] | None = None,
+) -> LearnedMerges:
+    """The first `n_merges` merges of byte-level BPE over these pre-tokens, fewer if none are left.
+
+    `counts` maps each pre-token to how often it occurs and is not changed. `after_merge` is called
+    with the number of merges learned so far; what it raises ends the run.
+
+    Raises:
+        ValueError: an unknown `tie_break`, or a count below 1.
+
+    Example:
+        >>> counts = {"low": 1, " low": 1, " lower": 1, " newest": 2, " widest": 3}
+        >>> [left + right for left, right in learn_merges(counts, 4).merges]
+        [b'st', b'est', b'wi', b'wid']
+    """
+    return learn_with_queue(
+        counts, n_merges, PairBuckets, tie_break=tie_break, after_merge=after_merge
+    )
+
+
+class PairQueue(Protocol):
+    """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
+    which lowers counts in it, or deletes them, without telling."""
+
+    def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
+
+    def add(self, pair: str, count: int) -> None:
+        """Take in a new pair; its count is at most that of the last pair popped."""
+        ...
+
+    def pop(self) -> str | None:
+        """The pair to merge next, or None when there is none."""
+        ...
+
+
+class PairBuckets:
+    """A list of pairs for each count, opened from the highest count down.
+
+    A pair stays in the list it was put into while its count falls; when that list is opened the
+    pair is put where it belongs. Keys are made only for the pairs of the open list, so the many
+    pairs that never come near the top cost neither comparisons nor memory for keys.
+    """
+
+    def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None:
+        self._pair_counts = pair_counts
+        self._token_keys = token_keys
+        self._buckets: dict[int, list[str]] = {}
+        for pair, count in pair_counts.items():
+            self._buckets.setdefault(count, []).append(pair)
+        self._waiting = [-count for count in self._buckets]
+        heapq.heapify(self._waiting)
+        self._open_count = 0
+        self._open: list[tuple[str, str]] = []
+
+    def add(self, pair: str, count: int) -> None:
+        """As `PairQueue.add`."""
+        if count == self._open_count:
+            heapq.heappush(self._open, self._keyed(pair))
+            return
+        bucket = self._buckets.get(count)
+        if bucket is None:
+            self._buckets[count] = [pair]
+            heapq.heappush(self._waiting, -count)
+        else:
+            bucket.append(pair)
+
+    def pop(self) -> str | None:
+        """As `PairQueue.pop`."""
+        while True:
+            while self._open:
+                _, pair = heapq.heappop(self._open)
+                count = self._pair_counts.get(pair, 0)
+                if count == self._open_count:
+                    return pair
+                if count:
+                    self.add(pair, count)
+            if not self._waiting:
+                return None
+            self._open_next()
+
+    def _open_next(self) -> None:
+        self._open_count = -heapq.heappop(self._waiting)
+        still_there: list[tuple[str, str]] = []
+        for pair in self._buckets.pop(self._open_count):
+            count = self._pair_counts.get(pair, 0)
+            if count == self._open_count:
+                still_there.append(self._keyed(pair))
+            elif count:
+                self.add(pair, count)
+        heapq.heapify(still_there)
+        self._open = still_there
+
+    def _keyed(self, pair: str) -> tuple[str, str]:
+        return self._token_keys[pair[0]] + self._token_keys[pair[1]], pair
+
+
+def learn_with_queue(
+    counts: Mapping[str, int],
+    n_merges: int,
+    queue_type: type[PairQueue],
+    *,
+    tie_break: TieBreak = "lexicographic",
+    after_merge: Callable[[int], object] | None = None,
+) -> LearnedMerges:
+    """`learn_merges` with a queue of the caller's choice, so that queues can be compared."""
+    if tie_break not in TIE_BREAKS:
+        raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
+    table = _WordTable(counts)
+    token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
+    token_keys = _keys_of_bytes(tie_break)
+    queue = queue_type(table.pair_counts, token_keys)
+    merges: list[tuple[bytes, bytes]] = []
+    while len(merges) < n_merges:
+        pair = queue.pop()
+        if pair is None:
+            break
+        left, right = token_bytes[pair[0]], token_bytes[pair[1]]
+        symbol = chr(_N_BYTES + len(merges))
+        token_bytes[symbol] = left + right
+        token_keys[symbol] = symbol if tie_break == "huggingface" else _reverse_key(left + right)
+        merges.append((left, right))
+        table.merge(pair, symbol, queue)
+        if after_merge is not None:
+            after_merge(len(merges))
+    return LearnedMerges(merges, len(merges) < n_merges, table.count_tokens())
+
+
+class _WordTable:
+    """The words with their counts, and for each pair its count and the words it stands in."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._words: list[str] = []
+        self._word_counts: list[int] = []
+        self._n_single_tokens = 0
+        self.pair_counts: dict[str, int] = {}
+        # Arrays of 4 bytes an entry: lists of ints measured the same speed and twice the memory.
+        self._occurrences: dict[str, array[int]] = {}
+        self._take_in(counts)
+
+    def _take_in(self, counts: Mapping[str, int]) -> None:
+        pair_counts: defaultdict[str, int] = defaultdict(int)
+        occurrences: defaultdict[str, array[int]] = defaultdict(_empty_index)
+        for pre_token, count in counts.items():
+            if count < 1:
+                raise ValueError(f"the pre-token {pre_token!r:.60} has the count {count}, below 1")
+            # An ASCII pre-token is its own word; the object is shared with `counts`.
+            word = pre_token if pre_token.isascii() else pre_token.encode().decode("latin-1")
+            if len(word) < 2:
+                self._n_single_tokens += count * len(word)
+                continue
+            index = len(self._words)
+            self._words.append(word)
+            self._word_counts.append(count)
+            for start in range(len(word) - 1):
+                pair = word[start : start + 2]
+                pair_counts[pair] += count
+                occurrences[pair].append(index)
+        self.pair_counts = dict(pair_counts)
+        self._occurrences = dict(occurrences)
+
+    def merge(self, pair: str, symbol: str, queue: PairQueue) -> None:
+        """Replace `pair` by `symbol` in all words; the new pairs go into `queue`."""
+        words, word_counts = self._words, self._word_counts
+        del self.pair_counts[pair]
+        # Neighbour -> how often it stood before (after) the pair, and in which words.
+        before: defaultdict[str, int] = defaultdict(int)
+        after: defaultdict[str, int] = defaultdict(int)
+        before_in: defaultdict[str, array[int]] = defaultdict(_empty_index)
+        after_in: defaultdict[str, array[int]] = defaultdict(_empty_index)
+        n_touching = 0
+        touching_in = _empty_index()
+        for index in self._occurrences.pop(pair):
+            parts = words[index].split(pair)
+            if len(parts) == 1:
+                continue
+            words[index] = symbol.join(parts)
+            count = word_counts[index]
+            if parts[0]:
+                neighbour = parts[0][-1]
+                before[neighbour] += count
+                before_in[neighbour].append(index)
+            if parts[-1]:
+                neighbour = parts[-1][0]
+                after[neighbour] += count
+                after_in[neighbour].append(index)
+            if len(parts) == 2:
+                continue
+            for part in parts[1:-1]:
+                if part:
+                    after[part[0]] += count
+                    after_in[part[0]].append(index)
+                    before[part[-1]] += count
+                    before_in[part[-1]].append(index)
+                else:
+                    n_touching += count
+                    touching_in.append(index)
+        for neighbour, count in before.items():
+            self._lower(neighbour + pair[0], count)
+            self._add(neighbour + symbol, count, before_in[neighbour], queue)
+        for neighbour, count in after.items():
+            self._lower(pair[1] + neighbour, count)
+            self._add(symbol + neighbour, count, after_in[neighbour], queue)
+        if n_touching:
+            self._lower(pair[1] + pair[0], n_touching)
+            self._add(symbol + symbol, n_touching, touching_in, queue)
+
+    def _lower(self, pair: str, by: int) -> None:
+        count = self.pair_counts.get(pair)
+        if count is None:
+            return  # the pair being merged itself: `aa` in `aaa`
+        if count > by:
+            self.pair_counts[pair] = count - by
+        else:
+            del self.pair_counts[pair]
+            del self._occurrences[pair]
+
+    def _add(self, pair: str, count: int, places: array[int], queue: PairQueue) -> None:
+        self.pair_counts[pair] = count
+        self._occurrences[pair] = places
+        queue.add(pair, count)
+
+    def count_tokens(self) -> int:
+        """Tokens of all words as they are now, each as often as it was counted."""
+        return self._n_single_tokens + sum(
+            len(word) * count for word, count in zip(self._words, self._word_counts, strict=True)
+        )
+
+
+def _empty_index() -> array[int]:
+    return array("I")
+
+
+def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
+    """Keys of the 256 bytes: of two pairs with the same count, that with the smaller
+    `key(left) + key(right)` is merged first."""
+    if tie_break == "lexicographic":
+        return {chr(byte): _reverse_key(bytes([byte])) for byte in range(_N_BYTES)}
+    # The byte-to-unicode alphabet of GPT-2 maps printable bytes to themselves and the others, in
+    # order, to characters after them.
+    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(_N_BYTES) if byte not in set(own)]
+    return {chr(byte): chr(rank) for rank, byte in enumerate(own + others)}
+
+
+def _reverse_key(token: bytes) -> str:
+    """A string that sorts in the reverse order of the bytes. The mark at its end makes keys free
+    of common beginnings, so that two keys joined compare one side after the other."""
+    return "".join([chr(_N_BYTES - byte) for byte in token]) + _KEY_END

@@ -1,0 +1,228 @@
+"""PretokenCounts: how often each pre-token occurs in a corpus, with what it was counted by.
+
+Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
+a file, the counts train another size in seconds and without the corpus. They stand apart from the
+counting so that learning from saved counts needs nothing of it. May import `errors` and `patterns`.
+
+The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
+u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
+sha256 of everything before it. Pre-tokens are sorted, so equal counts give equal files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+
+_MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSource:
+    """One file of a corpus: where it was, how large, and the sha256 (hex) of what was counted."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PretokenCounts:
+    """Counts of the pre-tokens of a corpus, and everything that decided them.
+
+    - `counts`: pre-token -> occurrences (at least 1). Special tokens are cut out, never counted.
+    - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: stretches of text
+      between special tokens that are not empty.
+    """
+
+    counts: dict[str, int]
+    pattern: SplitPattern
+    special_tokens: tuple[str, ...] = ()
+    sources: tuple[CorpusSource, ...] = ()
+    n_bytes: int = 0
+    n_documents: int = 0
+    unicode_tables: str = UNICODE_TABLES
+
+    @property
+    def n_pre_tokens(self) -> int:
+        """Pre-tokens of the corpus, repetitions included."""
+        return sum(self.counts.values())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the counts to a file, whole or not at all (a temporary file beside it, renamed).
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        target = Path(path)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for part in self._render():
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+
+    def _render(self) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        for part in self._render_fields():
+            digest.update(part)
+            yield part
+        yield digest.digest()
+
+    def _render_fields(self) -> Iterator[bytes]:
+        pre_tokens = sorted(self.counts)
+        text = "".join(pre_tokens).encode()
+        header = {
+            "pattern": {"name": self.pattern.name, "expression": self.pattern.expression},
+            "unicode_tables": self.unicode_tables,
+            "special_tokens": list(self.special_tokens),
+            "sources": [asdict(source) for source in self.sources],
+            "n_bytes": self.n_bytes,
+            "n_documents": self.n_documents,
+            "n_distinct": len(pre_tokens),
+            "n_pre_tokens": self.n_pre_tokens,
+            "text_bytes": len(text),
+        }
+        rendered = json.dumps(header, sort_keys=True).encode("ascii")
+        yield _MAGIC
+        yield len(rendered).to_bytes(8, "little")
+        yield rendered
+        yield _render_numbers("I", map(len, pre_tokens))
+        yield _render_numbers("Q", map(self.counts.__getitem__, pre_tokens))
+        yield text
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        pattern: str | SplitPattern | None = None,
+        special_tokens: Sequence[str] | None = None,
+    ) -> PretokenCounts:
+        """Read counts that `save` wrote, and check that they are what is expected.
+
+        With `pattern` or `special_tokens` given, the counts must have been made with the same.
+
+        Raises:
+            FormatError: the file is no such file, is cut short, or is damaged.
+            CorpusError: it was counted with another pattern, other special tokens, or other
+                Unicode tables than those of this installation.
+            OSError: the file cannot be read.
+        """
+        name = os.fspath(path)
+        loaded = _parse(Path(path).read_bytes(), name)
+        loaded._check_fits(name, pattern, special_tokens)
+        return loaded
+
+    def _check_fits(
+        self, name: str, pattern: str | SplitPattern | None, special_tokens: Sequence[str] | None
+    ) -> None:
+        remedy = "count the corpus again, or ask for what the file holds"
+        if self.unicode_tables != UNICODE_TABLES:
+            raise CorpusError(
+                f"{name} was counted with the Unicode tables of {self.unicode_tables}, this "
+                f"installation has {UNICODE_TABLES}, which may split the text elsewhere; {remedy}"
+            )
+        if pattern is not None and (wanted := resolve_pattern(pattern)) != self.pattern:
+            raise CorpusError(
+                f"{name} was counted with the split pattern {self.pattern.name!r}, "
+                f"not {wanted.name!r}; {remedy}"
+            )
+        if special_tokens is not None and set(special_tokens) != set(self.special_tokens):
+            raise CorpusError(
+                f"{name} was counted with the special tokens {list(self.special_tokens)!r:.200}, "
+                f"not {list(special_tokens)!r:.200}; {remedy}"
+            )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _render_numbers(typecode: str, numbers: Iterable[int]) -> bytes:
+    values = array(typecode, numbers)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _parse_numbers(typecode: str, data: bytes) -> array[int]:
+    values: array[int] = array(typecode)
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _parse(data: bytes, name: str) -> PretokenCounts:
+    """The counts in `data`; every length is checked against what is there before it is used."""
+    if not data.startswith(_MAGIC):
+        raise FormatError(f"{name} is not a file of pre-token counts")
+    damaged = FormatError(f"{name} is damaged or cut short; count the corpus again")
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if len(body) < len(_MAGIC) + 8 or hashlib.sha256(body).digest() != digest:
+        raise damaged
+    header_start = len(_MAGIC) + 8
+    header_end = header_start + int.from_bytes(body[len(_MAGIC) : header_start], "little")
+    if header_end > len(body):
+        raise damaged
+    try:
+        header = json.loads(body[header_start:header_end])
+        counts = _parse_counts(header, body[header_end:])
+        return PretokenCounts(
+            counts=counts,
+            pattern=SplitPattern(
+                str(header["pattern"]["name"]), str(header["pattern"]["expression"])
+            ),
+            special_tokens=tuple(map(str, header["special_tokens"])),
+            sources=tuple(CorpusSource(**source) for source in header["sources"]),
+            n_bytes=int(header["n_bytes"]),
+            n_documents=int(header["n_documents"]),
+            unicode_tables=str(header["unicode_tables"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        raise damaged from None
+
+
+def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:
+    n_distinct, text_bytes = int(header["n_distinct"]), int(header["text_bytes"])
+    lengths_end = 4 * n_distinct
+    counts_end = lengths_end + 8 * n_distinct
+    if n_distinct < 0 or text_bytes < 0 or len(body) != counts_end + text_bytes:
+        raise ValueError("the lengths do not add up")
+    ends = list(accumulate(_parse_numbers("I", body[:lengths_end]), initial=0))
+    numbers = _parse_numbers("Q", body[lengths_end:counts_end])
+    text = body[counts_end:].decode("utf-8")
+    if ends[-1] != len(text):
+        raise ValueError("the pre-tokens do not add up to the text")
+    counts = {
+        text[start:end]: number for start, end, number in zip(ends, ends[1:], numbers, strict=False)
+    }
+    if len(counts) != n_distinct or "" in counts or 0 in counts.values():
+        raise ValueError("a pre-token is empty, repeated or never counted")
+    if sum(counts.values()) != int(header["n_pre_tokens"]):
+        raise ValueError("the counts do not add up")
+    return counts
