@@ -1,0 +1,252 @@
+"""The file formats a tokenizer is kept in, one module each, and what is common to all: which one
+a file is of, and reading it to a TokenizerSpec.
+
+Formats read and write a TokenizerSpec and know nothing above it. A format that does not carry the
+split pattern is never guessed at: the pattern must be given, except for the course's pickles and
+GPT-2's pair of files, whose pattern is `gpt2` by their definition. May import `errors`,
+`patterns` and `spec`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import byte_to_unicode, load_gpt2_files, save_gpt2_files
+from tokenizer_core.formats.manifest_fields import (
+    FORMAT_NAME,
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    build_spec,
+    declared_gaps,
+    parse_manifest_json,
+)
+from tokenizer_core.formats.pickle_files import (
+    load_pickles,
+    parse_plain_pickle,
+    render_pickle,
+    save_pickles,
+)
+from tokenizer_core.formats.strict_json import parse_strict_json
+from tokenizer_core.formats.tiktoken_file import (
+    load_tiktoken_ranks,
+    recover_merges,
+    save_tiktoken,
+)
+from tokenizer_core.formats.tokenizer_json import load_tokenizer_json, save_tokenizer_json
+from tokenizer_core.formats.whole_files import read_whole_file
+from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.spec import TokenizerSpec
+
+if TYPE_CHECKING:
+    import os
+
+    StrPath = str | os.PathLike[str]
+    SpecialTokens = Mapping[str, int] | Iterable[str] | None
+
+FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json"]
+
+__all__ = [
+    "FormatName",
+    "byte_to_unicode",
+    "detect_format",
+    "load_files_spec",
+    "load_gpt2_files",
+    "load_pickles",
+    "load_spec",
+    "load_tiktoken_ranks",
+    "load_tokenizer_json",
+    "load_vocab_and_merges",
+    "parse_plain_pickle",
+    "recover_merges",
+    "render_pickle",
+    "save_gpt2_files",
+    "save_pickles",
+    "save_pickles_of_spec",
+    "save_tiktoken",
+    "save_tokenizer_json",
+]
+
+_MAX_BYTES: Final = 128 << 20
+_TIKTOKEN_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(\n|\Z)")
+_PICKLE_STARTS: Final = (b"\x80", b"(d", b"(l", b"}q", b"]q")
+
+
+def detect_format(path: StrPath) -> FormatName:
+    """Which format a file is of, by its content; `gpt2` for `vocab.json` and `merges.txt` alike.
+
+    Raises:
+        FormatError: none of the formats known here.
+        OSError: the file cannot be read.
+    """
+    data = read_whole_file(path, max_bytes=_MAX_BYTES)
+    if data.startswith(_PICKLE_STARTS):
+        return "pickle"
+    if data.lstrip()[:1] == b"{":
+        table = parse_strict_json(data, "the file")
+        return "tokenizer_json" if isinstance(table, dict) and "model" in table else "gpt2"
+    line = data[: data.find(b"\n") + 1 or len(data)]
+    # Four base64 characters are the least, and no first merge has a left side of four.
+    if _TIKTOKEN_LINE.fullmatch(line) and line.index(b" ") % 4 == 0:
+        return "tiktoken"
+    if line.startswith(b"#version") or len(line.split(b" ")) == 2:
+        return "gpt2"
+    raise FormatError(
+        "the file is none of: a pickled vocabulary or merges, vocab.json, merges.txt, .tiktoken, "
+        "tokenizer.json"
+    )
+
+
+def load_vocab_and_merges(
+    vocab_path: StrPath, merges_path: StrPath
+) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+    """Vocabulary and merges from two pickles or from GPT-2's two files, told apart by content.
+
+    Raises:
+        FormatError: as the readers of the two formats.
+        OSError: a file cannot be read.
+    """
+    found = detect_format(vocab_path)
+    if found == "pickle":
+        return load_pickles(vocab_path, merges_path)
+    if found == "gpt2":
+        return load_gpt2_files(vocab_path, merges_path)
+    raise FormatError(
+        f"the vocabulary file has the format {found}, which is one file alone; a pickle or "
+        f"vocab.json is wanted here"
+    )
+
+
+def load_files_spec(
+    vocab_path: StrPath,
+    merges_path: StrPath,
+    special_tokens: Iterable[str] | None = None,
+    pattern: str | SplitPattern | None = None,
+) -> TokenizerSpec:
+    """The spec of two pickles, with what the manifest beside them says, or of GPT-2's two files.
+
+    A `manifest.json` of a published artifact in the folder of the pickles decides pattern,
+    special tokens and the rest. Without one the pattern is `gpt2` unless given.
+
+    Raises:
+        FormatError: a file is not what it should be, or an argument disagrees with the manifest.
+        InvalidSpecError: the parts do not make a tokenizer.
+        OSError: a file cannot be read.
+    """
+    fields = _manifest_beside(Path(vocab_path), Path(merges_path))
+    if fields is None:
+        vocab, merges = load_vocab_and_merges(vocab_path, merges_path)
+        chosen = "gpt2" if pattern is None else pattern
+        return TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=chosen)
+    vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))
+    spec = build_spec(fields, vocab, merges)
+    if pattern is not None and resolve_pattern(pattern) != spec.pattern:
+        raise FormatError(
+            f"the manifest beside the pickles says split pattern {spec.pattern.name}, the argument "
+            f"says {resolve_pattern(pattern).name}; leave the argument out"
+        )
+    declared = {token.content for token in spec.added_tokens}
+    for token in special_tokens or ():
+        if token not in declared:
+            raise FormatError(
+                f"the manifest beside the pickles knows no special token {token!r:.60}; leave the "
+                f"argument out, or load copies of the pickles without the manifest"
+            )
+    return spec
+
+
+def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | None:
+    """The fields of the artifact's manifest in the folder of both pickles, if there is one."""
+    path = vocab_path.parent / MANIFEST_NAME
+    if merges_path.parent != vocab_path.parent or not path.is_file():
+        return None
+    data = read_whole_file(path, max_bytes=MAX_MANIFEST_BYTES)
+    table = parse_strict_json(data, MANIFEST_NAME)
+    if not isinstance(table, dict) or table.get("format") != FORMAT_NAME:
+        return None  # another program's manifest.json
+    fields = parse_manifest_json(data)
+    names = fields.get("files", {})
+    if vocab_path.name not in names or merges_path.name not in names:
+        return None  # other files that happen to lie in an artifact's folder
+    return fields
+
+
+def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: StrPath) -> None:
+    """Write `spec` as two bare pickles, as `Tokenizer.from_files` reads them.
+
+    They carry neither split pattern nor which tokens are special: give both when loading.
+
+    Raises:
+        FormatError: ids depend on what bare pickles cannot say: a normalizer, `ignore_merges`,
+            ranks with tokens that no merge makes, gaps. Publish an artifact instead.
+        OSError: a file cannot be written.
+    """
+    if spec.normalizer != "none" or spec.ignore_merges:
+        raise FormatError(
+            "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "
+            "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
+        )
+    merges = recover_merges(spec.token_to_id) if spec.kind == "ranks" else spec.merges
+    save_pickles(spec.vocab, merges, vocab_path, merges_path)
+
+
+def load_spec(
+    paths: Sequence[StrPath],
+    *,
+    pattern: str | SplitPattern | None = None,
+    special_tokens: SpecialTokens = None,
+) -> TokenizerSpec:
+    """The spec of one file (`.tiktoken`, `tokenizer.json`) or of two (vocabulary, then merges).
+
+    `special_tokens` is a mapping of content to id (needed for `.tiktoken`), or contents that get
+    the next free ids where the vocabulary lacks them. A `tokenizer.json` says both itself, so
+    neither argument may be given for one.
+
+    Raises:
+        FormatError: no such format, too many or too few files, an argument missing or too much.
+        InvalidSpecError, UnknownPatternError: the parts do not make a tokenizer.
+        OSError: a file cannot be read.
+    """
+    if len(paths) not in (1, 2):
+        raise FormatError("give one file, or a vocabulary and its merges")
+    found = detect_format(paths[0])
+    if (len(paths) == 2) != (found in ("pickle", "gpt2")):
+        wanted = "its merges as a second file" if len(paths) == 1 else "no second file"
+        raise FormatError(f"a file of the format {found} needs {wanted}")
+    if found == "tokenizer_json":
+        if pattern is not None or special_tokens:
+            raise FormatError(
+                "tokenizer.json says itself how text is split and which tokens are special; leave "
+                "pattern and special tokens out"
+            )
+        return load_tokenizer_json(paths[0])
+    if found == "tiktoken":
+        if pattern is None:
+            raise FormatError("a .tiktoken file does not say how text is split; give the pattern")
+        if special_tokens is not None and not isinstance(special_tokens, Mapping):
+            raise FormatError("a .tiktoken file needs the ids of its special tokens: a mapping")
+        return TokenizerSpec.from_ranks(
+            load_tiktoken_ranks(paths[0]), special_tokens, pattern=pattern
+        )
+    if isinstance(special_tokens, Mapping):
+        return _with_given_ids(paths, special_tokens, pattern)
+    return load_files_spec(paths[0], paths[1], special_tokens, pattern)
+
+
+def _with_given_ids(
+    paths: Sequence[StrPath],
+    special_tokens: Mapping[str, int],
+    pattern: str | SplitPattern | None,
+) -> TokenizerSpec:
+    spec = load_files_spec(paths[0], paths[1], list(special_tokens), pattern)
+    given = spec.special_tokens
+    for content, id_ in special_tokens.items():
+        if given.get(content) != id_:
+            raise FormatError(
+                f"the special token {content!r:.60} is to have id {id_}, but gets "
+                f"{given.get(content)} in this vocabulary"
+            )
+    return spec

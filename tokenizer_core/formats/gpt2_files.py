@@ -1,0 +1,203 @@
+"""`vocab.json` and `merges.txt` as GPT-2 was released with, and their alphabet.
+
+JSON and text cannot hold arbitrary bytes, so GPT-2 writes each byte as a printable character
+(github.com/openai/gpt-2, `encoder.py`, `bytes_to_unicode`). `tokenizer.json` uses the same
+alphabet, from here. The pair of files carries neither split pattern nor normalizer, nor which
+tokens are special: those come from the caller. May import `errors`, `spec` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.strict_json import parse_strict_json
+from tokenizer_core.formats.tiktoken_file import recover_merges
+from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
+from tokenizer_core.spec import MAX_TOKEN_ID
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from tokenizer_core.spec import TokenizerSpec
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""The size cap of each file; the largest public vocabulary in this format has 4 MB."""
+
+
+@cache
+def byte_to_unicode() -> Mapping[int, str]:
+    """Byte -> the character that stands for it.
+
+    Bytes 33-126, 161-172 and 174-255 stand for themselves; the other 68, in order, are U+0100
+    onward.
+
+    Example:
+        >>> byte_to_unicode()[0x20], byte_to_unicode()[0x41]
+        ('Ġ', 'A')
+    """
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    table = {byte: chr(byte) for byte in plain}
+    table.update({byte: chr(0x100 + index) for index, byte in enumerate(others)})
+    return MappingProxyType(table)
+
+
+@cache
+def _tables() -> tuple[dict[int, str], dict[int, int]]:
+    """For `str.translate`: Latin-1 character -> alphabet character, and back."""
+    forward = dict(byte_to_unicode())
+    return forward, {ord(character): byte for byte, character in forward.items()}
+
+
+def render_token(token: bytes) -> str:
+    """`token` in the alphabet: one character a byte.
+
+    Example:
+        >>> render_token(b" caf\\xc3\\xa9")
+        'ĠcafÃ©'
+    """
+    return token.decode("latin-1").translate(_tables()[0])
+
+
+def parse_token(text: str) -> bytes | None:
+    """The bytes that `text` stands for, or None where a character is not of the alphabet.
+
+    Example:
+        >>> parse_token("Ġa"), parse_token("a b")
+        (b' a', None)
+    """
+    back = _tables()[1]
+    try:
+        return bytes([back[ord(character)] for character in text])
+    except KeyError:
+        return None
+
+
+def load_gpt2_files(
+    vocab_json: str | os.PathLike[str], merges_txt: str | os.PathLike[str]
+) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+    """Vocabulary (id -> bytes) and merges, in order, of a GPT-2 pair of files.
+
+    Special tokens stand in `vocab.json` like any other; give them to the tokenizer by name.
+
+    Raises:
+        FormatError: what is wrong, with the key or the line number.
+        OSError: a file cannot be read.
+    """
+    vocab = parse_vocab_json(read_whole_file(vocab_json, max_bytes=MAX_FILE_BYTES))
+    return vocab, parse_merges_txt(read_whole_file(merges_txt, max_bytes=MAX_FILE_BYTES))
+
+
+def parse_vocab_json(data: bytes) -> dict[int, bytes]:
+    """id -> bytes of the text of a `vocab.json`.
+
+    Raises:
+        FormatError: not an object of tokens and ids, an id or a token given twice.
+
+    Example:
+        >>> parse_vocab_json('{"a": 0, "Ġ": 1}'.encode())
+        {0: b'a', 1: b' '}
+    """
+    table = parse_strict_json(data, "the vocabulary")
+    if not isinstance(table, dict):
+        raise FormatError("the vocabulary must be a JSON object of tokens and their ids")
+    vocab: dict[int, bytes] = {}
+    for text, id_ in table.items():
+        token = parse_token(text)
+        if not token:
+            raise FormatError(
+                f"the token {text!r:.60} is not in GPT-2's byte alphabet; a vocabulary.json of "
+                f"another kind (WordPiece, SentencePiece) is not byte-level BPE"
+            )
+        check_id(id_, text)
+        if id_ in vocab:
+            raise FormatError(f"id {id_} stands for two tokens, one of them {text!r:.60}")
+        vocab[id_] = token
+    return vocab
+
+
+def check_id(id_: object, text: str) -> None:
+    """Refuse what is not an id: no integer (a bool is none), negative, too large."""
+    if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
+        raise FormatError(
+            f"the token {text!r:.60} has the id {id_!r:.40}, no integer in 0..{MAX_TOKEN_ID}"
+        )
+
+
+def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`.
+
+    Raises:
+        FormatError: a line that is not two tokens with one space between, with its number.
+
+    Example:
+        >>> parse_merges_txt("#version: 0.2\\nĠ t\\nĠt he\\n".encode())
+        [(b' ', b't'), (b' t', b'he')]
+    """
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"the merges are not UTF-8: byte {error.start} is wrong") from None
+    if lines[-1] == "":
+        lines.pop()
+    merges = []
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and line.startswith("#version"):
+            continue
+        parts = [parse_token(part) for part in line.split(" ")]
+        if len(parts) != 2 or not parts[0] or not parts[1]:
+            remedy = "; its lines end as on Windows, save it with \\n" if "\r" in line else ""
+            raise FormatError(
+                f"merges line {number}, {line!r:.60}, is not two tokens of GPT-2's byte alphabet "
+                f"with one space between{remedy}"
+            )
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def save_gpt2_files(
+    spec: TokenizerSpec,
+    vocab_json: str | os.PathLike[str],
+    merges_txt: str | os.PathLike[str],
+) -> None:
+    """Write `spec` as `vocab.json` and `merges.txt`, each whole or not at all.
+
+    The format carries no split pattern and does not say which tokens are special; whoever reads
+    the files must be told both.
+
+    Raises:
+        FormatError: the spec has what the format cannot say and ids depend on: a normalizer,
+            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids.
+        OSError: a file cannot be written.
+    """
+    vocab, merges = render_gpt2_files(spec)
+    write_whole_file(vocab_json, vocab)
+    write_whole_file(merges_txt, merges)
+
+
+def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
+    """The bytes of `vocab.json` and `merges.txt`; raises as `save_gpt2_files`."""
+    if spec.normalizer != "none":
+        raise FormatError(
+            f"GPT-2 files cannot say that text is normalized ({spec.normalizer}); save a "
+            f"tokenizer.json instead"
+        )
+    merges = spec.merges
+    if spec.kind == "ranks":
+        merges = tuple(recover_merges(spec.token_to_id))
+    elif spec.ignore_merges:
+        raise FormatError(
+            "GPT-2 files cannot say that a whole pre-token is looked up before merging "
+            "(ignore_merges); save a tokenizer.json instead"
+        )
+    table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
+    if len(table) != len(spec.vocab):
+        raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
+    lines = ["#version: 0.2", *(f"{render_token(a)} {render_token(b)}" for a, b in merges)]
+    text = json.dumps(table, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(), ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,249 @@
+"""`.tiktoken` files: one token a line, base64, a space, its rank; and ranks turned into merges.
+
+The format carries neither split pattern nor special tokens, so both must be given. In it any two
+neighbours whose joined bytes have a rank may merge, lowest rank first, leftmost on ties, and a
+pre-token that has a rank is taken whole. Other formats want a list of pairs instead.
+
+Why one pair a token is enough, for any rank file. Take a token T and a moment at which two
+neighbours spell T. No merge has crossed T's edges until then, or there would be no edge; merges
+outside T touch nothing inside; and those inside were done in the order (rank, place), as they are
+when T is encoded alone. So what stands inside T is a state that T alone passes through, and T alone
+passes through at most one state of two parts. The last merge of T alone is therefore the only pair
+that ever makes T, in any text, and a T that does not come out of its own merges is never made by
+one: it is reached only as a whole pre-token.
+
+May import `errors`, `spec` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
+from tokenizer_core.spec import MAX_TOKEN_ID
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from tokenizer_core.spec import TokenizerSpec
+
+    Merge = tuple[bytes, bytes]
+
+MAX_FILE_BYTES: Final = 64 << 20
+"""The size cap; o200k has 3.6 MB."""
+
+_SHORT: Final = 64
+_NO_RANK: Final = MAX_TOKEN_ID + 1
+
+
+def load_tiktoken_ranks(path: str | os.PathLike[str]) -> dict[bytes, int]:
+    """token bytes -> rank, which is also the id, of a `.tiktoken` file.
+
+    Raises:
+        FormatError: what is wrong, with the line number.
+        OSError: the file cannot be read.
+    """
+    return parse_tiktoken_ranks(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+
+
+def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
+    """token bytes -> rank of the text of a `.tiktoken` file; raises as `load_tiktoken_ranks`.
+
+    Example:
+        >>> parse_tiktoken_ranks(b"IQ== 0\\nIg== 1\\n")
+        {b'!': 0, b'"': 1}
+    """
+    ranks: dict[bytes, int] = {}
+    seen: set[int] = set()
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line:
+            continue
+        encoded, space, digits = line.removesuffix(b"\r").partition(b" ")
+        # isdigit on bytes is ASCII only; more than 7 digits is over the largest id.
+        if not (space and digits.isdigit() and len(digits) <= 7 and int(digits) <= MAX_TOKEN_ID):
+            raise FormatError(
+                f"line {number} of the .tiktoken file, {line!r:.60}, is not a base64 token, a "
+                f"space and a rank in 0..{MAX_TOKEN_ID}"
+            )
+        try:
+            token = base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            token = b""
+        if not token:
+            raise FormatError(f"line {number} of the .tiktoken file: {encoded!r:.60} is no base64")
+        rank = int(digits)
+        if token in ranks or rank in seen:
+            which = f"the token {token!r:.60}" if token in ranks else f"the rank {rank}"
+            raise FormatError(f"line {number} of the .tiktoken file gives {which} a second time")
+        ranks[token] = rank
+        seen.add(rank)
+    if not ranks:
+        raise FormatError("the .tiktoken file is empty")
+    return ranks
+
+
+def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
+    """The pairs, in rank order, whose merging gives the same ids as `ranks`.
+
+    Takes about a second for o200k's 200,000 tokens.
+
+    Raises:
+        FormatError: tokens that no merge makes, which a list of merges alone cannot reach; the
+            message names the first of them.
+
+    Example:
+        >>> recover_merges({b"a": 0, b"b": 1, b"ab": 2, b"abab": 3})
+        [(b'a', b'b'), (b'ab', b'ab')]
+    """
+    merges, unreached = recover_reachable_merges(ranks)
+    if unreached:
+        shown = ", ".join(f"{token!r:.40} (rank {ranks[token]})" for token in unreached[:5])
+        raise FormatError(
+            f"{len(unreached)} tokens are not made by any merge, only matched as whole "
+            f"pre-tokens: {shown}; a list of merges cannot say that. Save a tokenizer.json, which "
+            f"can (ignore_merges)"
+        )
+    return merges
+
+
+def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], list[bytes]]:
+    """As `recover_merges`, with the tokens no merge makes beside instead of as an error.
+
+    Example:
+        >>> recover_reachable_merges({b"a": 0, b"b": 1, b"c": 2, b"abc": 3})
+        ([], [b'abc'])
+    """
+    merges: list[Merge] = []
+    unreached: list[bytes] = []
+    for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
+        if len(token) == 1:
+            continue
+        parts = _last_two_parts(token, ranks)
+        if parts is None:
+            unreached.append(token)
+        else:
+            merges.append(parts)
+    return merges, unreached
+
+
+def _last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
+    """The two parts `token`, encoded alone, consists of before its last merge; None where its
+    merges stop at three parts or more."""
+    ends = _merge_long(token, ranks) if len(token) > _SHORT else _merge_short(token, ranks)
+    if len(ends) != 2:
+        return None
+    return token[: ends[0]], token[ends[0] :]
+
+
+def _merge_short(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
+    """Ends of the parts once no merge but into the whole of `token` is left.
+
+    The lowest rank is looked for anew each time: quadratic, and the fastest there is for the few
+    bytes that nearly all tokens have.
+    """
+    get = ranks.get
+    ends = list(range(1, len(token) + 1))
+    pairs = [get(token[start : start + 2], _NO_RANK) for start in range(len(token) - 1)]
+    while len(ends) > 2:
+        lowest = min(pairs)
+        if lowest == _NO_RANK:
+            break
+        at = pairs.index(lowest)
+        del ends[at], pairs[at]
+        start = ends[at - 1] if at else 0
+        if at < len(pairs):
+            pairs[at] = get(token[start : ends[at + 1]], _NO_RANK)
+        if at:
+            before = ends[at - 2] if at > 1 else 0
+            pairs[at - 1] = get(token[before : ends[at]], _NO_RANK)
+    return ends
+
+
+def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
+    """As `_merge_short`, over a heap: a token of 100 kB must not take minutes."""
+    size = len(token)
+    following = list(range(1, size + 1))  # where the part starting here ends; 0: no part
+    preceding = list(range(-1, size))
+    heap = [
+        (rank, start, start + 2)
+        for start in range(size - 1)
+        if (rank := ranks.get(token[start : start + 2])) is not None
+    ]
+    heapq.heapify(heap)
+    n_parts = size
+    while heap and n_parts > 2:
+        _, start, end = heapq.heappop(heap)
+        middle = following[start]
+        if not middle or middle >= size or following[middle] != end:
+            continue
+        following[start], following[middle] = end, 0
+        preceding[end] = start
+        n_parts -= 1
+        before = preceding[start]
+        after = following[end] if end < size else 0
+        for left, right in ((before, end), (start, after)):
+            if left >= 0 and right and (rank := ranks.get(token[left:right])) is not None:
+                heapq.heappush(heap, (rank, left, right))
+    ends, at = [], 0
+    while at < size:
+        at = following[at]
+        ends.append(at)
+    return ends
+
+
+def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
+    """Write the learned tokens of `spec` as a `.tiktoken` file, whole or not at all.
+
+    Split pattern, special tokens and post-processor are not part of the format; whoever reads the
+    file must be told them.
+
+    Raises:
+        FormatError: the spec has a normalizer, or merges that ranks do not reproduce.
+        OSError: the file cannot be written.
+    """
+    write_whole_file(path, render_tiktoken(spec))
+
+
+def render_tiktoken(spec: TokenizerSpec) -> bytes:
+    """The bytes of the `.tiktoken` file; raises as `save_tiktoken`."""
+    if spec.normalizer != "none":
+        raise FormatError(
+            f"a .tiktoken file cannot say that text is normalized ({spec.normalizer}); save a "
+            f"tokenizer.json instead"
+        )
+    ranks = spec.token_to_id
+    if spec.kind == "merges":
+        _check_ranks_reproduce(spec, ranks)
+    lines = (
+        base64.b64encode(token) + b" %d\n" % rank
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+    )
+    return b"".join(lines)
+
+
+def _check_ranks_reproduce(spec: TokenizerSpec, ranks: Mapping[bytes, int]) -> None:
+    """Refuse unless ranks give the ids that the merges give.
+
+    By the argument at the top, ranks are the same as the pairs recovered from them with whole
+    pre-tokens looked up first. So the merges must be those pairs in that order, and where whole
+    pre-tokens are not looked up, every token must come out of its own merges.
+    """
+    recovered, unreached = recover_reachable_merges(ranks)
+    if unreached and not spec.ignore_merges:
+        raise FormatError(
+            f"the token {unreached[0]!r:.60} is not made by the merges, but a .tiktoken file would "
+            f"match it; save a tokenizer.json instead"
+        )
+    for place, (merge, other) in enumerate(zip_longest(spec.merges, recovered)):
+        if merge != other:
+            raise FormatError(
+                f"a .tiktoken file cannot hold these merges: at place {place} stands "
+                f"{merge!r:.90}, where the order of the ids gives {other!r:.90}; save a "
+                f"tokenizer.json instead"
+            )

@@ -1,0 +1,352 @@
+"""Hugging Face `tokenizer.json`, the byte-level BPE part of it, read and written exactly.
+
+GPT-2, Llama 3 and Qwen files are of this part. Whatever else the file may say (a dropout, a
+prefix space, another model, normalizer or post-processor, tokens that strip spaces around them)
+changes ids, so a field that is not understood is refused by its name, never skipped.
+
+What decides ids here was read in the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
+`models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise to know: the `id` of an added
+token is not obeyed there. A token whose content is a model entry gets that entry's id, any other
+the next id after the model's *number* of entries. A file that says otherwise is refused, and where
+ids have gaps (cl100k) the added tokens are written into the model's vocabulary as well.
+
+May import `errors`, `patterns`, `spec` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import check_id, parse_token, render_token
+from tokenizer_core.formats.strict_json import parse_strict_json
+from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.formats.tokenizer_json_fields import (
+    check_byte_level,
+    check_fields,
+    render_byte_level,
+)
+from tokenizer_core.formats.tokenizer_json_splits import parse_pre_tokenizer, render_pre_tokenizer
+from tokenizer_core.formats.tokenizer_json_templates import (
+    parse_post_processor,
+    render_post_processor,
+)
+from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from tokenizer_core.spec import Normalizer
+
+    Merge = tuple[bytes, bytes]
+
+MAX_FILE_BYTES: Final = 128 << 20
+"""The size cap; o200k with all its splits has some 20 MB."""
+
+
+def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
+    """The spec of a `tokenizer.json`, of kind `merges`.
+
+    Raises:
+        FormatError: no JSON, or a field whose effect on ids is not supported, by name.
+        InvalidSpecError: vocabulary, merges and added tokens do not make a tokenizer.
+        OSError: the file cannot be read.
+    """
+    return parse_tokenizer_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+
+
+def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
+    """The spec that the text of a `tokenizer.json` describes; raises as `load_tokenizer_json`."""
+    root = check_fields(
+        parse_strict_json(data, "tokenizer.json"),
+        "tokenizer",
+        {"version": ("1.0",), "truncation": (None,), "padding": (None,)},
+        ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"),
+        ("pre_tokenizer", "decoder", "model"),
+    )
+    normalizer = _parse_normalizer(root.get("normalizer"))
+    pattern = parse_pre_tokenizer(root["pre_tokenizer"])
+    check_byte_level(root["decoder"], "decoder")
+    model = _check_model(root["model"])
+    texts = _check_texts(model["vocab"])
+    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    vocab = _bytes_of(texts, added)
+    prefix, suffix = parse_post_processor(root.get("post_processor"))
+    return TokenizerSpec.from_merges(
+        vocab,
+        _parse_merges(model["merges"]),
+        added,
+        pattern=pattern,
+        ignore_merges=model.get("ignore_merges") is True,
+        normalizer=normalizer,
+        prefix_ids=prefix,
+        suffix_ids=suffix,
+    )
+
+
+def _check_model(value: object) -> dict[str, object]:
+    return check_fields(
+        value,
+        "model",
+        {
+            "type": ("BPE",),
+            "dropout": (None,),
+            "unk_token": (None,),
+            "continuing_subword_prefix": (None, ""),
+            "end_of_word_suffix": (None, ""),
+            "fuse_unk": (None, False),
+            "byte_fallback": (None, False),
+            "ignore_merges": (None, False, True),
+        },
+        ("vocab", "merges"),
+        ("vocab", "merges"),
+    )
+
+
+def _check_texts(value: object) -> dict[str, int]:
+    """The model's vocabulary as it stands in the file, each id checked and used once."""
+    if not isinstance(value, dict):
+        raise FormatError("tokenizer.json: model.vocab is no object")
+    owners: dict[int, str] = {}
+    for text, id_ in value.items():
+        check_id(id_, text)
+        if owners.setdefault(id_, text) is not text:
+            raise FormatError(
+                f"tokenizer.json: id {id_} stands for two tokens, {owners[id_]!r:.60} and "
+                f"{text!r:.60}"
+            )
+    return value
+
+
+def _bytes_of(texts: Mapping[str, int], added: Sequence[AddedToken]) -> dict[int, bytes]:
+    """id -> bytes of the model's entries. Those of added tokens stand in plain text, the others
+    in the byte alphabet; an entry that could be either is refused."""
+    contents = {token.content for token in added}
+    vocab: dict[int, bytes] = {}
+    for text, id_ in texts.items():
+        token = parse_token(text)
+        if text in contents:
+            plain = text.encode()
+            if token is not None and token != plain:
+                raise FormatError(
+                    f"tokenizer.json: the added token {text!r:.60} is spelt like the bytes "
+                    f"{token!r:.60} in model.vocab, which gives one id two meanings"
+                )
+            token = plain
+        if not token:
+            raise FormatError(
+                f"tokenizer.json: the entry {text!r:.60} of model.vocab is neither in the byte "
+                f"alphabet nor an added token: this is not byte-level BPE"
+            )
+        vocab[id_] = token
+    return vocab
+
+
+def _parse_merges(value: object) -> list[Merge]:
+    """The merges, written as "a b" or as ["a", "b"]."""
+    if not isinstance(value, list):
+        raise FormatError("tokenizer.json: model.merges is no list")
+    merges: list[Merge] = []
+    for place, entry in enumerate(value):
+        parts = entry.split(" ") if isinstance(entry, str) else entry
+        sides = (
+            [parse_token(part) if isinstance(part, str) else None for part in parts]
+            if isinstance(parts, list)
+            else []
+        )
+        if len(sides) != 2 or not sides[0] or not sides[1]:
+            raise FormatError(
+                f"tokenizer.json: model.merges[{place}] is {entry!r:.80}, not two tokens of the "
+                f"byte alphabet"
+            )
+        merges.append((sides[0], sides[1]))
+    return merges
+
+
+def _parse_normalizer(value: object) -> Normalizer:
+    """`none` or `nfc`."""
+    if value is None:
+        return "none"
+    if isinstance(value, dict) and value.get("type") == "Sequence":
+        table = check_fields(
+            value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
+        )
+        steps = table["normalizers"]
+        if isinstance(steps, list) and len(steps) == 1:
+            return _parse_normalizer(steps[0])
+        raise FormatError("tokenizer.json: normalizer.normalizers must be one NFC")
+    check_fields(value, "normalizer", {"type": ("NFC",)}, required=("type",))
+    return "nfc"
+
+
+def _parse_added_tokens(
+    value: object, texts: Mapping[str, int], normalizer: Normalizer
+) -> list[AddedToken]:
+    """The added tokens in the file's order, if `tokenizers` gives them the ids the file says."""
+    if not isinstance(value, list):
+        raise FormatError("tokenizer.json: added_tokens is no list")
+    added: list[AddedToken] = []
+    by_normalized: dict[bool, list[str]] = {True: [], False: []}
+    no = (False,)
+    for place, entry in enumerate(value):
+        fields = check_fields(
+            entry,
+            f"added_tokens[{place}]",
+            {
+                "single_word": no,
+                "lstrip": no,
+                "rstrip": no,
+                "normalized": no if normalizer != "none" else (False, True),
+                "special": (False, True),
+            },
+            ("id", "content"),
+            ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"),
+        )
+        content, id_ = fields["content"], fields["id"]
+        if not isinstance(content, str) or not content or not _is_encodable(content):
+            raise FormatError(
+                f"tokenizer.json: added_tokens[{place}].content is {content!a:.60}, no text"
+            )
+        check_id(id_, content)
+        assert isinstance(id_, int)  # noqa: S101 - check_id has refused all else; for mypy
+        added.append(AddedToken(content, id_, fields["special"] is True))
+        by_normalized[fields["normalized"] is True].append(content)
+    _check_two_passes(by_normalized[False], by_normalized[True])
+    wanted = assign_added_ids(texts, [token.content for token in added])
+    for token, id_ in zip(added, wanted, strict=True):
+        if token.id != id_:
+            raise FormatError(
+                f"tokenizer.json says id {token.id} for the added token {token.content!r:.60}, "
+                f"but Hugging Face's tokenizers gives it {id_}; put the token into model.vocab "
+                f"with its id"
+            )
+    return added
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether `text` has no lone surrogate, which JSON can write and UTF-8 cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _check_two_passes(first: Sequence[str], second: Sequence[str]) -> None:
+    """Refuse tokens of both kinds that can overlap.
+
+    `tokenizers` cuts out all tokens with `normalized: false` before it looks for the others; we
+    take the leftmost of all. That differs only where one of each kind can overlap in a text.
+    """
+    for one in first:
+        for other in second:
+            if one in other or other in one or _can_overlap(one, other) or _can_overlap(other, one):
+                raise FormatError(
+                    f"tokenizer.json: the added tokens {one!r:.60} (normalized: false) and "
+                    f"{other!r:.60} (normalized: true) can overlap in a text, which cannot be read "
+                    f"exactly; give both the same `normalized`"
+                )
+
+
+def _can_overlap(left: str, right: str) -> bool:
+    return any(left.endswith(right[:size]) for size in range(1, min(len(left), len(right))))
+
+
+def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[int]:
+    """The ids `tokenizers` gives to added tokens, in order, whatever the file says.
+
+    Example:
+        >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])
+        [2, 7, 3]
+    """
+    known = dict(texts)
+    following = len(texts)
+    ids = []
+    for content in contents:
+        if content not in known:
+            known[content] = following
+            following += 1
+        ids.append(known[content])
+    return ids
+
+
+def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
+    """Write `spec` so that Hugging Face `tokenizers` gives the same ids; whole or not at all.
+
+    Ranks are written as the merges they amount to (see `tiktoken_file`) with `ignore_merges`.
+
+    Raises:
+        FormatError: a custom split pattern, or tokens whose spelling `tokenizers` would take for
+            another token.
+        OSError: the file cannot be written.
+    """
+    write_whole_file(path, render_tokenizer_json(spec))
+
+
+def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
+    """The text of the `tokenizer.json`, as UTF-8; raises as `save_tokenizer_json`."""
+    merges = spec.merges
+    if spec.kind == "ranks":
+        merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
+    table: dict[str, object] = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_render_added_token(token) for token in spec.added_tokens],
+        "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
+        "pre_tokenizer": render_pre_tokenizer(spec.pattern),
+        "post_processor": render_post_processor(spec),
+        "decoder": render_byte_level(),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": spec.ignore_merges or spec.kind == "ranks",
+            "vocab": _render_vocab(spec),
+            "merges": [[render_token(left), render_token(right)] for left, right in merges],
+        },
+    }
+    return (json.dumps(table, ensure_ascii=False, indent=None) + "\n").encode()
+
+
+def _render_added_token(token: AddedToken) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "content": token.content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": token.special,
+    }
+
+
+def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
+    """The model's vocabulary, with the added tokens in it where their ids need it."""
+    ids = {token.id for token in spec.added_tokens}
+    learned = {id_: token for token, id_ in spec.token_to_id.items()}
+    texts: dict[str, int] = {}
+    for id_, token in sorted(spec.vocab.items()):
+        if id_ in ids and id_ not in learned:
+            continue
+        text = render_token(token)
+        if text in texts:
+            raise FormatError(
+                f"ids {texts[text]} and {id_} stand for the same bytes {token!r:.60}, which "
+                f"tokenizer.json cannot hold"
+            )
+        texts[text] = id_
+    contents = [token.content for token in spec.added_tokens]
+    wanted = [token.id for token in spec.added_tokens]
+    if assign_added_ids(texts, contents) != wanted:
+        for added in spec.added_tokens:
+            if texts.setdefault(added.content, added.id) != added.id:
+                raise FormatError(
+                    f"the added token {added.content!r:.60} (id {added.id}) is spelt like the "
+                    f"token of id {texts[added.content]}; tokenizers would mix them up"
+                )
+    _bytes_of(texts, spec.added_tokens)  # what cannot be read back is not written
+    return dict(sorted(texts.items(), key=lambda item: item[1]))
