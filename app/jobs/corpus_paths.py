@@ -1,0 +1,214 @@
+"""Corpus files named by a caller, opened so that only regular files under a corpus root are read.
+
+It stands alone because this is the one place where a path from the network meets the disk. The
+path is walked one component at a time: each folder is opened relative to the one before with
+`O_NOFOLLOW`, so a symbolic link is refused wherever it stands and whenever it was put there, and
+what was checked is what is held open. The trainer then reads through the held descriptor
+(`/proc/<pid>/fd/<n>`), never through the name again. No symbolic link is followed, not even one
+that stays inside the root: telling the two apart means following it first. A root itself may be
+one, since the operator chose it. May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MAX_PATH_BYTES: Final = 4096
+_MAX_COMPONENT_BYTES: Final = 255
+_PERCENT_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+class CorpusPathError(ValueError):
+    """A path that is not a readable regular file under a corpus root; the message says why."""
+
+
+class CorpusChangedError(Exception):
+    """A corpus file is not the one the job was made for, or was written to meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFile:
+    """One input file: where it stands, and which file it was when the job was made."""
+
+    root: str
+    path: str
+    device: int
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in the job folder."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CorpusFile:
+        """Back from `to_json`."""
+        return cls(**value)
+
+
+def split_corpus_path(path: str) -> list[str]:
+    """The components of a relative path, each a plain name.
+
+    Raises:
+        CorpusPathError: absolute, empty, holding `..`, a control character or a percent escape,
+            or too long.
+
+    Example:
+        >>> split_corpus_path("news/2024/january.txt")
+        ['news', '2024', 'january.txt']
+    """
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise CorpusPathError("the path holds a lone surrogate") from None
+    if not path:
+        raise CorpusPathError("the path is empty; name a file under a corpus root")
+    if size > MAX_PATH_BYTES:
+        raise CorpusPathError(f"the path is longer than {MAX_PATH_BYTES} bytes")
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        raise CorpusPathError("the path holds a NUL or another control character")
+    if _PERCENT_ESCAPE.search(path):
+        raise CorpusPathError(
+            "the path holds a percent escape; nothing is decoded here, write the name plainly"
+        )
+    if path.startswith(("/", "\\", "~")) or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
+        raise CorpusPathError(
+            "the path must be relative to a corpus root, without a scheme or a leading slash"
+        )
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\\" in path:
+        raise CorpusPathError("the path must be plain names joined by '/', without '.' or '..'")
+    if any(len(part.encode()) > _MAX_COMPONENT_BYTES for part in parts):
+        raise CorpusPathError(f"a name in the path is longer than {_MAX_COMPONENT_BYTES} bytes")
+    return parts
+
+
+def open_under_root(root: Path, parts: Sequence[str]) -> int:
+    """A descriptor of the regular file at `parts` under `root`, opened without following links.
+
+    Raises:
+        CorpusPathError: a component is a link, is missing, is no folder, or the file is no
+            regular file. Nothing is waited for: a FIFO or a device is refused unopened.
+        FileNotFoundError: there is nothing of that name (another root may have it).
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in parts[:-1]:
+            _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=True)
+            deeper = os.open(
+                name,
+                os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+                dir_fd=folder,
+            )
+            os.close(folder)
+            folder = deeper
+        name = parts[-1]
+        _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=False)
+        # O_NONBLOCK: should a FIFO have taken the file's place since, opening must not wait.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        file = os.open(name, flags, dir_fd=folder)
+    except PermissionError:
+        raise CorpusPathError("the server may not read it") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        # ELOOP or ENOTDIR: swapped for a link between the look and the opening.
+        raise CorpusPathError(f"it cannot be opened ({os.strerror(error.errno or 0)})") from None
+    finally:
+        os.close(folder)
+    try:
+        _refuse_unless(name, os.fstat(file), folder=False)
+    except CorpusPathError:
+        os.close(file)
+        raise
+    return file
+
+
+def find_corpus_file(roots: Sequence[Path], path: str) -> CorpusFile:
+    """The file `path` under the first root that has it.
+
+    Raises:
+        CorpusPathError: as `split_corpus_path` and `open_under_root`; or no root has it.
+    """
+    parts = split_corpus_path(path)
+    for root in roots:
+        try:
+            descriptor = open_under_root(root, parts)
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            continue
+        try:
+            return _describe(root, path, descriptor)
+        finally:
+            os.close(descriptor)
+    raise CorpusPathError(
+        "there is no such file under the corpus roots; TOKENIZER_CORPUS_ROOTS names them"
+    )
+
+
+def reopen_corpus_file(file: CorpusFile) -> int:
+    """A descriptor of the same file, opened as safely as the first time.
+
+    Raises:
+        CorpusChangedError: it is gone, is another file now, or was written to.
+    """
+    try:
+        descriptor = open_under_root(Path(file.root), split_corpus_path(file.path))
+    except (CorpusPathError, OSError) as error:
+        raise CorpusChangedError(f"{file.path}: {error}") from None
+    try:
+        check_unchanged(file, descriptor)
+    except CorpusChangedError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_unchanged(file: CorpusFile, descriptor: int) -> None:
+    """Raise CorpusChangedError unless the open file is still what the job was made for."""
+    if _describe(Path(file.root), file.path, descriptor) != file:
+        raise CorpusChangedError(
+            f"{file.path} was replaced or written to after the training request; "
+            f"let the writer finish and post the request again"
+        )
+
+
+def readable_path(descriptor: int) -> Path:
+    """A path by which this process and its children read the held file, without its name.
+
+    Where the system has no `/proc` (macOS), `/dev/fd`, which only this process can use.
+    """
+    if Path("/proc/self/fd").is_dir():
+        return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+    return Path(f"/dev/fd/{descriptor}")
+
+
+def _describe(root: Path, path: str, descriptor: int) -> CorpusFile:
+    status = os.fstat(descriptor)
+    return CorpusFile(
+        root=str(root.absolute()),
+        path=path,
+        device=status.st_dev,
+        inode=status.st_ino,
+        size_bytes=status.st_size,
+        modified_ns=status.st_mtime_ns,
+    )
+
+
+def _refuse_unless(name: str, status: os.stat_result, *, folder: bool) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise CorpusPathError(f"{name!r} is a symbolic link; name the file itself")
+    if folder and not stat.S_ISDIR(status.st_mode):
+        raise CorpusPathError(f"{name!r} is not a folder")
+    if not folder and stat.S_ISDIR(status.st_mode):
+        raise CorpusPathError(f"{name!r} is a folder; name the files in it")
+    if not folder and not stat.S_ISREG(status.st_mode):
+        raise CorpusPathError(f"{name!r} is not a regular file")

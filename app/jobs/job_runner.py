@@ -1,0 +1,243 @@
+"""The task in each server process that runs training jobs, one at a time over all processes.
+
+It claims the oldest queued job, has it trained (`training_run`), and when a version came out of it
+makes that the one being served. It stands alone because this is the only place that moves a job
+from one state to the next. When its server is told to end, a running job goes back into the queue
+and starts again at the next start; when a server process is killed, the others (or the next start)
+end its orphaned trainer and fail its job.
+May import `app.live_tokenizers`, `app.settings`, `app.problems` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from app.jobs.job_folder import JobFolder
+from app.jobs.job_store import Job, JobStore
+from app.jobs.process_marks import ProcessMark, signal_group
+from app.jobs.trainer_lock import TrainerLock
+from app.jobs.training_run import Outcome, TrainingRun
+from app.problems import Problem
+from tokenizer_core.errors import TokenizerCoreError
+
+if TYPE_CHECKING:
+    from app.live_tokenizers import LiveTokenizers
+    from app.settings import Settings
+    from tokenizer_core.store import ArtifactStore
+
+log = logging.getLogger("app.jobs")
+
+Written = TypeVar("Written")
+
+POLL_SECONDS: Final = 0.5
+"""How often a process looks for work another one was given, and for dead owners."""
+
+_RETRY_SECONDS: Final = 1.0
+_FORGET_SECONDS: Final = 3600.0
+
+
+class JobRunner:
+    """Runs the jobs of one artifacts folder from within a server process.
+
+    `start` and `stop` belong to the lifespan of the app; `wake` says that a job was added.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ArtifactStore,
+        live: LiveTokenizers,
+        jobs: JobStore,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
+        self._artifacts_dir = settings.artifacts_dir.absolute()
+        self._lock = TrainerLock(self._artifacts_dir)
+        self._poll_seconds = poll_seconds
+        self._me = ProcessMark.of_this_process()
+        self._stop = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._forget_at = 0.0
+
+    async def start(self) -> None:
+        """Begin to look for jobs."""
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._work(), name="job-runner")
+
+    async def stop(self) -> None:
+        """End the running trainer, put its job back into the queue, and return after that."""
+        self._stop.set()
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    def wake(self) -> None:
+        """Look for jobs now; may be called from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs waking
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _work(self) -> None:
+        while not self._stop.is_set():
+            self._woken.clear()
+            try:
+                await asyncio.to_thread(self._forget_old)
+                await asyncio.to_thread(self._reap)
+                job = await asyncio.to_thread(self._jobs.claim_next, self._me)
+                if job is not None:
+                    await self._run_guarded(job)
+                    continue
+            except Exception:  # a runner that ends would leave every later job queued for ever
+                log.exception("the job runner met an error and goes on")
+                await self._sleep(_RETRY_SECONDS)
+                continue
+            await self._sleep(self._poll_seconds)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+
+    async def _run_guarded(self, job: Job) -> None:
+        try:
+            await self._run(job)
+        except sqlite3.Error:  # the server ends and the end could not be written
+            raise
+        except Exception:
+            log.exception("job %s met a defect", job.id)
+            detail = "an internal error; the log of the server has it under this job"
+            await self._finish(job, "failed", "internal_error", detail)
+
+    async def _run(self, job: Job) -> None:
+        folder = JobFolder.of(self._artifacts_dir, job.id)
+        log.info("job %s: attempt %d begins", job.id, job.attempt)
+        if job.result is not None:
+            # Published by an earlier attempt whose server ended before the swap was through.
+            outcome = Outcome("published", job.result)
+        else:
+            outcome = await TrainingRun(job, folder, self._jobs, self._stop).run(
+                self._request_of(job)
+            )
+        if outcome.kind == "stopped":
+            await self._write(lambda: self._jobs.requeue(job))
+            log.info("job %s: requeued, the server ends", job.id)
+            return
+        if outcome.kind == "published" and outcome.result is not None:
+            result = outcome.result
+            await self._write(lambda: self._jobs.set_result(job, result))
+            await self._settle_published(job, f"{result['name']}@{result['version']}")
+        elif outcome.kind == "cancelled":
+            await self._finish(job, "cancelled")
+        else:
+            await self._finish(job, "failed", outcome.code, outcome.detail)
+        current = await self._write(lambda: self._jobs.get(job.id))
+        if current is None or current.is_final:
+            await asyncio.to_thread(folder.remove_inputs)
+
+    def _request_of(self, job: Job) -> dict[str, Any]:
+        return {
+            **job.request,
+            "job_id": job.id,
+            "artifacts_dir": str(self._artifacts_dir),
+            "engine": self._settings.engine,
+        }
+
+    async def _settle_published(self, job: Job, version: str) -> None:
+        """Promote what was published, unless that is for somebody to do by hand."""
+        if job.request["promote"] == "manual":
+            await self._finish(job, "succeeded")
+            return
+        if await self._write(lambda: self._jobs.is_cancel_requested(job)):
+            await self._finish(job, "cancelled")
+            return
+        promotion = asyncio.create_task(self._promote(version))
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({promotion, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not promotion.done():
+            promotion.cancel()
+            await asyncio.gather(promotion, return_exceptions=True)
+            await self._write(lambda: self._jobs.requeue(job))
+            return
+        try:
+            promotion.result()
+        except Problem as error:  # for one, `swap_timeout`
+            await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
+        except TokenizerCoreError as error:
+            await self._finish(job, "failed", error.code, str(error))
+        except Exception:
+            log.exception("job %s: %s could not be promoted", job.id, version)
+            await self._finish(
+                job,
+                "failed",
+                "promotion_failed",
+                f"{version} is published and could not be promoted; the log of the server says "
+                f"why. PUT /tokenizers/active tries again",
+            )
+        else:
+            await self._finish(job, "live")
+
+    async def _promote(self, version: str) -> None:
+        ref = await asyncio.to_thread(self._store.resolve, version)
+        await self._live.promote(ref)
+
+    async def _finish(
+        self, job: Job, state: Any, code: str | None = None, detail: str = ""
+    ) -> None:
+        if not await self._write(
+            lambda: self._jobs.finish(job, state, error_code=code, detail=detail)
+        ):
+            log.warning("job %s: %s, but the job was taken away meanwhile", job.id, state)
+            return
+        log.info("job %s: %s%s", job.id, state, f" ({code})" if code else "")
+
+    async def _write(self, write: Callable[[], Written]) -> Written:
+        """Do a write that must happen, again and again while the disk refuses it.
+
+        A job whose end cannot be written would block the queue. When the server ends meanwhile,
+        the next start finds the owner gone and fails the job.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(write)
+            except sqlite3.Error as error:
+                if self._stop.is_set():
+                    raise
+                log.warning("the job database cannot be written (%s); trying again", error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
+
+    def _reap(self) -> None:
+        """Fail the jobs whose server process is gone, once their trainer is gone as well."""
+        for job in self._jobs.running():
+            if job.owner is not None and job.owner != self._me and job.owner.is_alive():
+                continue
+            if job.child is not None and job.child.is_alive():
+                signal_group(job.child.pid, signal.SIGKILL)
+            if not self._lock.is_free():
+                continue  # it is ending; the next look finds it gone
+            detail = (
+                "the server process that ran this job was killed; post the request again. A "
+                "version it had published stands in /tokenizers and can be promoted"
+            )
+            if self._jobs.finish(job, "failed", error_code="runner_died", detail=detail):
+                log.warning("job %s: its server process is gone, failed", job.id)
+                JobFolder.of(self._artifacts_dir, job.id).remove_inputs()
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        if now < self._forget_at:
+            return
+        self._forget_at = now + _FORGET_SECONDS
+        for job_id in self._jobs.forget_old():
+            JobFolder.of(self._artifacts_dir, job_id).remove()

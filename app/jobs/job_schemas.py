@@ -1,0 +1,210 @@
+"""What a training request may say and how a job is answered, as pydantic models.
+
+It stands alone so that the route, the store, the child process and the OpenAPI document share one
+definition. Bounds are checked here, before anything touches the disk; what only a look at the
+disk can tell (is the file there, is there room) is the route's. May import the core only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from tokenizer_core.patterns import ALIASES, PATTERNS
+from tokenizer_core.spec import MAX_TOKEN_ID
+
+NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+RESERVED_NAMES: Final = frozenset({"active"})
+MAX_SPECIAL_TOKENS: Final = 1000
+MAX_SPECIAL_TOKEN_CHARS: Final = 200
+MAX_INPUT_PATHS: Final = 1000
+MAX_SEPARATE_DOCUMENTS: Final = 10_000
+"""Documents that no special token can stand between are one file each, hence this bound."""
+_N_BYTES: Final = 256
+
+SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
+
+
+def find_document_separator(special_tokens: Sequence[str]) -> str | None:
+    """A special token that can stand between any two documents and be matched exactly there.
+
+    Matching is leftmost, then longest: a token that another one (or itself) can overlap from the
+    left, or that begins a longer one, might swallow text of the documents beside it. None when
+    there is no such token.
+
+    Example:
+        >>> find_document_separator(["<|endoftext|>"])
+        '<|endoftext|>'
+        >>> find_document_separator(["<|a|>", "<|a|><|a|>"]), find_document_separator(["aba"])
+        (None, None)
+    """
+    for separator in special_tokens:
+        if not any(_disturbs(token, separator) for token in special_tokens):
+            return separator
+    return None
+
+
+def _disturbs(token: str, separator: str) -> bool:
+    if token != separator and separator in token:
+        return True
+    return any(separator.startswith(token[start:]) for start in range(1, len(token)))
+
+
+class TrainLimits(BaseModel):
+    """When to stop a training run that takes more than it should."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    seconds: float | None = Field(
+        None,
+        gt=0,
+        le=30 * 24 * 3600,
+        allow_inf_nan=False,
+        description="Wall-clock time of the training process.",
+    )
+    memory_bytes: int | None = Field(
+        None,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Resident memory of the training process and its workers, summed; looked at "
+        "four times a second, pages they share counted for each.",
+    )
+
+
+class TrainRequest(BaseModel):
+    """A training run: what to read, what to learn, what to do with it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    input_paths: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_INPUT_PATHS,
+        description="Files of UTF-8 text, relative to the corpus roots.",
+    )
+    documents: list[str] | None = Field(
+        None, min_length=1, description="The corpus itself, one text a document."
+    )
+    vocab_size: int = Field(
+        10_000,
+        le=MAX_TOKEN_ID + 1,
+        description="All entries: 256 bytes, the special tokens, and the merges.",
+    )
+    special_tokens: list[SpecialToken] = Field(
+        ["<|endoftext|>"],
+        max_length=MAX_SPECIAL_TOKENS,
+        description="Never split, never merged; they end documents in the files.",
+    )
+    name: str = Field(
+        "trained", pattern=NAME_PATTERN, description="Name to publish the tokenizer under."
+    )
+    pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
+    promote: Literal["auto", "manual"] = Field(
+        "auto", description="`auto` serves the new version as soon as it is verified."
+    )
+    limits: TrainLimits = Field(
+        TrainLimits(seconds=None, memory_bytes=None), description="When to stop the run."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name in RESERVED_NAMES:
+            raise ValueError("this name is reserved; choose another")
+        return name
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, pattern: str) -> str:
+        # An expression from the network could take exponential time, so only names are taken.
+        name = ALIASES.get(pattern, pattern)
+        if name not in PATTERNS:
+            raise ValueError(
+                f"only named split patterns are taken here ({', '.join(PATTERNS)}); "
+                f"an expression of your own works on the command line: tokenizer train --pattern"
+            )
+        return name
+
+    @field_validator("special_tokens")
+    @classmethod
+    def _check_special_tokens(cls, tokens: list[str]) -> list[str]:
+        if len(set(tokens)) != len(tokens):
+            raise ValueError("a special token is given twice")
+        return tokens
+
+    @model_validator(mode="after")
+    def _check_together(self) -> TrainRequest:
+        if (self.input_paths is None) == (self.documents is None):
+            raise ValueError("give exactly one of input_paths and documents")
+        smallest = _N_BYTES + len(self.special_tokens)
+        if self.vocab_size < smallest:
+            raise ValueError(
+                f"vocab_size is too small: 256 bytes and {len(self.special_tokens)} special "
+                f"tokens need at least {smallest}"
+            )
+        if self.documents is not None:
+            if not any(self.documents):
+                raise ValueError("every document is empty; there is nothing to learn from")
+            separate = find_document_separator(self.special_tokens) is None
+            if separate and len(self.documents) > MAX_SEPARATE_DOCUMENTS:
+                raise ValueError(
+                    f"more than {MAX_SEPARATE_DOCUMENTS} documents need a special token that "
+                    f"can stand between them; leave special_tokens at its default"
+                )
+        return self
+
+    def digest(self) -> str:
+        """sha256 (hex) of the request with its defaults: equal for equal requests."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class PublishedVersion(BaseModel):
+    """The tokenizer a job published."""
+
+    name: str
+    version: str
+    digest: str
+
+
+class JobError(BaseModel):
+    """Why a job failed: a stable word and a sentence with the remedy."""
+
+    code: str
+    detail: str
+
+
+class JobSummary(BaseModel):
+    """One training job in the list."""
+
+    id: str
+    name: str
+    state: Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
+    phase: str = Field(
+        description="queued, start, count, learn, publish, promote, cancelling, or the final state"
+    )
+    progress: float = Field(ge=0, le=1)
+    counters: dict[str, int]
+    result: PublishedVersion | None
+    error: JobError | None
+    created_at: str = Field(description="UTC, ISO 8601")
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobView(JobSummary):
+    """One training job, with the end of its log."""
+
+    log_tail: list[str] = Field(
+        description="The last lines the training process wrote, control characters escaped"
+    )
+
+
+class JobList(BaseModel):
+    """The latest jobs, newest first."""
+
+    jobs: list[JobSummary]

@@ -1,0 +1,389 @@
+"""The training jobs of this host, in one SQLite file that every server process shares.
+
+It stands alone because a job must outlive the process that took it: a request may be answered by
+one server process, the training run by a second and its end noticed by a third. Every call opens
+its own connection (0.1 ms), does one short transaction and closes it, so the store holds no state
+that a fork, a thread or a `kill -9` could spoil. Calls block for a few milliseconds (an fsync):
+call them from a thread, not from the event loop.
+
+`journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
+database in WAL mode when two connections checkpoint at once, and a row that was acknowledged must
+be on the disk. May import `process_marks` only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from app.jobs.process_marks import ProcessMark
+
+State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
+FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
+
+JOBS_KEPT: Final = 1000
+"""Finished jobs beyond this many are forgotten, oldest first, so that the file stays bounded."""
+
+_BUSY_TIMEOUT_SECONDS: Final = 15.0
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS jobs (
+    sequence         INTEGER PRIMARY KEY AUTOINCREMENT,
+    id               TEXT NOT NULL UNIQUE,
+    idempotency_key  TEXT UNIQUE,
+    request_digest   TEXT NOT NULL,
+    request          TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    phase            TEXT NOT NULL,
+    progress         REAL NOT NULL DEFAULT 0,
+    counters         TEXT NOT NULL DEFAULT '{}',
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    attempt          INTEGER NOT NULL DEFAULT 0,
+    owner            TEXT,
+    child            TEXT,
+    result           TEXT,
+    error            TEXT,
+    created_at       REAL NOT NULL,
+    started_at       REAL,
+    finished_at      REAL
+);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, sequence);
+"""
+
+
+class QueueFullError(Exception):
+    """No place for another job; `unfinished` jobs are running or queued."""
+
+    def __init__(self, unfinished: int) -> None:
+        self.unfinished = unfinished
+        super().__init__(f"{unfinished} training jobs are running or queued")
+
+
+class IdempotencyConflictError(Exception):
+    """The Idempotency-Key was used before with another request; `job_id` is that job."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"the Idempotency-Key belongs to job {job_id}, whose request differs")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row: what was asked for, how far it is, how it ended. Times are Unix seconds."""
+
+    id: str
+    request: Mapping[str, Any]
+    state: State
+    phase: str
+    progress: float
+    counters: Mapping[str, int]
+    cancel_requested: bool
+    attempt: int
+    owner: ProcessMark | None
+    child: ProcessMark | None
+    result: Mapping[str, str] | None
+    error: Mapping[str, str] | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will change this job any more."""
+        return self.state in FINAL_STATES
+
+
+@dataclass(frozen=True)
+class JobStore:
+    """All training jobs in the SQLite file `path`, which is made when it is not there.
+
+    Raises (from every method): sqlite3.OperationalError when the file cannot be read or written,
+    for one because the disk is full; what was acknowledged before stays.
+    """
+
+    path: Path
+    busy_timeout_seconds: float = field(default=_BUSY_TIMEOUT_SECONDS)
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._connection() as connection:
+            # Kept in the file's header, unlike `synchronous`, which is each connection's own.
+            connection.execute("PRAGMA journal_mode=DELETE")
+        with self._transaction() as connection:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+
+    def add(
+        self,
+        job_id: str,
+        request: Mapping[str, Any],
+        *,
+        request_digest: str,
+        idempotency_key: str | None,
+        queue_limit: int,
+    ) -> Job:
+        """Store a queued job, on the disk when this returns, or give back the one with that key.
+
+        `queue_limit` jobs may wait behind the one that runs; with 0 a job is taken only when none
+        is running.
+
+        Raises:
+            QueueFullError: no place.
+            IdempotencyConflictError: the key was used for another request.
+        """
+        with self._transaction() as connection:
+            earlier = _select_by_key(connection, idempotency_key, request_digest)
+            if earlier is not None:
+                return earlier
+            unfinished = _count_unfinished(connection)
+            if unfinished > queue_limit:
+                raise QueueFullError(unfinished)
+            connection.execute(
+                "INSERT INTO jobs (id, idempotency_key, request_digest, request, state, phase,"
+                " created_at) VALUES (?, ?, ?, ?, 'queued', 'queued', ?)",
+                (job_id, idempotency_key, request_digest, json.dumps(request), time.time()),
+            )
+            return _select(connection, job_id)
+
+    def find_by_key(self, idempotency_key: str | None, request_digest: str) -> Job | None:
+        """The job made earlier with this key, or None.
+
+        Raises:
+            IdempotencyConflictError: the key was used for another request.
+        """
+        with self._connection() as connection:
+            return _select_by_key(connection, idempotency_key, request_digest)
+
+    def count_unfinished(self) -> int:
+        """How many jobs are running or queued."""
+        with self._connection() as connection:
+            return _count_unfinished(connection)
+
+    def get(self, job_id: str) -> Job | None:
+        """The job, or None."""
+        with self._connection() as connection:
+            row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        return None if row is None else _to_job(row)
+
+    def latest(self, *, limit: int = 100) -> list[Job]:
+        """The latest jobs, newest first."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT * FROM jobs ORDER BY sequence DESC LIMIT ?", (limit,)
+            ).fetchall()
+        return [_to_job(row) for row in rows]
+
+    def running(self) -> list[Job]:
+        """The jobs some process holds: one at most, unless the file was written by hand."""
+        with self._connection() as connection:
+            rows = connection.execute("SELECT * FROM jobs WHERE state = 'running'").fetchall()
+        return [_to_job(row) for row in rows]
+
+    def claim_next(self, owner: ProcessMark) -> Job | None:
+        """Take the oldest queued job for `owner`, or None when none waits or one is running.
+
+        One transaction decides, so that over all processes only one trainer runs.
+        """
+        with self._connection() as connection:
+            # Asked twice a second by every server process: a read takes no write lock.
+            if not connection.execute("SELECT 1 FROM jobs WHERE state = 'queued'").fetchone():
+                return None
+        with self._transaction() as connection:
+            if connection.execute("SELECT 1 FROM jobs WHERE state = 'running'").fetchone():
+                return None
+            row = connection.execute(
+                "SELECT id FROM jobs WHERE state = 'queued' ORDER BY sequence LIMIT 1"
+            ).fetchone()
+            if row is None:
+                return None
+            connection.execute(
+                "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
+                " attempt = attempt + 1, owner = ?, child = NULL, started_at = ? WHERE id = ?",
+                (owner.to_json(), time.time(), row["id"]),
+            )
+            return _select(connection, row["id"])
+
+    def set_child(self, job: Job, child: ProcessMark) -> bool:
+        """Note the trainer's process; False when the job is no longer this attempt's."""
+        return self._update_held(job, "child = ?", (child.to_json(),))
+
+    def set_progress(
+        self, job: Job, phase: str, progress: float, counters: Mapping[str, int]
+    ) -> bool:
+        """Note how far the job is; False when the job is no longer this attempt's."""
+        return self._update_held(
+            job,
+            "phase = ?, progress = ?, counters = ?",
+            (phase, progress, json.dumps(counters)),
+        )
+
+    def allow_publishing(self, job: Job) -> bool:
+        """Let the trainer publish; False when it was cancelled or the job is another's by now.
+
+        This is the one moment that decides between a cancelled job and a published version.
+        """
+        return self._update_held(
+            job, "phase = 'publish', progress = 0.95", (), extra="AND cancel_requested = 0"
+        )
+
+    def set_result(self, job: Job, result: Mapping[str, str]) -> bool:
+        """Note the published version; a job requeued after this is promoted, not trained again."""
+        return self._update_held(
+            job, "result = ?, phase = 'promote', progress = 0.98", (json.dumps(result),)
+        )
+
+    def requeue(self, job: Job) -> bool:
+        """Put a running job back, in its old place, to be started again from the beginning."""
+        return self._update_held(
+            job,
+            "state = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
+            " finished_at = CASE cancel_requested WHEN 1 THEN ? ELSE NULL END,"
+            " phase = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
+            " progress = 0, owner = NULL, child = NULL",
+            (time.time(),),
+        )
+
+    def finish(
+        self, job: Job, state: State, *, error_code: str | None = None, detail: str = ""
+    ) -> bool:
+        """End a running job; False when the job is no longer this attempt's.
+
+        A job that ended well has progress 1; any other keeps the progress it had.
+        """
+        error = None if error_code is None else json.dumps({"code": error_code, "detail": detail})
+        done = state in ("live", "succeeded")
+        return self._update_held(
+            job,
+            "state = ?, phase = ?, error = ?, finished_at = ?, child = NULL,"
+            " progress = CASE ? WHEN 1 THEN 1.0 ELSE progress END",
+            (state, state, error, time.time(), done),
+        )
+
+    def request_cancel(self, job_id: str) -> Job | None:
+        """Cancel a queued job at once, ask a running one to stop, leave a finished one as it is.
+
+        Returns the job afterwards, or None when there is none.
+        """
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'cancelled', phase = 'cancelled', finished_at = ?"
+                " WHERE id = ? AND state = 'queued'",
+                (time.time(), job_id),
+            )
+            connection.execute(
+                "UPDATE jobs SET cancel_requested = 1 WHERE id = ? AND state = 'running'",
+                (job_id,),
+            )
+            row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            return None if row is None else _to_job(row)
+
+    def is_cancel_requested(self, job: Job) -> bool:
+        """Whether somebody asked to cancel it, or the job is no longer this attempt's."""
+        now = self.get(job.id)
+        return (
+            now is None
+            or now.cancel_requested
+            or now.state != "running"
+            or now.attempt != job.attempt
+        )
+
+    def forget_old(self, *, kept: int = JOBS_KEPT) -> list[str]:
+        """Delete the finished jobs beyond the newest `kept`; returns their ids."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                "DELETE FROM jobs WHERE state NOT IN ('queued', 'running') AND sequence <="
+                " (SELECT MAX(sequence) FROM jobs) - ? RETURNING id",
+                (kept,),
+            ).fetchall()
+        return [row["id"] for row in rows]
+
+    def _update_held(
+        self, job: Job, assignments: str, values: tuple[object, ...], *, extra: str = ""
+    ) -> bool:
+        # `attempt` fences: a process that lost the job (it was thought dead, the job was requeued
+        # and claimed again) can no longer write to it.
+        with self._transaction() as connection:
+            done = connection.execute(
+                f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
+                f" AND attempt = ? {extra}",
+                (*values, job.id, job.attempt),
+            )
+            return done.rowcount == 1
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(
+            self.path, timeout=self.busy_timeout_seconds, isolation_level=None
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA synchronous=FULL")
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._connection() as connection:
+            # IMMEDIATE: taking the write lock first avoids the deadlock of two readers that both
+            # want to write, which SQLite answers with an error no timeout helps against.
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                if connection.in_transaction:  # a full disk has rolled it back already
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+
+def _count_unfinished(connection: sqlite3.Connection) -> int:
+    row = connection.execute(
+        "SELECT COUNT(*) FROM jobs WHERE state IN ('queued', 'running')"
+    ).fetchone()
+    return int(row[0])
+
+
+def _select(connection: sqlite3.Connection, job_id: str) -> Job:
+    return _to_job(connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone())
+
+
+def _select_by_key(
+    connection: sqlite3.Connection, idempotency_key: str | None, request_digest: str
+) -> Job | None:
+    if idempotency_key is None:
+        return None
+    row = connection.execute(
+        "SELECT * FROM jobs WHERE idempotency_key = ?", (idempotency_key,)
+    ).fetchone()
+    if row is None:
+        return None
+    if row["request_digest"] != request_digest:
+        raise IdempotencyConflictError(row["id"])
+    return _to_job(row)
+
+
+def _to_job(row: sqlite3.Row) -> Job:
+    return Job(
+        id=row["id"],
+        request=json.loads(row["request"]),
+        state=row["state"],
+        phase=row["phase"],
+        progress=row["progress"],
+        counters=json.loads(row["counters"]),
+        cancel_requested=bool(row["cancel_requested"]),
+        attempt=row["attempt"],
+        owner=ProcessMark.from_json(row["owner"]),
+        child=ProcessMark.from_json(row["child"]),
+        result=None if row["result"] is None else json.loads(row["result"]),
+        error=None if row["error"] is None else json.loads(row["error"]),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+    )

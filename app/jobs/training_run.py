@@ -1,0 +1,207 @@
+"""One attempt at one job: start the trainer, follow it, stop it, say how it went.
+
+It stands alone because the runner decides what a result means (promote, requeue, fail) and this
+only makes sure that there is one, whatever the child, the disk or the caller does. It returns an
+outcome and writes progress; it never writes a final state.
+May import its neighbours in `app.jobs` below the runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from app.jobs.job_folder import JobFolder
+from app.jobs.job_store import Job, JobStore
+from app.jobs.trainer_process import TrainerProcess, describe_death
+
+log = logging.getLogger("app.jobs")
+
+LOOK_SECONDS: Final = 0.25
+"""How often a running trainer is looked at: limits, cancellation, progress into the database."""
+
+GRACE_SECONDS: Final = 3.0
+"""From SIGTERM to SIGKILL for a trainer that was cancelled or went over a limit."""
+
+STOP_GRACE_SECONDS: Final = 1.0
+"""The same when the server itself is told to end, which must not take long."""
+
+_RETRY_SECONDS: Final = 1.0
+_PROGRESS_OF_PHASE: Final[Mapping[str, tuple[float, float]]] = {
+    "count": (0.0, 0.5),
+    "learn": (0.5, 0.95),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt went. `stopped`: the server ends, nothing is known to be wrong."""
+
+    kind: Literal["published", "failed", "cancelled", "stopped"]
+    result: Mapping[str, str] | None = None
+    code: str = ""
+    detail: str = ""
+
+
+class TrainingRun:
+    """One attempt; `run` once."""
+
+    def __init__(self, job: Job, folder: JobFolder, jobs: JobStore, stop: asyncio.Event) -> None:
+        self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
+        self._phase, self._progress = "start", 0.0
+        self._counters: dict[str, int] = {}
+        self._written: tuple[str, float] = ("", -1.0)
+        self._outcome: Outcome | None = None
+
+    @property
+    def progress(self) -> float:
+        """How far it is, 0 to 1."""
+        return self._progress
+
+    async def run(self, request: Mapping[str, Any]) -> Outcome:
+        """Train and publish; returns when the trainer and all its workers are gone."""
+        try:
+            await asyncio.to_thread(self._folder.write_request, request)
+            log_file = await asyncio.to_thread(self._folder.open_log)
+            try:
+                process = await TrainerProcess.start(
+                    self._folder.path, self._folder.scratch_path, log_file
+                )
+            finally:
+                log_file.close()
+        except OSError as error:
+            return _failed_to_start(error)
+        try:
+            return await self._follow(process)
+        finally:
+            stopping = self._stop.is_set()
+            await process.end(STOP_GRACE_SECONDS if stopping else GRACE_SECONDS)
+
+    async def _follow(self, process: TrainerProcess) -> Outcome:
+        await self._note_child(process)
+        reader = asyncio.create_task(self._read_events(process))
+        stop = asyncio.create_task(self._stop.wait())
+        started = time.monotonic()
+        try:
+            while not reader.done():
+                await asyncio.wait(
+                    {reader, stop}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if reader.done():
+                    break
+                ended = await self._look(process, time.monotonic() - started)
+                if ended is not None:
+                    return ended
+            reader.result()  # a defect in reading must not pass for a dead trainer
+        finally:
+            for task in (reader, stop):
+                task.cancel()
+            await asyncio.gather(reader, stop, return_exceptions=True)
+        if self._outcome is not None:
+            return self._outcome
+        return Outcome("failed", None, *describe_death(await process.wait()))
+
+    async def _look(self, process: TrainerProcess, seconds: float) -> Outcome | None:
+        """What ends the run from this side, if anything does."""
+        if self._outcome is not None:
+            return self._outcome  # it has said how it went and takes its time to leave
+        if self._stop.is_set():
+            return Outcome("stopped")
+        try:
+            if await asyncio.to_thread(self._jobs.is_cancel_requested, self._job):
+                return Outcome("cancelled")
+            await self._write_progress()
+        except sqlite3.Error as error:  # a full disk or a busy file: the next look tries again
+            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+        limits = self._job.request["limits"]
+        if limits["seconds"] is not None and seconds > limits["seconds"]:
+            return Outcome(
+                "failed",
+                code="time_limit",
+                detail=f"training took longer than limits.seconds = {limits['seconds']:g}; "
+                f"raise the limit, or train on less text",
+            )
+        if limits["memory_bytes"] is not None:
+            used = await asyncio.to_thread(process.resident_bytes)
+            if used > limits["memory_bytes"]:
+                return Outcome(
+                    "failed",
+                    code="memory_limit",
+                    detail=f"the training processes held {used} bytes, more than "
+                    f"limits.memory_bytes = {limits['memory_bytes']}; raise the limit, or train "
+                    f"on less text",
+                )
+        return None
+
+    async def _write_progress(self) -> None:
+        now = (self._phase, round(self._progress, 4))
+        if now != self._written and self._phase in _PROGRESS_OF_PHASE:
+            await asyncio.to_thread(
+                self._jobs.set_progress, self._job, self._phase, self._progress, self._counters
+            )
+            self._written = now
+
+    async def _read_events(self, process: TrainerProcess) -> None:
+        async for event in process.events():
+            kind = event.get("event")
+            if kind == "progress":
+                self._note_progress(event)
+            elif kind == "ready":
+                if await self._may_publish():
+                    self._phase = "publish"
+                    await process.let_publish()
+                # Otherwise it was cancelled: the next look ends it.
+            elif kind == "published":
+                result = {key: str(event[key]) for key in ("name", "version", "digest")}
+                self._outcome = Outcome("published", result)
+            elif kind == "error":
+                self._outcome = Outcome(
+                    "failed", code=str(event.get("code")), detail=str(event.get("detail"))
+                )
+
+    async def _note_child(self, process: TrainerProcess) -> None:
+        if process.mark is None:
+            return
+        try:
+            await asyncio.to_thread(self._jobs.set_child, self._job, process.mark)
+        except sqlite3.Error as error:  # only whoever clears up after a dead server misses it
+            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+
+    async def _may_publish(self) -> bool:
+        while True:
+            try:
+                return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
+            except sqlite3.Error as error:  # the trainer waits; cancel and stop still end it
+                log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _note_progress(self, event: Mapping[str, Any]) -> None:
+        phase, done, total = str(event["phase"]), int(event["done"]), int(event["total"] or 0)
+        start, end = _PROGRESS_OF_PHASE.get(phase, (self._progress, self._progress))
+        part = min(1.0, done / total) if total else 0.0
+        # Never backwards: a total may be an estimate that grows.
+        self._progress = max(self._progress, start + (end - start) * part)
+        self._phase = phase
+        self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
+
+
+def _failed_to_start(error: OSError) -> Outcome:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Outcome(
+            "failed",
+            code="disk_full",
+            detail="no space is left where the artifacts are kept; free some and post the "
+            "request again",
+        )
+    return Outcome(
+        "failed",
+        code="start_failed",
+        detail=f"the training process could not be started ({error.strerror}); "
+        f"see the log of the server",
+    )

@@ -1,0 +1,288 @@
+"""The job database: transitions, fences, one trainer at a time, and kill -9 (P15, P17)."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.jobs.job_store import (
+    IdempotencyConflictError,
+    Job,
+    JobStore,
+    ProcessMark,
+    QueueFullError,
+)
+
+ME = ProcessMark.of_this_process()
+OTHER = ProcessMark(pid=1, started=0.5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JobStore:
+    return JobStore(tmp_path / "jobs.sqlite3")
+
+
+def add(store: JobStore, job_id: str, **changes: object) -> Job:
+    options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 8} | changes
+    return store.add(job_id, {"name": "x"}, **options)  # type: ignore[arg-type]
+
+
+def claim(store: JobStore, owner: ProcessMark = ME) -> Job:
+    job = store.claim_next(owner)
+    assert job is not None
+    return job
+
+
+def test_the_file_is_in_delete_mode_and_fully_synchronous(store: JobStore) -> None:
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+    with store._connection() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    first = claim(store)
+    assert (first.id, first.state, first.attempt, first.owner) == ("a", "running", 1, ME)
+    assert store.claim_next(OTHER) is None
+    assert store.finish(first, "live")
+    assert claim(store, OTHER).id == "b"
+    assert [job.id for job in store.latest()] == ["b", "a"]
+
+
+def test_many_processes_claim_each_job_once(store: JobStore) -> None:
+    for index in range(20):
+        add(store, f"job{index:02d}", queue_limit=100)
+    claimed: list[str] = []
+    at_once: list[int] = []
+
+    def work() -> None:
+        own = JobStore(store.path)
+        while True:
+            job = own.claim_next(ME)
+            if job is None:
+                if own.count_unfinished() == 0:
+                    return
+                continue
+            at_once.append(len(own.running()))
+            claimed.append(job.id)
+            own.finish(job, "succeeded")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == [f"job{index:02d}" for index in range(20)]
+    assert set(at_once) == {1}
+
+
+def test_the_queue_holds_as_many_as_may_wait_behind_the_running_one(store: JobStore) -> None:
+    add(store, "a", queue_limit=1)
+    add(store, "b", queue_limit=1)
+    with pytest.raises(QueueFullError):
+        add(store, "c", queue_limit=1)
+    store.finish(claim(store), "failed", error_code="x")
+    add(store, "c", queue_limit=1)
+
+
+def test_without_a_queue_a_job_is_taken_only_when_none_is_there(store: JobStore) -> None:
+    add(store, "a", queue_limit=0)
+    with pytest.raises(QueueFullError):
+        add(store, "b", queue_limit=0)
+    store.request_cancel("a")
+    add(store, "b", queue_limit=0)
+
+
+def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) -> None:
+    first = add(store, "a", idempotency_key="k", request_digest="1")
+    assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
+    with pytest.raises(IdempotencyConflictError, match="job a"):
+        add(store, "b", idempotency_key="k", request_digest="2")
+    store.finish(claim(store), "failed", error_code="x")
+    again = add(store, "b", idempotency_key="k", request_digest="1", queue_limit=0)
+    assert again.state == "failed"
+    assert len(store.latest()) == 1
+
+
+def test_cancel_in_every_state(store: JobStore) -> None:
+    assert store.request_cancel("none") is None
+    add(store, "queued")
+    cancelled = store.request_cancel("queued")
+    assert cancelled is not None
+    assert cancelled.state == "cancelled"
+    assert store.request_cancel("queued") == cancelled
+
+    add(store, "running")
+    job = claim(store)
+    assert not store.is_cancel_requested(job)
+    asked = store.request_cancel("running")
+    assert asked is not None
+    assert (asked.state, asked.cancel_requested) == ("running", True)
+    assert store.is_cancel_requested(job)
+    assert not store.allow_publishing(job)
+    store.finish(job, "cancelled")
+
+    for state in ("live", "succeeded", "failed"):
+        add(store, state)
+        store.finish(claim(store), state)  # type: ignore[arg-type]
+        after = store.request_cancel(state)
+        assert after is not None
+        assert (after.state, after.cancel_requested) == (state, False)
+
+
+def test_a_cancelled_job_is_not_requeued(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.request_cancel("a")
+    assert store.requeue(job)
+    after = store.get("a")
+    assert after is not None
+    assert after.state == "cancelled"
+    assert store.claim_next(ME) is None
+
+
+def test_a_requeued_job_keeps_its_place_and_its_published_version(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    job = claim(store)
+    store.set_result(job, {"name": "n", "version": "v", "digest": "d"})
+    assert store.requeue(job)
+    again = claim(store)
+    assert (again.id, again.attempt) == ("a", 2)
+    assert again.result == {"name": "n", "version": "v", "digest": "d"}
+
+
+def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) -> None:
+    add(store, "a")
+    stale = claim(store)
+    store.requeue(stale)
+    fresh = claim(store, OTHER)
+    assert not store.allow_publishing(stale)
+    assert not store.set_progress(stale, "learn", 0.9, {})
+    assert not store.set_result(stale, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.finish(stale, "live")
+    assert not store.requeue(stale)
+    assert store.is_cancel_requested(stale)
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.attempt, now.owner, now.result) == ("running", 2, OTHER, None)
+    assert store.allow_publishing(fresh)
+
+
+def test_progress_error_and_times_are_kept(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.set_child(job, OTHER)
+    store.set_progress(job, "count", 0.25, {"count_done": 5})
+    now = store.get("a")
+    assert now is not None
+    assert (now.phase, now.progress, now.counters) == ("count", 0.25, {"count_done": 5})
+    assert now.child == OTHER
+    store.finish(job, "failed", error_code="time_limit", detail="too long")
+    now = store.get("a")
+    assert now is not None
+    assert (now.error, now.progress) == ({"code": "time_limit", "detail": "too long"}, 0.25)
+    assert now.finished_at is not None
+    assert now.child is None
+
+
+def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobStore) -> None:
+    add(store, "waiting", queue_limit=100)
+    for index in range(5):
+        add(store, f"job{index}", queue_limit=100)
+        store.request_cancel(f"job{index}")
+    assert sorted(store.forget_old(kept=2)) == ["job0", "job1", "job2"]
+    assert [job.id for job in store.latest()] == ["job4", "job3", "waiting"]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from app.jobs.job_store import JobStore, ProcessMark
+store = JobStore(Path(sys.argv[1]))
+me = ProcessMark.of_this_process()
+number = 0
+while True:
+    job_id = f"{sys.argv[2]}-{number}"
+    store.add(job_id, {"name": "x" * 2000}, request_digest="d", idempotency_key=None,
+              queue_limit=10**9)
+    print("added", job_id, flush=True)
+    job = store.claim_next(me)
+    if job is not None and store.finish(job, "succeeded"):
+        print("finished", job.id, flush=True)
+    number += 1
+"""
+
+
+def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
+    """Not shown: loss of power. A killed process leaves the system's caches intact."""
+    acknowledged: dict[str, str] = {}
+    for round_number in range(6):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WRITER, str(store.path), f"{round_number}{name}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("a", "b")
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(5 + round_number):
+                verb, job_id = writer.stdout.readline().split()
+                acknowledged[job_id] = verb
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+        for writer in writers:
+            rest, _ = writer.communicate()
+            for line in rest.splitlines():
+                if len(line.split()) == 2:
+                    verb, job_id = line.split()
+                    acknowledged[job_id] = verb
+        reopened = JobStore(store.path)
+        with sqlite3.connect(store.path) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        for job in reopened.running():  # what a killed owner left behind
+            reopened.finish(job, "failed", error_code="runner_died")
+        for job_id, verb in acknowledged.items():
+            row = reopened.get(job_id)
+            assert row is not None, job_id
+            if verb == "finished":
+                assert row.state == "succeeded"
+    assert len(acknowledged) >= 60
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(store, "before")
+    pages = sqlite3.connect(store.path).execute("PRAGMA page_count").fetchone()[0]
+    real_connect = sqlite3.connect
+
+    def connect_to_a_full_disk(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = real_connect(*args, **kwargs)  # type: ignore[arg-type]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_to_a_full_disk)
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            store.add(
+                "after",
+                {"name": "x" * 100_000},
+                request_digest="d",
+                idempotency_key=None,
+                queue_limit=8,
+            )
+        assert store.get("before") is not None
+    assert store.get("after") is None
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    add(store, "after")
