@@ -1,7 +1,7 @@
 """Every error this library raises on purpose, as one tree.
 
     TokenizerCoreError
-    ├── InvalidSpecError            (ValueError)   vocabulary, merges or special tokens are no tokenizer
+    ├── InvalidSpecError            (ValueError)   vocabulary and merges do not fit together
     ├── UnknownPatternError         (ValueError)   no split pattern of that name
     ├── SpecialTokenForbiddenError  (ValueError)   the text holds a special token the caller forbade
     ├── UnknownTokenIdError         (ValueError)   decode met an id outside the vocabulary
@@ -11,8 +11,8 @@
     ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
     │   └── UnsafePickleError                      a pickle holds more than plain data
     ├── TrainingError
-    │   ├── VocabSizeError          (ValueError)   the vocabulary size asked for cannot be trained
-    │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing or not UTF-8
+    │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
+    │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
     │   └── TrainingCancelledError                 the caller's `should_cancel` said so
     └── ArtifactError
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version

@@ -62,6 +62,42 @@ def settled_length(text: str) -> int:
     return last.start() if last else 0
 
 
+class SourceSize:
+    """Counts the bytes of original text behind the normalized text that was given out.
+
+    A normalized character may be given out while another of the same piece waits; the piece
+    counts once all of it is out.
+    """
+
+    def __init__(self) -> None:
+        self._source = ""
+        self._given = 0  # UTF-8 bytes of the normalized source that are out
+
+    @property
+    def held_bytes(self) -> int:
+        """UTF-8 bytes of the source that are not out yet."""
+        return len(self._source.encode())
+
+    def add(self, source: str) -> None:
+        """More original text was normalized."""
+        self._source += source
+
+    def give(self, normalized: str) -> None:
+        """This much of the normalized text is out."""
+        self._given += len(normalized.encode())
+        place = np.array([[self._given, self._given]], dtype=np.uint64)
+        data = self._source.encode()
+        if not unicodedata.is_normalized("NFC", self._source):
+            place = OriginalOffsets(self._source).map(place)
+        out, self._source = _split_bytes(data, int(place[0, 0]))
+        self._given -= len(normalize_nfc(out).encode())
+
+
+def _split_bytes(data: bytes, at: int) -> tuple[str, str]:
+    """UTF-8 bytes cut at a character boundary, as two texts."""
+    return data[:at].decode(), data[at:].decode()
+
+
 class OriginalOffsets:
     """Maps UTF-8 byte offsets in a normalized text back to the text it came from.
 

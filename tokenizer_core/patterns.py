@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 import regex
@@ -25,7 +26,7 @@ from tokenizer_core.errors import UnknownPatternError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UNICODE_TABLES: Final = f"regex {regex.__version__}"
+UNICODE_TABLES: Final = f"regex {version('regex')}"
 """Names the tables that decide `\\p{L}` and its kin; recorded in every manifest."""
 
 
@@ -54,9 +55,7 @@ def _compile(expression: str) -> regex.Pattern[str]:
 CUSTOM: Final = "custom"
 
 # GPT-2's release, in the form tiktoken 0.14 uses for r50k_base and p50k_base.
-_GPT2 = (
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s"
-)
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s"
 # tiktoken 0.14, cl100k_base. Note `\s*[\r\n]`: of "\n " it takes the newline with the space when
 # the text ends there (`\s++\Z` comes first). Llama 3 and Qwen write `\s*[\r\n]+` and differ.
 _CL100K = (

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
@@ -125,7 +125,7 @@ class TokenizerSpec:
         state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
         return state | {"vocab": dict(self.vocab)}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         vars(self)["vocab"] = MappingProxyType(state["vocab"])
 
@@ -270,7 +270,9 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
                 f"the special token {token.content!r:.60} (id {token.id}) is given twice"
             )
         if vocab.get(token.id) != token.content.encode():
-            raise InvalidSpecError(f"the special token {token.content!r:.60} is not in the vocabulary")
+            raise InvalidSpecError(
+                f"the special token {token.content!r:.60} is not in the vocabulary"
+            )
         seen.add(token.content)
         ids.add(token.id)
 

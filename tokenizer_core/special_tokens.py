@@ -31,13 +31,14 @@ class SpecialTokenMatcher:
         [('x', '<|a|><|a|>'), ('', '<|a|>'), ('y', None)]
     """
 
-    __slots__ = ("_contents", "_expression", "_longest")
+    __slots__ = ("_beginnings", "_contents", "_expression", "_longest")
 
     def __init__(self, contents: Iterable[str]) -> None:
         # Longest first: an alternation takes the first branch that fits at a place.
         self._contents = tuple(sorted(set(contents), key=lambda c: (-len(c), c)))
         self._longest = len(self._contents[0]) if self._contents else 0
         self._expression = re.compile("|".join(map(re.escape, self._contents)))
+        self._beginnings = {c[:n] for c in self._contents for n in range(1, len(c))}
 
     def __bool__(self) -> bool:
         return bool(self._contents)
@@ -84,14 +85,7 @@ class SpecialTokenMatcher:
     def _doubtful_starts(self, text: str) -> list[int]:
         """Places from which the text to its end is a proper beginning of a special token."""
         places = range(max(0, len(text) - self._longest + 1), len(text))
-        return [
-            place
-            for place in places
-            if any(
-                len(content) > len(text) - place and content.startswith(text[place:])
-                for content in self._contents
-            )
-        ]
+        return [place for place in places if text[place:] in self._beginnings]
 
 
 @lru_cache(maxsize=64)

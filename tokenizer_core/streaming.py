@@ -13,7 +13,7 @@ import codecs
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.normalize import normalize_nfc, settled_length
+from tokenizer_core.normalize import SourceSize, normalize_nfc, settled_length
 from tokenizer_core.pretokenize import WINDOW_CHARS, split_settled
 from tokenizer_core.special_tokens import Allowed, Disallowed, forbid, matcher_of, resolve_policy
 
@@ -74,12 +74,14 @@ class StreamingEncoder:
         self._matcher = matcher_of(allowed)
         self._guard = matcher_of(self._forbidden)
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
-        self._is_nfc = spec.normalizer == "nfc"
+        self._source = SourceSize() if spec.normalizer == "nfc" else None
         self._max_pending_chars = max_pending_chars
+        self._waiting: list[str] = []  # pieces not looked at yet
+        self._waiting_chars = 0
+        self._look_at = 0  # how many characters must wait before the next look
         self._unmatched = ""  # raw text that may still begin a special token
         self._unnormalized = ""  # plain text that a later mark may still change
         self._unsplit = ""  # normalized text whose pre-tokens are not settled
-        self._try_at = 0  # length of `_unsplit` from which splitting is worth another look
         self._guarded = ""  # the end of the text seen, where a forbidden token may have begun
         self._bytes_fed = 0
         self._is_finished = False
@@ -87,8 +89,9 @@ class StreamingEncoder:
     @property
     def bytes_settled(self) -> int:
         """UTF-8 bytes of the input whose ids have been given out."""
-        held = len(self._unmatched.encode()) + len(self._unnormalized.encode())
-        return self._bytes_fed - held - len(self._unsplit.encode())
+        raw = self._unmatched + self._unnormalized + "".join(self._waiting)
+        unsplit = self._source.held_bytes if self._source else len(self._unsplit.encode())
+        return self._bytes_fed - len(raw.encode()) - unsplit
 
     def feed(self, text: str) -> list[int]:
         """The ids that `text`, after all that came before, settles.
@@ -101,16 +104,21 @@ class StreamingEncoder:
         if self._is_finished:
             raise ValueError("this stream is finished; make another StreamingEncoder")
         self._bytes_fed += len(text.encode())
-        self._check_forbidden(text)
+        self._waiting.append(text)
+        self._waiting_chars += len(text)
         ids: list[int] = []
-        # In windows: what one call holds in memory stays bounded whatever it is given.
-        for start in range(0, len(text), WINDOW_CHARS):
-            self._feed_window(text[start : start + WINDOW_CHARS], ids)
+        if self._waiting_chars >= self._look_at:
+            self._look(ids)
+            # While one pre-token goes on and on, what is held is looked at again only when it has
+            # grown by half: looking after every piece would cost the square of its length.
+            held = self._held_chars()
+            self._look_at = held // 2 if held > 256 else 0
         return ids
 
     def finish(self) -> list[int]:
         """The ids of what is left; the text ends here."""
         ids: list[int] = []
+        self._look(ids)
         for plain, token in self._matcher.split(self._unmatched):
             self._feed_plain(plain, ids, is_last=True)
             if token is not None:
@@ -118,6 +126,21 @@ class StreamingEncoder:
         self._unmatched = ""
         self._is_finished = True
         return ids
+
+    def _held_chars(self) -> int:
+        return len(self._unmatched) + len(self._unnormalized) + len(self._unsplit)
+
+    def _look(self, ids: list[int]) -> None:
+        text = "".join(self._waiting)
+        self._waiting, self._waiting_chars = [], 0
+        self._check_forbidden(text)
+        start = 0
+        # In windows, so that memory stays bounded whatever one call is given, each at least as
+        # long as what is held, so that the work stays linear.
+        while start < len(text):
+            end = start + max(WINDOW_CHARS, self._held_chars())
+            self._feed_window(text[start:end], ids)
+            start = end
 
     def _feed_window(self, text: str, ids: list[int]) -> None:
         text = self._unmatched + text
@@ -129,33 +152,31 @@ class StreamingEncoder:
         self._unmatched = text[end:]
 
     def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
-        if self._is_nfc:
+        if self._source:
             plain = self._unnormalized + plain
             cut = len(plain) if is_last else settled_length(plain)
             self._unnormalized = plain[cut:]
+            self._source.add(plain[:cut])
             plain = normalize_nfc(plain[:cut])
         self._unsplit += plain
         if is_last:
             ids += self._engine.encode(self._unsplit)
-            self._unsplit, self._try_at = "", 0
-        elif len(self._unsplit) >= self._try_at:
-            self._encode_settled(ids)
-        if len(self._unsplit) + len(self._unnormalized) > self._max_pending_chars:
+            self._give_out(len(self._unsplit))
+        else:
+            pre_tokens, consumed = split_settled(self._unsplit, self._pattern)
+            ids += self._engine.encode_pre_tokens(pre_tokens)
+            self._give_out(consumed)
+        if self._held_chars() > self._max_pending_chars:
             raise PreTokenTooLongError(
                 f"the stream holds a single pre-token longer than {self._max_pending_chars} "
                 f"characters, of which nothing can be settled before it ends; break the text with "
                 f"white space, or encode it whole"
             )
 
-    def _encode_settled(self, ids: list[int]) -> None:
-        pre_tokens, consumed = split_settled(self._unsplit, self._pattern)
-        if consumed:
-            ids += self._engine.encode_pre_tokens(pre_tokens)
-            self._unsplit = self._unsplit[consumed:]
-        # A long rest (one pre-token that goes on and on) is looked at again only when it has
-        # grown by half: looking at each piece would cost the square of its length.
-        rest = len(self._unsplit)
-        self._try_at = rest + rest // 2 if rest > 256 else 0
+    def _give_out(self, n_chars: int) -> None:
+        if self._source:
+            self._source.give(self._unsplit[:n_chars])
+        self._unsplit = self._unsplit[n_chars:]
 
     def _check_forbidden(self, text: str) -> None:
         if self._guard:

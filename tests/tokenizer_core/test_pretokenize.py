@@ -1,0 +1,104 @@
+"""Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens."""
+
+import random
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.naive_bpe import GPT2_AS_PUBLISHED
+from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.pretokenize import find_safe_cut, split, split_in_windows, split_settled
+
+NAMED = list(PATTERNS.values())
+TEXTS = adversarial_texts(n_random=400, seed=7)
+mixed_text = st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map("".join)
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+def test_nothing_is_lost(pattern):
+    for text in TEXTS:
+        assert "".join(split(text, pattern)) == text
+
+
+def test_gpt2_splits_as_published():
+    for text in TEXTS:
+        assert split(text, PATTERNS["gpt2"]) == regex.findall(GPT2_AS_PUBLISHED, text)
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+@given(before=mixed_text, after=mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_what_is_settled_stays(pattern, before, after):
+    pre_tokens, consumed = split_settled(before, pattern)
+    assert "".join(pre_tokens) == before[:consumed]
+    assert split(before + after, pattern) == pre_tokens + split(
+        (before + after)[consumed:], pattern
+    )
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+def test_what_is_settled_stays_for_every_cut(pattern):
+    for text in TEXTS:
+        whole = split(text, pattern)
+        for cut in range(len(text)):
+            pre_tokens, _ = split_settled(text[:cut], pattern)
+            assert pre_tokens == whole[: len(pre_tokens)], (text, cut)
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+@pytest.mark.parametrize("window", [1, 2, 7, 64])
+def test_windows_give_the_same_pre_tokens(pattern, window):
+    for text in TEXTS:
+        joined = [p for part in split_in_windows(text, pattern, window) for p in part]
+        assert joined == split(text, pattern)
+
+
+def test_something_is_settled_soon_in_ordinary_text():
+    # Without this a splitter that settles nothing would pass every test above.
+    for pattern in NAMED:
+        for text in ("plain words only " * 4, "汉字，标点。" * 12, "f(x);\n" * 12, "1234 " * 12):
+            _, consumed = split_settled(text, pattern)
+            assert consumed > len(text) - 24, (pattern.name, text)
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+@given(before=mixed_text, after=mixed_text, around=mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_a_safe_cut_changes_nothing_whatever_stands_around(pattern, before, after, around):
+    text = before + after
+    cut = find_safe_cut(text, len(before), pattern)
+    if cut is None:
+        return
+    assert cut >= len(before)
+    for head, tail in ((text, ""), (around + text, ""), (text, around)):
+        place = len(head) - len(text) + cut
+        joined = head + tail
+        assert split(joined, pattern) == split(joined[:place], pattern) + split(
+            joined[place:], pattern
+        )
+
+
+def test_a_safe_cut_is_found_in_ordinary_text():
+    for pattern in NAMED:
+        assert find_safe_cut("some words", 1, pattern) == 4
+        assert find_safe_cut("中文\n文字", 1, pattern) == 2
+        assert find_safe_cut("nothing_here", 1, pattern) is None
+
+
+def test_a_custom_pattern_loses_nothing_and_is_never_cut():
+    pattern = resolve_pattern(r"(\d)+")
+    assert split("ab12cd3", pattern) == ["ab", "12", "cd", "3"]
+    assert split_settled("ab12cd3 ", pattern) == ([], 0)
+    assert find_safe_cut("ab 12", 0, pattern) is None
+    assert list(split_in_windows("ab12" * 50, pattern, 8)) == [["ab", "12"] * 50]
+
+
+def test_many_windows_of_one_pre_token_stay_exact():
+    rng = random.Random(3)
+    text = "x" * 500 + " " + "".join(rng.choices("中文", k=500)) + "\n" * 300 + "tail"
+    for pattern in NAMED:
+        joined = [p for part in split_in_windows(text, pattern, 16) for p in part]
+        assert joined == split(text, pattern)

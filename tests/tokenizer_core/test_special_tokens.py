@@ -1,0 +1,90 @@
+"""Special tokens: leftmost, then longest; settled under every cut; the policy."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.spec import AddedToken
+from tokenizer_core.special_tokens import SpecialTokenMatcher, forbid, resolve_policy
+
+contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
+
+
+def split_by_definition(text: str, tokens: list[str]) -> list[tuple[str, str | None]]:
+    parts: list[tuple[str, str | None]] = []
+    plain, i = "", 0
+    while i < len(text):
+        here = [t for t in tokens if text.startswith(t, i)]
+        if here:
+            token = max(here, key=len)
+            parts.append((plain, token))
+            plain, i = "", i + len(token)
+        else:
+            plain, i = plain + text[i], i + 1
+    return [*parts, (plain, None)]
+
+
+@given(contents, st.text("ab<", max_size=30))
+@settings(max_examples=500)
+def test_split_equals_the_definition(tokens, text):
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+
+
+@given(contents, st.text("ab<", max_size=12), st.text("ab<", max_size=12))
+@settings(max_examples=1000)
+def test_what_is_settled_stays_whatever_follows(tokens, before, after):
+    pairs, start, end = SpecialTokenMatcher(tokens).split_settled(before)
+    whole = split_by_definition(before + after, tokens)
+    assert whole[: len(pairs)] == pairs
+    # What follows the settled pairs is certainly plain up to `end`.
+    assert whole[len(pairs)][0].startswith(before[start:end])
+
+
+def test_every_cut_of_overlapping_tokens():
+    tokens = ["<|a|>", "<|a|><|a|>", "|><|", "a"]
+    matcher = SpecialTokenMatcher(tokens)
+    for text in map("".join, itertools.product(["<|a|>", "|>", "a", "<|", "x"], repeat=4)):
+        whole = split_by_definition(text, tokens)
+        for cut in range(len(text)):
+            pairs, _, _ = matcher.split_settled(text[:cut])
+            assert pairs == whole[: len(pairs)]
+
+
+def test_a_complete_token_is_settled_at_once_when_nothing_longer_can_come():
+    assert SpecialTokenMatcher(["<|a|>"]).split_settled("x<|a|>") == ([("x", "<|a|>")], 6, 6)
+    assert SpecialTokenMatcher(["<|a|>"]).split_settled("x<|a") == ([], 0, 1)
+
+
+def test_no_tokens():
+    matcher = SpecialTokenMatcher([])
+    assert not matcher
+    assert list(matcher.split("abc")) == [("abc", None)]
+    assert matcher.split_settled("abc") == ([], 0, 3)
+    assert matcher.find("abc") is None
+
+
+ADDED = [AddedToken("<s>", 1), AddedToken("</s>", 2), AddedToken("<think>", 3, special=False)]
+
+
+def test_policy():
+    assert resolve_policy(ADDED, "all", ()) == ({"<s>", "</s>", "<think>"}, frozenset())
+    assert resolve_policy(ADDED, "none", "all") == ({"<think>"}, {"<s>", "</s>"})
+    assert resolve_policy(ADDED, {"<s>"}, "all") == ({"<s>", "<think>"}, {"</s>"})
+    assert resolve_policy(ADDED, set(), ["anything"]) == ({"<think>"}, {"anything"})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "disallowed"), [({"<typo>"}, ()), ("some", ()), ("all", "none")]
+)
+def test_a_policy_that_means_nothing_is_refused(allowed, disallowed):
+    with pytest.raises(ValueError, match="special"):
+        resolve_policy(ADDED, allowed, disallowed)
+
+
+def test_forbid_names_the_token_and_the_remedy():
+    forbid("a <s> b", frozenset())
+    with pytest.raises(SpecialTokenForbiddenError, match=r"'<s>'.*allowed_special"):
+        forbid("a <s> b", frozenset({"<s>", "zzz"}))

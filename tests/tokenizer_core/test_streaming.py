@@ -1,0 +1,156 @@
+"""Streams: the same ids for every cut, bounded and linear, and text back."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tokenizer_core import StreamingDecoder, StreamingEncoder, Tokenizer, streaming
+from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.spec import TokenizerSpec
+
+BYTES = {i: bytes([i]) for i in range(256)}
+MERGES = [(b" ", b" "), (b"\n", b"\n"), (b"a", b"b"), (b"l", b"l"), (b"'", b"ll"), (b"0", b"1")]
+VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
+SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>", "'"]
+pieces = st.lists(st.lists(st.sampled_from(_FRAGMENTS), max_size=6).map("".join), max_size=8)
+
+
+def tokenizer_of(pattern: str, normalizer: str = "none") -> Tokenizer:
+    spec = TokenizerSpec.from_merges(
+        VOCAB, MERGES, SPECIALS[:3], pattern=pattern, normalizer=normalizer
+    )
+    return Tokenizer.from_spec(spec)
+
+
+TOKENIZERS = [tokenizer_of(name) for name in PATTERNS] + [tokenizer_of("qwen2", "nfc")]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=repr)
+@given(pieces=pieces)
+@settings(max_examples=200, deadline=None)
+def test_ids_joined_equal_one_shot(tokenizer, pieces):
+    stream = StreamingEncoder(tokenizer)
+    ids: list[int] = []
+    data = "".join(pieces).encode()
+    for piece in pieces:
+        ids += stream.feed(piece)
+        prefix = data[: stream.bytes_settled]
+        if tokenizer.spec.normalizer == "none":
+            assert tokenizer.decode_bytes(ids) == prefix
+        else:
+            normalized = tokenizer.decode_bytes(ids)
+            assert normalized.startswith(normalize_nfc(prefix.decode("utf-8", "ignore")).encode())
+    ids += stream.finish()
+    assert ids == tokenizer.encode("".join(pieces))
+    assert stream.bytes_settled == len(data)
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=repr)
+def test_one_character_at_a_time(tokenizer):
+    for text in adversarial_texts(n_random=120, seed=11):
+        stream = StreamingEncoder(tokenizer)
+        assert [i for c in text for i in stream.feed(c)] + stream.finish() == tokenizer.encode(text)
+
+
+def test_ids_come_out_as_soon_as_they_are_settled():
+    tokenizer = TOKENIZERS[0]
+    stream = StreamingEncoder(tokenizer)
+    assert tokenizer.decode(stream.feed("one two three ")) == "one two"
+    assert tokenizer.decode(stream.feed("<|end|>")) == " three <|end|>"
+
+
+def test_the_encode_iterable_is_lazy():
+    tokenizer = TOKENIZERS[0]
+    taken = []
+
+    def lines():
+        for i in range(10_000):
+            taken.append(i)
+            yield "some words on a line of text\n"
+
+    ids = tokenizer.encode_iterable(lines())
+    next(ids)
+    assert len(taken) < 3_000
+    assert list(tokenizer.encode_iterable(["a", "b", " ", " ", "c"])) == tokenizer.encode("ab  c")
+
+
+def test_a_forbidden_token_is_found_across_cuts():
+    for cut in range(1, len("x<|end|>")):
+        text = "x<|end|>"
+        stream = StreamingEncoder(TOKENIZERS[0], allowed_special="none", disallowed_special="all")
+        stream.feed(text[:cut])
+        with pytest.raises(SpecialTokenForbiddenError):
+            stream.feed(text[cut:])
+
+
+def test_one_pre_token_without_end_meets_the_cap():
+    stream = StreamingEncoder(TOKENIZERS[0], max_pending_chars=1000)
+    stream.feed("x" * 900)
+    with pytest.raises(PreTokenTooLongError, match="1000"):
+        stream.feed("x" * 700)
+
+
+def test_a_finished_stream_takes_nothing_more():
+    stream = StreamingEncoder(TOKENIZERS[0])
+    stream.finish()
+    with pytest.raises(ValueError, match="finished"):
+        stream.feed("x")
+
+
+def test_a_lone_surrogate_is_an_error():
+    with pytest.raises(UnicodeEncodeError):
+        StreamingEncoder(TOKENIZERS[0]).feed("a\ud800")
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "中", "\u0301"])
+@pytest.mark.parametrize("tokenizer", [TOKENIZERS[0], TOKENIZERS[-1]], ids=repr)
+def test_work_on_small_pieces_of_a_long_pre_token_is_linear(tokenizer, unit, monkeypatch):
+    # Counted, not timed: how many characters the stages that look ahead are shown.
+    looked_at = 0
+
+    def counted(function):
+        def look(text, *args):
+            nonlocal looked_at
+            looked_at += len(text)
+            return function(text, *args)
+
+        return look
+
+    monkeypatch.setattr(streaming, "split_settled", counted(streaming.split_settled))
+    monkeypatch.setattr(streaming, "settled_length", counted(streaming.settled_length))
+    stream = StreamingEncoder(tokenizer)
+    for _ in range(30_000):
+        stream.feed(unit)
+    assert stream.feed(unit * 300_000) == []
+    assert looked_at < 8 * 330_000
+    assert len(tokenizer.decode(stream.finish())) == 330_000
+
+
+def test_decoding_any_cut_gives_the_text():
+    tokenizer = TOKENIZERS[0]
+    text = "".join(adversarial_texts(n_random=40))
+    ids = tokenizer.encode(text)
+    rng = random.Random(5)
+    for _ in range(30):
+        stream = StreamingDecoder(tokenizer)
+        parts, start = [], 0
+        while start < len(ids):
+            end = start + rng.randrange(1, 9)
+            parts.append(stream.feed(ids[start:end]))
+            start = end
+        assert "".join(parts) + stream.finish() == text
+
+
+def test_decoding_marks_bytes_that_stay_incomplete():
+    stream = StreamingDecoder(TOKENIZERS[0])
+    assert stream.feed([0xE4, 0xB8]) == ""
+    assert stream.finish() == "\ufffd"
+    strict = StreamingDecoder(TOKENIZERS[0], errors="strict")
+    strict.feed([0xE4])
+    with pytest.raises(UnicodeDecodeError):
+        strict.finish()

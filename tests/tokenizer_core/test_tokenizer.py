@@ -1,0 +1,299 @@
+"""The Tokenizer's public surface: every form of encoding and decoding agrees with the others."""
+
+import copy
+import multiprocessing
+import pickle
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenizer_core
+from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.conftest import REPOSITORY
+from tests.naive_bpe import encode as encode_by_definition
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.errors import (
+    EngineUnavailableError,
+    InvalidSpecError,
+    SpecialTokenForbiddenError,
+    UnknownPatternError,
+    UnknownTokenIdError,
+)
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.spec import AddedToken
+
+BYTES = {i: bytes([i]) for i in range(256)}
+MERGES = [
+    (b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"l", b"l"), (b"'", b"ll"), (b"\xe4", b"\xb8"),
+    (b"\xe4\xb8", b"\xad"), (b" ", b" "), (b"\n", b"\n"), (b"a", b"a"), (b"aa", b"a"),
+]  # fmt: skip
+VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
+SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>"]
+TOKENIZER = Tokenizer(VOCAB, MERGES, SPECIALS)
+NFC = Tokenizer.from_spec(
+    TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="qwen2", normalizer="nfc")
+)
+TEXTS = adversarial_texts(n_random=200, seed=3)
+mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=30).map(
+    "".join
+)
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_encode_equals_bpe_by_definition(text):
+    assert TOKENIZER.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_every_form_gives_the_same_ids(text):
+    for tokenizer in (TOKENIZER, NFC):
+        ids = tokenizer.encode(text)
+        assert tokenizer.encode_to_numpy(text).tolist() == ids
+        assert tokenizer.encode_to_numpy(text).dtype == np.uint32
+        assert tokenizer.encode_with_offsets(text)[0] == ids
+        assert tokenizer.count(text) == len(ids)
+        assert list(tokenizer.encode_iterable(list(text))) == ids
+        assert tokenizer.encode_batch([text, text]) == [ids, ids]
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_round_trip(text):
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+    assert TOKENIZER.decode_bytes(TOKENIZER.encode_ordinary(text)) == text.encode()
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_byte_offsets_say_where_each_token_stands(text):
+    ids, offsets = TOKENIZER.encode_with_offsets(text)
+    data = text.encode()
+    assert offsets.shape == (len(ids), 2)
+    assert offsets.dtype == np.uint64
+    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
+        assert data[start:end] == TOKENIZER.spec.vocab[id_]
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_char_offsets_cover_every_character_a_token_touches(text):
+    ids, offsets = TOKENIZER.encode_with_offsets(text, unit="char")
+    _, in_bytes = TOKENIZER.encode_with_offsets(text)
+    assert len(ids) == len(offsets)
+    starts = [len(text[:i].encode()) for i in range(len(text) + 1)]  # byte at which each begins
+    for (start, end), (first, last) in zip(offsets.tolist(), in_bytes.tolist(), strict=True):
+        assert starts[start] <= first < starts[start + 1]
+        assert starts[end - 1] < last <= starts[end]
+
+
+@given(mixed_text)
+@settings(max_examples=200, deadline=None)
+def test_offsets_under_nfc_refer_to_the_original(text):
+    ids, offsets = NFC.encode_with_offsets(text)
+    data = text.encode()
+    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
+        assert 0 <= start < end <= len(data)
+        piece = data[start:end].decode("utf-8", "ignore")
+        token = NFC.spec.vocab[id_]
+        assert token in data[start:end] or token in normalize_nfc(piece).encode()
+    if ids:
+        assert offsets[0, 0] == 0
+        assert offsets[-1, 1] == len(data)
+
+
+def test_offsets_of_nothing():
+    ids, offsets = TOKENIZER.encode_with_offsets("")
+    assert ids == []
+    assert offsets.shape == (0, 2)
+    with pytest.raises(ValueError, match="unit"):
+        TOKENIZER.encode_with_offsets("a", unit="word")
+
+
+def test_special_tokens_longest_first_and_by_policy():
+    end, double = TOKENIZER.spec.special_tokens["<|endoftext|>"], 268
+    assert TOKENIZER.encode("<|endoftext|><|endoftext|><|endoftext|>") == [double, end]
+    plain = TOKENIZER.encode_ordinary("<|endoftext|>")
+    assert TOKENIZER.encode("<|endoftext|>", allowed_special="none") == plain
+    assert TOKENIZER.encode("<|endoftext|>", allowed_special={"<|end|>"}) == plain
+    with pytest.raises(SpecialTokenForbiddenError, match="allowed_special"):
+        TOKENIZER.encode("a<|end|>", allowed_special={"<|endoftext|>"}, disallowed_special="all")
+
+
+def test_new_special_tokens_go_after_the_largest_id_and_known_ones_keep_theirs():
+    vocab = BYTES | {256: b"<|b|>", 1000: b"zz"}
+    tokenizer = Tokenizer(vocab, [], ["<|a|>", "<|b|>", "<|c|>"])
+    assert tokenizer.spec.special_tokens == {"<|a|>": 1001, "<|b|>": 256, "<|c|>": 1002}
+    assert len(vocab) == 258  # the argument is left alone
+    with pytest.raises(UnknownTokenIdError):
+        tokenizer.decode([999])  # a gap
+
+
+def test_added_tokens_that_are_content_are_always_matched_and_never_skipped():
+    spec = TokenizerSpec.from_merges(
+        VOCAB, MERGES, [AddedToken("<s>", 300), AddedToken("<think>", 301, special=False)]
+    )
+    tokenizer = Tokenizer.from_spec(spec)
+    assert tokenizer.encode("<s><think>", allowed_special="none")[-1] == 301
+    assert tokenizer.decode([300, 301, 97], skip_special_tokens=True) == "<think>a"
+    assert 301 not in tokenizer.encode_ordinary("<think>")
+
+
+def test_the_post_processor_is_applied_only_when_asked():
+    spec = TokenizerSpec.from_merges(
+        VOCAB, MERGES, [AddedToken("<s>", 300), AddedToken("</s>", 301)],
+        prefix_ids=(300,), suffix_ids=(301,),
+    )  # fmt: skip
+    tokenizer = Tokenizer.from_spec(spec)
+    assert tokenizer.encode("a") == [97]
+    assert tokenizer.encode("a", add_special_tokens=True) == [300, 97, 301]
+    assert tokenizer.encode_to_numpy("a", add_special_tokens=True).tolist() == [300, 97, 301]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.uint32, np.int64])
+def test_decode_takes_lists_and_arrays(dtype):
+    ids = TOKENIZER.encode("the cat's hat")
+    assert TOKENIZER.decode(np.array(ids, dtype=dtype)) == TOKENIZER.decode(tuple(ids))
+    with pytest.raises(TypeError, match="integers"):
+        TOKENIZER.decode(np.array([1.0, 2.0]))
+
+
+def test_decode_of_bytes_that_are_no_text():
+    assert TOKENIZER.decode([0xFF, 97]) == "\ufffda"
+    with pytest.raises(UnicodeDecodeError):
+        TOKENIZER.decode([0xFF, 97], errors="strict")
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 99999"):
+        TOKENIZER.decode([97, 99999])
+
+
+def test_count_with_a_limit():
+    text = "word " * 1000 + "<|end|>"
+    full = TOKENIZER.count(text)
+    assert TOKENIZER.count(text, limit=full) == full
+    assert TOKENIZER.count(text, limit=10) > 10
+
+
+def test_long_texts_go_through_windows_without_a_seam():
+    text = "".join(TEXTS) * 40
+    assert len(text) > 3 * (1 << 16)
+    assert TOKENIZER.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
+
+
+def test_batches_over_processes_equal_batches_in_one():
+    texts = [text * 200 for text in TEXTS[:60]]
+    expected = [TOKENIZER.encode(text) for text in texts]
+    assert TOKENIZER.encode_batch(texts, num_workers=2) == expected
+    plain = TOKENIZER.encode_batch(texts, num_workers=3, allowed_special="none")
+    assert plain == [TOKENIZER.encode(text, allowed_special="none") for text in texts]
+    with pytest.raises(SpecialTokenForbiddenError):
+        TOKENIZER.encode_batch(
+            [*texts, "<|end|>"], num_workers=2, allowed_special="none", disallowed_special="all"
+        )
+
+
+def test_it_is_picklable_and_copies_are_equal():
+    for copied in (pickle.loads(pickle.dumps(TOKENIZER)), copy.deepcopy(TOKENIZER)):
+        assert copied.spec.fingerprint == TOKENIZER.spec.fingerprint
+        assert copied.encode("the <|end|>") == TOKENIZER.encode("the <|end|>")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_it_works_in_forked_and_spawned_processes(method):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.map(TOKENIZER.encode, ["the the"]) == [TOKENIZER.encode("the the")]
+
+
+def test_threads_share_it():
+    barrier = threading.Barrier(4)
+
+    def work(_):
+        barrier.wait()
+        return [TOKENIZER.encode(text) for text in TEXTS]
+
+    expected = [TOKENIZER.encode(text) for text in TEXTS]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(result == expected for result in pool.map(work, range(4)))
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "specials", "message"),
+    [
+        ({}, [], [], "no token for 256"),
+        ({**BYTES, -1: b"x"}, [], [], "not an integer in"),
+        ({**BYTES, 1 << 20: b"x"}, [], [], "not an integer in"),
+        ({**BYTES, True: b"x"}, [], [], "no token for 1 of|not an integer"),
+        ({**BYTES, 256: "x"}, [], [], "bytes"),
+        ({**BYTES, 256: b""}, [], [], "bytes"),
+        ({i: b for i, b in BYTES.items() if i != 7}, [], [], "0x07"),
+        (BYTES, [(b"a", b"b")], [], "another vocabulary"),
+        ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, [], "twice"),
+        (BYTES, [], [""], "empty"),
+        (BYTES, [], ["<a>", "<a>"], "twice"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(vocab, merges, specials, message):
+    with pytest.raises(InvalidSpecError, match=message):
+        Tokenizer(vocab, merges, specials)
+
+
+def test_an_unknown_pattern_or_engine_is_refused_by_name():
+    with pytest.raises(UnknownPatternError, match=r"'gpt5'.*gpt2"):
+        Tokenizer(VOCAB, MERGES, pattern="gpt5")
+    with pytest.raises(UnknownPatternError, match="compile"):
+        Tokenizer(VOCAB, MERGES, pattern="(unclosed")
+    with pytest.raises(EngineUnavailableError, match="native"):
+        Tokenizer(VOCAB, MERGES, engine="native")
+    with pytest.raises(ValueError, match="'rust'"):
+        Tokenizer(VOCAB, MERGES, engine="rust")
+
+
+def test_the_engine_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TOKENIZER_ENGINE", "native")
+    with pytest.raises(EngineUnavailableError):
+        Tokenizer(VOCAB, MERGES)
+    assert Tokenizer(VOCAB, MERGES, engine="python").engine_name == "python"
+
+
+def test_everything_that_decides_an_id_changes_the_fingerprint():
+    base = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
+    others = [
+        TokenizerSpec.from_merges(VOCAB, MERGES[:-1], SPECIALS),
+        TokenizerSpec.from_merges(VOCAB, [MERGES[1], MERGES[0], *MERGES[2:]], SPECIALS),
+        TokenizerSpec.from_merges(VOCAB | {999: b"zzz"}, MERGES, SPECIALS[:0]),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS[:2]),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="cl100k"),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, ignore_merges=True),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, normalizer="nfc"),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, prefix_ids=(5,)),
+        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, suffix_ids=(5,)),
+        TokenizerSpec.from_merges(VOCAB, MERGES, [AddedToken(SPECIALS[0], 267, special=False)]),
+    ]
+    fingerprints = {spec.fingerprint for spec in [base, *others]}
+    assert len(fingerprints) == len(others) + 1
+    again = TokenizerSpec.from_merges(dict(reversed(VOCAB.items())), list(MERGES), SPECIALS)
+    assert again.fingerprint == base.fingerprint
+
+
+def test_the_fingerprint_is_stable_across_releases():
+    # Artifacts carry it: if this changes, every published manifest is refused.
+    spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
+    assert spec.unicode_tables == "regex 2025.9.18"
+    assert spec.fingerprint == FINGERPRINT
+
+
+FINGERPRINT = "2a6223f62f9f1a2c935c696062d1201c017773b1282822205fdbd5ffbfa9e439"
+
+
+def test_the_public_surface_is_what_the_documentation_lists():
+    page = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^### `(\w+)", page, flags=re.MULTILINE)
+    assert sorted(documented) == sorted(tokenizer_core.__all__)
+    methods = {name for name in vars(Tokenizer) if not name.startswith("_")}
+    assert methods == set(re.findall(r"^- `(?:Tokenizer)?\.(\w+)", page, flags=re.MULTILINE))
