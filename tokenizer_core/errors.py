@@ -15,7 +15,9 @@
     │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
     │   └── TrainingCancelledError                 the caller's `should_cancel` said so
     └── ArtifactError
+        ├── ArtifactNameError       (ValueError)   no name or version a tokenizer can have
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
+        ├── ArtifactStorageError    (OSError)      the disk is full, failing or read-only
         └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
 
 Each class has a `code`, a stable word for machines (the service puts it into its problem
@@ -143,6 +145,18 @@ class ArtifactNotFoundError(ArtifactError, LookupError):
     """No tokenizer, or no version of it, has that name."""
 
     code = "tokenizer_not_found"
+
+
+class ArtifactNameError(ArtifactError, ValueError):
+    """An invalid name: a tokenizer cannot be called that, nor a version."""
+
+    code = "invalid_tokenizer_name"
+
+
+class ArtifactStorageError(ArtifactError, OSError):
+    """The disk would not read or write (`errno` says why); what was there before still is."""
+
+    code = "storage_failed"
 
 
 class ArtifactCorruptError(ArtifactError, ValueError):

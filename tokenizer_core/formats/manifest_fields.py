@@ -120,7 +120,11 @@ def build_spec(
     try:
         pattern = _parse_pattern(fields["pattern"])
         added = tuple(
-            AddedToken(_typed(token["content"], str), _typed(token["id"], int), token["special"])
+            AddedToken(
+                _typed(token["content"], str),
+                _typed(token["id"], int),
+                _typed(token["special"], bool),
+            )
             for token in fields["added_tokens"]
         )
         spec = TokenizerSpec(
