@@ -1,0 +1,127 @@
+"""Decode answers: a decode request and a tokenizer in, the bytes of the JSON answer out.
+
+Pure functions without HTTP. The size of the text is known from the ids before any of it is made,
+so that a list of short ids cannot ask for gigabytes. Text is made and rendered in windows. May
+import `schemas`, `problems` and the core.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from app.problems import Problem
+from tokenizer_core.streaming import StreamingDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from app.live_tokenizer import LiveTokenizer
+    from app.schemas import DecodeRequest
+
+_WINDOW: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAnswer:
+    """The JSON answer in chunks, and how many ids it took."""
+
+    chunks: list[bytes]
+    n_tokens: int
+
+
+def answer_decode(
+    request: DecodeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> DecodeAnswer:
+    """Decode the ids or the batch of `request` and render the answer.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
+            for bytes that are not UTF-8; 413 for more text than `max_decoded_bytes`.
+    """
+    is_batch = isinstance(request.tokens, list)
+    rows: list[NDArray[np.uint32]] = request.tokens if is_batch else [request.tokens]
+    size = 0
+    for index, row in enumerate(rows):
+        size += _decoded_size(row, live, f"/tokens/{index}" if is_batch else "/tokens")
+    if size > max_decoded_bytes:
+        raise Problem(
+            413,
+            "decoded_text_too_large",
+            f"These ids mean more than {max_decoded_bytes} bytes of text; send fewer at once.",
+            limit=max_decoded_bytes,
+            actual=size,
+        )
+    chunks = list(_render(request, rows, live, is_batch=is_batch))
+    return DecodeAnswer(chunks, sum(map(len, rows)))
+
+
+def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
+    """Bytes the ids mean; an id without a token has length 0 in the table."""
+    lengths = live.token_lengths
+    total = 0
+    for start in range(0, len(ids), _WINDOW):
+        window = ids[start : start + _WINDOW]
+        is_inside = window < len(lengths)
+        sizes = lengths[np.where(is_inside, window, 0)] * is_inside
+        if not sizes.all():
+            index = start + int(np.argmin(sizes != 0))
+            raise _unknown_id(index, len(lengths) - 1, pointer)
+        total += int(sizes.sum(dtype=np.uint64))
+    return total
+
+
+def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
+    place = f"{pointer}/{index}"
+    return Problem(
+        422,
+        "unknown_token_id",
+        f"The id at {place} is not in the vocabulary (largest id {largest_id}). Decode with the "
+        f"tokenizer that made these ids.",
+        errors=[(place, f"no such token; the largest id is {largest_id}")],
+    )
+
+
+def _render(
+    request: DecodeRequest, rows: list[NDArray[np.uint32]], live: LiveTokenizer, *, is_batch: bool
+) -> Iterator[bytes]:
+    special = np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
+    yield b'{"text":'
+    if is_batch:
+        yield b"["
+    for index, row in enumerate(rows):
+        if index:
+            yield b","
+        kept = row[~np.isin(row, special)] if request.skip_special_tokens else row
+        yield from _render_text(
+            kept, live, request.errors, f"/tokens/{index}" if is_batch else "/tokens"
+        )
+    if is_batch:
+        yield b"]"
+    yield b',"tokenizer":' + live.identity_json + b"}"
+
+
+def _render_text(
+    ids: NDArray[np.uint32], live: LiveTokenizer, errors: str, pointer: str
+) -> Iterator[bytes]:
+    decoder = StreamingDecoder(live.tokenizer, errors=errors)
+    yield b'"'
+    try:
+        for start in range(0, len(ids), _WINDOW):
+            yield _escape(decoder.feed(ids[start : start + _WINDOW]))
+        yield _escape(decoder.finish())
+    except UnicodeDecodeError:
+        detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
+        raise Problem(
+            422, "not_utf8", f"{pointer}: {detail}.", errors=[(pointer, detail)]
+        ) from None
+    yield b'"'
+
+
+def _escape(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()

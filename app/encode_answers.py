@@ -1,0 +1,218 @@
+"""Encode answers: an encode request and a tokenizer in, the bytes of the JSON answer out.
+
+Pure functions without HTTP, so that the same code answers on the event loop and on a thread. The
+answer is rendered in windows: one `json.dumps` of a million ids would hold the interpreter lock
+for 80 ms. May import `schemas`, `limits`, `problems` and the core.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from app.limits import MAX_DETAILED_TOKENS
+from app.problems import Problem
+from tokenizer_core.errors import SpecialTokenForbiddenError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from app.live_tokenizer import LiveTokenizer
+    from app.schemas import EncodeRequest
+    from tokenizer_core import Tokenizer
+
+_ID_WINDOW: Final = 1 << 15
+_PIECE_WINDOW: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeAnswer:
+    """The JSON answer in chunks, and what it took."""
+
+    chunks: list[bytes]
+    n_bytes: int
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedText:
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.uint64] | None
+
+
+def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> EncodeAnswer:
+    """Encode the text or the batch of `request` and render the answer.
+
+    Raises:
+        Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
+            special token or one the tokenizer does not have.
+    """
+    is_batch = isinstance(request.text, list)
+    texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
+    encoded: list[_EncodedText] = []
+    n_tokens = n_detailed = 0
+    is_detailed = "pieces" in request.returned or "offsets" in request.returned
+    for index, text in enumerate(texts):
+        pointer = f"/text/{index}" if is_batch else "/text"
+        result = _encode(text, request, live.tokenizer, pointer)
+        n_tokens += len(result.ids)
+        n_detailed += len(result.ids) * is_detailed
+        _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
+        encoded.append(result)
+    chunks = list(_render(request, encoded, live, is_batch=is_batch))
+    return EncodeAnswer(chunks, sum(map(_utf8_length, texts)), n_tokens)
+
+
+def resolve_policy_problem(error: ValueError, pointer: str) -> Problem:
+    """The 422 for a special-token policy that fails: forbidden in the text, or unknown."""
+    code = getattr(error, "code", "unknown_special_token")
+    return Problem(422, code, str(error), errors=[(pointer, str(error))])
+
+
+def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
+    options: dict[str, Any] = {
+        "allowed_special": request.allowed_special,
+        "disallowed_special": request.disallowed_special,
+    }
+    try:
+        if "offsets" in request.returned:
+            ids, offsets = tokenizer.encode_with_offsets(text, unit=request.offset_unit, **options)
+            found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
+            return _surround(found, text, request, tokenizer)
+        add = request.add_special_tokens
+        array = tokenizer.encode_to_numpy(text, add_special_tokens=add, **options)
+        return _EncodedText(array, None)
+    except SpecialTokenForbiddenError as error:
+        raise resolve_policy_problem(error, pointer) from None
+    except UnicodeEncodeError:
+        raise  # a ValueError too; the body was checked, so this is a defect
+    except ValueError as error:
+        raise resolve_policy_problem(error, "/allowed_special") from None
+
+
+def _surround(
+    encoded: _EncodedText, text: str, request: EncodeRequest, tokenizer: Tokenizer
+) -> _EncodedText:
+    """With the post-processor's ids, which stand at the ends of the text and cover nothing."""
+    spec = tokenizer.spec
+    if not request.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
+        return encoded
+    end = len(text) if request.offset_unit == "char" else _utf8_length(text)
+    before = np.zeros((len(spec.prefix_ids), 2), dtype=np.uint64)
+    after = np.full((len(spec.suffix_ids), 2), end, dtype=np.uint64)
+    ids = [np.array(spec.prefix_ids), encoded.ids, np.array(spec.suffix_ids)]
+    offsets = [before, encoded.offsets, after]
+    return _EncodedText(
+        np.concatenate(ids).astype(np.uint32),
+        np.concatenate([part for part in offsets if part is not None]),
+    )
+
+
+def _check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: str) -> None:
+    if max_tokens is not None and count > max_tokens:
+        raise Problem(
+            413,
+            "too_many_tokens",
+            f"The text has {count} tokens and max_tokens is {max_tokens}.",
+            errors=[(pointer, f"{count} tokens")],
+            limit=max_tokens,
+            actual=count,
+        )
+    if n_detailed > MAX_DETAILED_TOKENS:
+        raise Problem(
+            413,
+            "too_many_detailed_tokens",
+            f"Pieces and offsets are returned for at most {MAX_DETAILED_TOKENS} tokens at once; "
+            f"send less text, or ask for ids only.",
+            limit=MAX_DETAILED_TOKENS,
+            actual=n_detailed,
+        )
+
+
+def _render(
+    request: EncodeRequest, encoded: list[_EncodedText], live: LiveTokenizer, *, is_batch: bool
+) -> Iterator[bytes]:
+    vocab = live.tokenizer.spec.vocab
+    yield b"{"
+    if "ids" in request.returned:
+        yield b'"tokens":'
+        yield from _render_each((_render_ids(text.ids) for text in encoded), is_batch)
+        yield b","
+    yield b'"count":'
+    yield from _render_each((iter([b"%d" % len(text.ids)]) for text in encoded), is_batch)
+    if "pieces" in request.returned:
+        yield b',"pieces":'
+        yield from _render_each((_render_pieces(text.ids, vocab) for text in encoded), is_batch)
+    if "offsets" in request.returned:
+        yield b',"offsets":'
+        yield from _render_each((_render_offsets(text.offsets) for text in encoded), is_batch)
+    yield b',"tokenizer":' + live.identity_json + b"}"
+
+
+def _render_each(values: Iterator[Iterator[bytes]], is_batch: bool) -> Iterator[bytes]:
+    if not is_batch:
+        yield from next(values)
+        return
+    yield b"["
+    for index, value in enumerate(values):
+        if index:
+            yield b","
+        yield from value
+    yield b"]"
+
+
+def _render_ids(ids: NDArray[np.uint32]) -> Iterator[bytes]:
+    if len(ids) <= _ID_WINDOW:
+        yield _dump(ids.tolist())
+        return
+    yield from _render_windows(
+        _dump(ids[start : start + _ID_WINDOW].tolist()) for start in range(0, len(ids), _ID_WINDOW)
+    )
+
+
+def _render_pieces(ids: NDArray[np.uint32], vocab: Mapping[int, bytes]) -> Iterator[bytes]:
+    yield from _render_windows(
+        _dump([_piece(vocab[id_]) for id_ in ids[start : start + _PIECE_WINDOW].tolist()])
+        for start in range(0, len(ids), _PIECE_WINDOW)
+    )
+
+
+def _render_offsets(offsets: NDArray[np.uint64] | None) -> Iterator[bytes]:
+    rows = np.empty((0, 2), dtype=np.uint64) if offsets is None else offsets
+    yield from _render_windows(
+        _dump(rows[start : start + _PIECE_WINDOW].tolist())
+        for start in range(0, len(rows), _PIECE_WINDOW)
+    )
+
+
+def _render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
+    """One JSON list out of the lists in `windows`."""
+    yield b"["
+    for index, window in enumerate(windows):
+        if index:
+            yield b","
+        yield window[1:-1]
+    yield b"]"
+
+
+def _piece(token: bytes) -> dict[str, str | None]:
+    try:
+        text: str | None = token.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"text": text, "bytes": base64.b64encode(token).decode()}
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

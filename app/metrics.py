@@ -1,0 +1,212 @@
+"""Metrics: what Prometheus reads.
+
+One `ServiceMetrics` belongs to one app: nothing is registered at import. With several server
+processes the parent sets `PROMETHEUS_MULTIPROC_DIR` before they start; each then writes its values
+to files there, and whichever process answers `/metrics` adds them up. What describes a state
+rather than a count (which tokenizer is served, how the jobs stand) is read at the scrape from where
+it lives. Labels are route templates, methods and code words, never what a client sent. Imports
+nothing of the service.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client import Metric
+
+    from tokenizer_core import Tokenizer
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+REJECT_REASONS: Final = {
+    "overloaded": "overloaded",
+    "body_too_large": "body_too_large",
+    "no_tokenizer": "no_tokenizer",
+    "training_busy": "queue_full",
+    "training_queue_full": "queue_full",
+}
+"""Code of a problem -> reason under which the request counts as refused before any work."""
+
+SWAP_RESULTS: Final = ("ok", "failed", "timeout")
+_BUCKETS: Final = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+)
+
+ServedRow = tuple[str, str, str, str]
+"""name, version, digest, engine."""
+
+
+class ServiceMetrics:
+    """The service's metrics, and how to render them."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        self._multiprocess_dir = Path(folder) if folder else None
+        # Each counter would have a second series with the time it was made, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._seen_cache: weakref.WeakKeyDictionary[Tokenizer, tuple[int, int]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
+        self._more: list[Collector] = []
+        self._add_request_metrics()
+        self._add_tokenizer_metrics()
+
+    def _add_request_metrics(self) -> None:
+        self.requests = Counter(
+            "http_requests_total",
+            "Requests answered.",
+            ["method", "handler", "status"],
+            registry=self._registry,
+        )
+        self.duration = Histogram(
+            "http_request_duration_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["handler"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self.in_flight = self._gauge(
+            "tokenizer_inflight", "Requests being answered.", mode="livesum"
+        )
+        self.queue_depth = self._gauge(
+            "tokenizer_queue_depth", "Large requests waiting for a thread.", mode="livesum"
+        )
+        self.loop_lag = self._gauge(
+            "tokenizer_event_loop_lag_seconds",
+            "How late the event loop was at its last look; the worst of the processes.",
+            mode="livemax",
+        )
+        self.rejected = Counter(
+            "tokenizer_rejected_total",
+            "Requests refused before any work.",
+            ["reason"],
+            registry=self._registry,
+        )
+        for reason in sorted(set(REJECT_REASONS.values())):
+            self.rejected.labels(reason)
+
+    def _add_tokenizer_metrics(self) -> None:
+        self.encode_bytes = self._counter(
+            "tokenizer_encode_bytes_total", "UTF-8 bytes of text encoded."
+        )
+        self.encode_tokens = self._counter(
+            "tokenizer_encode_tokens_total", "Token ids that encoding gave."
+        )
+        self.decode_tokens = self._counter("tokenizer_decode_tokens_total", "Token ids decoded.")
+        self.cache_hits = self._counter(
+            "tokenizer_cache_hits_total", "Pre-tokens found in a pre-token cache."
+        )
+        self.cache_misses = self._counter("tokenizer_cache_misses_total", "Pre-tokens merged anew.")
+        self.swaps = Counter(
+            "tokenizer_swaps_total",
+            "Changes of the served tokenizer in this process.",
+            ["result"],
+            registry=self._registry,
+        )
+        for result in SWAP_RESULTS:
+            self.swaps.labels(result)
+        self.last_swap = self._gauge(
+            "tokenizer_last_swap_timestamp_seconds",
+            "Unix time of the last change of the served tokenizer.",
+            mode="max",
+        )
+
+    def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
+        """Make the series of these (method, route template) pairs exist at zero."""
+        for method, handler in handlers:
+            self.requests.labels(method, handler, "200")
+            self.duration.labels(handler)
+
+    def show_served(self, served: Callable[[], Iterable[ServedRow]]) -> None:
+        """Take `tokenizer_info` from this function at every scrape."""
+        self._served = served
+
+    def add_collector(self, collector: Collector) -> None:
+        """Ask `collector` at every scrape too: for what is read from where it lives."""
+        self._more.append(collector)
+
+    def count_cache(self, tokenizers: Sequence[Tokenizer]) -> None:
+        """Add what the caches of these tokenizers did since the last call."""
+        for tokenizer in tokenizers:
+            now = tokenizer.cache_statistics()
+            hits, misses = self._seen_cache.get(tokenizer, (0, 0))
+            self.cache_hits.inc(max(0, now.hits - hits))
+            self.cache_misses.inc(max(0, now.misses - misses))
+            self._seen_cache[tokenizer] = (now.hits, now.misses)
+
+    def render(self) -> bytes:
+        """All metrics of all processes in Prometheus' text format."""
+        counted = self._registry
+        if self._multiprocess_dir is not None:
+            counted = CollectorRegistry()
+            _forget_dead_processes(self._multiprocess_dir)
+            MultiProcessCollector(counted, str(self._multiprocess_dir))  # type: ignore[no-untyped-call]
+        state = CollectorRegistry()
+        state.register(_ServedCollector(self._served))
+        for collector in self._more:
+            state.register(collector)
+        return generate_latest(counted) + generate_latest(state)
+
+    def _counter(self, name: str, what: str) -> Counter:
+        return Counter(name, what, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, *, mode: Any) -> Gauge:
+        return Gauge(name, what, registry=self._registry, multiprocess_mode=mode)
+
+
+class _ServedCollector(Collector):
+    def __init__(self, served: Callable[[], Iterable[ServedRow]]) -> None:
+        self._served = served
+
+    def collect(self) -> Iterator[Metric]:
+        """One series for each version that some process serves: two during a swap."""
+        family = GaugeMetricFamily(
+            "tokenizer_info",
+            "The tokenizers served.",
+            labels=["name", "version", "digest", "engine"],
+        )
+        for row in sorted(set(self._served())):
+            family.add_metric(list(row), 1)
+        yield family
+
+
+def _forget_dead_processes(folder: Path) -> None:
+    """Drop the gauges of processes that are gone: nobody else tells the library they died."""
+    for path in folder.glob("gauge_live*_*.db"):
+        pid = path.stem.rpartition("_")[2]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            mark_process_dead(int(pid), str(folder))  # type: ignore[no-untyped-call]

@@ -1,0 +1,78 @@
+"""The OpenAPI document and its page, as this service answers: problems, not FastAPI's 422.
+
+It stands alone because routes describe themselves where they are written and only the shared parts
+(nested models, the problem document) need a place. May import `auth`, `problems` and `schemas`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic.json_schema import models_json_schema
+
+from app.auth import require_read
+from app.schemas import ProblemDocument
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from fastapi.responses import HTMLResponse
+
+router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
+
+
+@router.get("/openapi.json")
+async def openapi_json(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs")
+async def docs(request: Request) -> HTMLResponse:
+    """A page to read and try the routes; its scripts come from a public CDN."""
+    return get_swagger_ui_html(openapi_url="openapi.json", title=request.app.title)
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Make `app.openapi()` give this service's document."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = build_openapi(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """The document: request bodies and problems refer to shared components."""
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    components.pop("HTTPValidationError", None)
+    components.pop("ValidationError", None)
+    _, problems = models_json_schema(
+        [(ProblemDocument, "serialization")], ref_template="#/components/schemas/{model}"
+    )
+    components.update(problems["$defs"])
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _share_nested_models(operation, components)
+            operation["security"] = [{"bearer": []}, {"apiKey": []}, {}]
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    return document
+
+
+def _share_nested_models(operation: dict[str, Any], components: dict[str, Any]) -> None:
+    content = operation.get("requestBody", {}).get("content", {})
+    for media in content.values():
+        schema = media.get("schema", {})
+        components.update(schema.get("$defs", {}))
+        media["schema"] = {key: value for key, value in schema.items() if key != "$defs"}

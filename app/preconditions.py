@@ -1,0 +1,53 @@
+"""Which tokenizer a request is answered with, and whether it is the one the client expects.
+
+Every route that uses a tokenizer asks here, once. May import `live_tokenizers`, `services` and
+`problems`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.problems import Problem
+from app.services import services_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from app.live_tokenizer import LiveTokenizer
+
+
+async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
+    """The snapshot that answers `request`: the one named, else the active one.
+
+    Raises:
+        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 when there
+            is none.
+    """
+    services = services_of(request)
+    live = services.live.peek(name)
+    if live is None:
+        live = await services.queue.run(services.live.get, name)
+    require_match(request, live.ref.digest)
+    return live
+
+
+def require_match(request: Request, digest: str) -> None:
+    """Raise 412 unless If-Match, where there is one, holds `digest`.
+
+    The comparison is strong, as RFC 9110 wants it for If-Match; a digest without quotes is taken
+    too, since its letters leave no doubt.
+    """
+    values = request.headers.getlist("if-match")
+    if not values:
+        return
+    expected = {part.strip() for part in ",".join(values).split(",")}
+    if "*" in expected or f'"{digest}"' in expected or digest in expected:
+        return
+    raise Problem(
+        412,
+        "digest_mismatch",
+        f"If-Match names another digest; this request would be answered with {digest}. Name the "
+        f'version you want in "tokenizer", or take the new digest.',
+        headers={"ETag": f'"{digest}"'},
+    )

@@ -1,0 +1,311 @@
+"""Problems: every error as an RFC 9457 document, in one place.
+
+A problem says what is wrong and what to do, never what was sent: no input, no path of this
+machine, no traceback. The body is ASCII and at most a few kB whatever the request was. It also
+carries the `error` object that clients of OpenAI-style servers read. May import `schemas`, the
+core's errors and Starlette.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tokenizer_core import errors as core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fastapi import FastAPI
+    from pydantic import ValidationError
+    from starlette.requests import Request
+    from starlette.types import Scope
+
+log = logging.getLogger("app.problems")
+
+MEDIA_TYPE: Final = "application/problem+json"
+MAX_LISTED_ERRORS: Final = 8
+_MAX_DETAIL_CHARS: Final = 600
+_MAX_ITEM_CHARS: Final = 240
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+_TITLES: Final = {
+    400: "Bad request",
+    401: "Authentication required",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Content too large",
+    415: "Unsupported media type",
+    422: "Unprocessable content",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Service unavailable",
+    507: "Insufficient storage",
+}
+
+# What the core's errors mean to a client. The first class that fits decides, so subclasses come
+# before their bases.
+_CORE_STATUS: Final[tuple[tuple[type[core.TokenizerCoreError], int], ...]] = (
+    (core.SpecialTokenForbiddenError, 422),
+    (core.UnknownTokenIdError, 422),
+    (core.UnknownPatternError, 422),
+    (core.PreTokenTooLongError, 413),
+    (core.VocabSizeError, 422),
+    (core.CorpusError, 422),
+    (core.ArtifactNotFoundError, 404),
+    (core.ArtifactError, 422),
+)
+
+
+class Problem(Exception):  # noqa: N818 - it is the document's name, and raised everywhere
+    """An answer that is an error. Raise it anywhere below a route.
+
+    `pointer` in `errors` is a JSON pointer into the request; `limit` and `actual` name a limit
+    that was passed; `byte_offset` is a place in a text that was sent. `code` is a stable word, the
+    texts are not.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[tuple[str, str]] | None = None,
+        limit: int | None = None,
+        actual: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        n_errors: int | None = None,
+        byte_offset: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.errors = list(errors or [])
+        self.limit, self.actual = limit, actual
+        self.headers = dict(headers or {})
+        self.byte_offset = byte_offset
+        self.n_errors = len(self.errors) if n_errors is None else n_errors
+
+    def document(self, request_id: str) -> dict[str, Any]:
+        """The document, ready for JSON; its size is bounded.
+
+        Example:
+            >>> Problem(404, "not_found", "No such thing.").document("r1")["error"]["code"]
+            'not_found'
+        """
+        detail = _shorten(self.detail, _MAX_DETAIL_CHARS)
+        document: dict[str, Any] = {
+            "type": f"urn:tokenizer-service:problem:{self.code}",
+            "title": _TITLES.get(self.status, "Error"),
+            "status": self.status,
+            "detail": detail,
+            "instance": f"urn:tokenizer-service:request:{request_id}",
+            "code": self.code,
+        }
+        if self.errors:
+            document["errors"] = [
+                {"pointer": _shorten(pointer, 120), "detail": _shorten(text, _MAX_ITEM_CHARS)}
+                for pointer, text in self.errors[:MAX_LISTED_ERRORS]
+            ]
+            if self.n_errors > MAX_LISTED_ERRORS:
+                document["errors_total"] = self.n_errors
+        if self.byte_offset is not None:
+            document["byte_offset"] = self.byte_offset
+        if self.limit is not None:
+            document["limit"] = self.limit
+        if self.actual is not None:
+            document["actual"] = self.actual
+        document["error"] = {
+            "message": detail,
+            "type": _openai_type(self.status),
+            "param": document["errors"][0]["pointer"] if self.errors else None,
+            "code": self.code,
+        }
+        return document
+
+
+def problem_response(problem: Problem, scope: Scope) -> Response:
+    """The response for a problem; its body is ASCII. The scope notes the code for the metrics."""
+    request_id = request_id_of(scope)
+    scope["state"]["problem_code"] = problem.code
+    body = json.dumps(problem.document(request_id), separators=(",", ":"))
+    headers = {**problem.headers, "X-Request-Id": request_id, "Cache-Control": "no-store"}
+    return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of a request: the client's `X-Request-Id` where it is a plain word, else a new one.
+
+    It is made when first asked for, because only errors and logs need it.
+    """
+    state: dict[str, Any] = scope.setdefault("state", {})
+    if "request_id" not in state:
+        given = next((v for k, v in scope.get("headers", ()) if k == b"x-request-id"), b"")
+        fits = _REQUEST_ID.fullmatch(given)
+        state["request_id"] = given.decode() if fits else uuid.uuid4().hex
+    request_id: str = state["request_id"]
+    return request_id
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """The problem an exception of the core or the framework means, or None when it is a defect."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, core.TokenizerCoreError):
+        return _problem_of_core_error(error)
+    if isinstance(error, RequestValidationError):
+        return problem_of_validation(error.errors(), skip=1)
+    if isinstance(error, HTTPException):
+        return _problem_of_http_error(error)
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return _problem_of_disk(error)
+    return None
+
+
+def problem_of_validation(
+    items: Iterable[Mapping[str, Any]], *, skip: int = 0, known: Sequence[str] = ()
+) -> Problem:
+    """The 422 for pydantic's errors. Names fields and expectations, never values.
+
+    `skip` leaves out the first parts of each location (FastAPI's `body`, `query`); `known` are
+    the names that would have been right, said where one was wrong.
+    """
+    listed = []
+    for item in items:
+        pointer = "".join(f"/{_escape(str(part))}" for part in item["loc"][skip:])
+        text = str(item["msg"])
+        if item["type"] == "extra_forbidden":
+            text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
+        listed.append((pointer, text))
+    first = listed[0] if listed else ("", "the request does not fit")
+    place = f"{first[0]}: " if first[0] else ""
+    return Problem(422, "invalid_request", f"{place}{first[1]}", errors=listed)
+
+
+def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:
+    """As `problem_of_validation`, from a pydantic error of one model."""
+    items = error.errors(include_input=False, include_url=False, include_context=False)
+    return problem_of_validation(items, known=known)
+
+
+def internal_error(error: BaseException, scope: Scope) -> Problem:
+    """The 500 for a defect; the traceback goes to the log under the request id."""
+    log.error("request %s failed", request_id_of(scope), exc_info=error)
+    return Problem(
+        500, "internal_error", "An internal error; the log of the server has it under this request."
+    )
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every error of `app` a problem document.
+
+    Errors that no handler knows are caught by `request_observer`, outside the router.
+    """
+    handled: tuple[type[Exception], ...] = (
+        Problem,
+        core.TokenizerCoreError,
+        RequestValidationError,
+        HTTPException,
+    )
+    for kind in handled:
+        app.add_exception_handler(kind, _handle)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses=` of a route for OpenAPI: these statuses are problem documents."""
+    reference = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {
+        status: {
+            "description": _TITLES[status],
+            "content": {MEDIA_TYPE: {"schema": reference}},
+        }
+        for status in sorted({*statuses, 401, 500})
+    }
+
+
+async def _handle(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    if problem is None:  # an error class was registered and not mapped
+        problem = internal_error(error, request.scope)
+    return problem_response(problem, request.scope)
+
+
+def _problem_of_core_error(error: core.TokenizerCoreError) -> Problem | None:
+    if isinstance(error, core.UnknownTokenIdError):
+        detail = (
+            f"The id at index {error.index} is not in the vocabulary (largest id "
+            f"{error.largest_id}). Decode with the tokenizer that made these ids."
+        )
+        return Problem(422, error.code, detail, errors=[(f"/tokens/{error.index}", detail)])
+    if isinstance(error, core.ArtifactCorruptError):
+        log.error("an artifact was refused: %s", error)
+        return Problem(
+            409,
+            error.code,
+            "The stored tokenizer fails its verification and is not loaded; the log of the "
+            "server has the reason. Publish or import it again.",
+        )
+    if isinstance(error, core.ArtifactStorageError):
+        return _problem_of_disk(error)
+    for kind, status in _CORE_STATUS:
+        if isinstance(error, kind):
+            return Problem(status, error.code, str(error))
+    return None
+
+
+def _problem_of_disk(error: OSError) -> Problem:
+    log.error("the disk does not do what it should: %s", error)
+    if error.errno in _DISK_FULL:
+        return Problem(
+            507, "disk_full", "The disk of the server takes no more; what is served goes on."
+        )
+    return Problem(
+        503,
+        "storage_failed",
+        "The disk of the server cannot be read or written; the log of the server says why.",
+        headers={"Retry-After": "30"},
+    )
+
+
+def _problem_of_http_error(error: HTTPException) -> Problem:
+    details = {
+        404: ("not_found", "There is no such route; /docs lists those there are."),
+        405: ("method_not_allowed", "This route does not answer that method; see Allow."),
+    }
+    status = error.status_code
+    code, detail = details.get(
+        status, (f"http_{status}", _TITLES.get(status, "The request failed."))
+    )
+    return Problem(status, code, detail, headers=error.headers)
+
+
+def _openai_type(status: int) -> str:
+    if status == 401:
+        return "authentication_error"
+    if status == 403:
+        return "permission_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def _escape(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,228 @@
+"""Request bodies: read within a limit, checked as JSON, validated against a model.
+
+Routes take the raw request and call these instead of FastAPI's body parameters, which accept what
+must be refused (see `strict_json`), echo the input in their errors and hold it unbounded. What a
+body may be is documented in OpenAPI through `json_request`. May import `strict_json`, `limits`,
+`problems` and `schemas`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
+from app.problems import Problem, validation_problem
+from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
+from app.strict_json import parse_strict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
+    """The body of `request` as a `model`: for small bodies, parsed on the event loop.
+
+    Raises:
+        Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
+    """
+    require_json(request)
+    body = await read_body(request, max_bytes=max_bytes)
+    return validate(parse_strict_json(body), model)
+
+
+async def read_body(
+    request: Request,
+    *,
+    max_bytes: int,
+    reserve: Callable[[int], None] = lambda n_bytes: None,
+    grace_seconds: float = BODY_GRACE_SECONDS,
+) -> bytes:
+    """The whole body. `reserve` is told of bytes before they are kept, and may refuse them.
+
+    Raises:
+        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when it arrives slower
+            than the minimum rate.
+        ClientDisconnect: the client went away.
+    """
+    declared = _declared_length(request)
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes, declared)
+    chunks: list[bytes] = []
+    size = 0
+    started = asyncio.get_running_loop().time()
+    while True:
+        deadline = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await request.receive()
+        except TimeoutError:
+            raise _too_slow() from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes, size)
+        if chunk:
+            reserve(len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def validate(value: Any, model: type[Model]) -> Model:
+    """`value` as a `model`, strictly.
+
+    Raises:
+        Problem: 422 that names the fields and never their values.
+    """
+    if not isinstance(value, dict):
+        raise Problem(
+            422,
+            "invalid_request",
+            f"The body must be a JSON object with {', '.join(_known_fields(model))}.",
+            errors=[("", "must be an object")],
+        )
+    try:
+        return model.model_validate(value, strict=True)
+    except ValidationError as error:
+        raise validation_problem(error, _known_fields(model)) from None
+    except IdsError as error:
+        detail = f"must be integers from 0 to {MAX_ID}"
+        listed = [(f"/tokens{place}", detail) for place in error.places]
+        raise Problem(
+            422,
+            "invalid_token_id",
+            f"{error.count} entries are no token ids (first: {listed[0][0]}); they {detail}.",
+            errors=listed,
+            n_errors=error.count,
+        ) from None
+    except BatchTooLargeError as error:
+        raise Problem(
+            413,
+            "batch_too_large",
+            f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
+            limit=MAX_BATCH_ITEMS,
+            actual=error.actual,
+        ) from None
+
+
+def require_json(request: Request) -> None:
+    """Raise 415 unless the body is declared as plain JSON in UTF-8."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json:
+        raise Problem(
+            415,
+            "json_required",
+            "This route takes Content-Type: application/json. With curl, use "
+            "`curl --json '{...}'` instead of `-d`.",
+            headers={"Accept": "application/json"},
+        )
+    require_utf8(charset)
+
+
+def require_no_encoding(request: Request) -> None:
+    """Raise 415 for a compressed body."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Problem(
+            415,
+            "content_encoding_unsupported",
+            "Compressed bodies are not taken; send it without Content-Encoding.",
+            headers={"Accept-Encoding": "identity"},
+        )
+
+
+def require_utf8(charset: str) -> None:
+    """Raise 415 for a declared charset other than UTF-8 (or ASCII, which is part of it)."""
+    if charset not in ("", "utf-8", "utf8", "us-ascii", "ascii"):
+        raise Problem(
+            415, "charset_unsupported", "Text is taken as UTF-8 only; leave charset out or say it."
+        )
+
+
+def content_type_of(request: Request) -> tuple[str, str]:
+    """Media type and charset of the body, lower case, empty where absent."""
+    kind, *parameters = request.headers.get("content-type", "").lower().split(";")
+    charset = ""
+    for parameter in parameters:
+        name, _, value = parameter.strip().partition("=")
+        if name.strip() == "charset":
+            charset = value.strip().strip('"')
+    return kind.strip(), charset
+
+
+def require_acceptable(request: Request, media_type: str) -> None:
+    """Raise 406 when the client says it does not take `media_type`."""
+    if not accepts(request, media_type):
+        raise Problem(
+            406,
+            "not_acceptable",
+            f"This route answers {media_type}; say so in Accept or leave Accept out.",
+        )
+
+
+def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
+    """Whether the Accept header takes `media_type`; `by_name`: only where it is named in full."""
+    values = request.headers.getlist("accept")
+    listed = [part.strip().lower() for part in ",".join(values).split(",") if part.strip()]
+    if not listed:
+        return not by_name
+    group = media_type.split("/")[0] + "/*"
+    for part in listed:
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        is_refused = any(p.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for p in parameters)
+        if not is_refused and (kind == media_type or (not by_name and kind in (group, "*/*"))):
+            return True
+    return False
+
+
+def json_request(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` of a route whose JSON body is a `model`.
+
+    Nested models stay in `$defs`; `app.openapi_document` moves them to the components.
+    """
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _known_fields(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _declared_length(request: Request) -> int | None:
+    value = request.headers.get("content-length")
+    # The server has checked it; what is no number means "not declared" and is counted.
+    return int(value) if value is not None and value.isascii() and value.isdigit() else None
+
+
+def _too_large(limit: int, actual: int) -> Problem:
+    return Problem(
+        413,
+        "body_too_large",
+        f"The body is larger than {limit} bytes. Send less at once, or text to /encode_stream; "
+        f"whoever runs the server can raise TOKENIZER_MAX_BODY_BYTES.",
+        limit=limit,
+        actual=actual,
+    )
+
+
+def _too_slow() -> Problem:
+    return Problem(
+        408,
+        "body_too_slow",
+        f"The body arrives slower than {MIN_BODY_BYTES_PER_SECOND} bytes a second.",
+        headers={"Connection": "close"},
+    )

@@ -1,0 +1,74 @@
+"""The outermost middleware: every request is counted, and no defect leaves without a document.
+
+It stands alone because it must wrap everything: what a handler does not know is caught here, with
+the request's id in the log, instead of by Starlette's own last resort, which would raise it again
+into the server. Plain ASGI, so that streams pass through untouched. May import `metrics` and
+`problems`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import ClientDisconnect
+
+from app.metrics import REJECT_REASONS
+from app.problems import internal_error, problem_of, problem_response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from app.metrics import ServiceMetrics
+
+CLIENT_GONE: Final = 499
+"""Status counted for a request whose client left before the answer began."""
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_UNMATCHED: Final = "unmatched"
+
+
+class RequestObserver:
+    """Counts and times every request, and answers any defect with a 500 document."""
+
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+        started = time.perf_counter()
+
+        async def observe(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, observe)
+        except ClientDisconnect:
+            pass  # nobody is there to be answered
+        except Exception as error:
+            problem = problem_of(error) or internal_error(error, scope)
+            if status:
+                raise  # the head is sent: only cutting the answer off is left
+            await problem_response(problem, scope)(scope, receive, observe)
+        finally:
+            self._metrics.in_flight.dec()
+            self._record(scope, status or CLIENT_GONE, time.perf_counter() - started)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = scope.get("route")
+        handler = getattr(route, "path", None) or _UNMATCHED
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        self._metrics.requests.labels(method, handler, str(status)).inc()
+        self._metrics.duration.labels(handler).observe(seconds)
+        reason = REJECT_REASONS.get(scope.get("state", {}).get("problem_code", ""))
+        if reason is not None:
+            self._metrics.rejected.labels(reason).inc()

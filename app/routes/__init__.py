@@ -1,0 +1,1 @@
+"""One file for each group of routes; each holds a `router` that `app.main` includes."""

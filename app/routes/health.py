@@ -1,0 +1,52 @@
+"""GET /livez, /readyz, /health: is the process there, and does it serve. Public."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from app.live_tokenizers import NoTokenizerError
+from app.problems import problem_responses
+from app.schemas import HealthResponse, TokenizerIdentity
+from app.services import services_of
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", summary="The process answers", response_model_exclude_none=True)
+async def livez() -> HealthResponse:
+    """200 as long as the event loop turns; it says nothing about tokenizers."""
+    return HealthResponse(status="ok")
+
+
+@router.get(
+    "/readyz",
+    summary="A tokenizer is loaded and passed its round trip",
+    response_model_exclude_none=True,
+    responses=problem_responses(503),
+)
+async def readyz(request: Request) -> HealthResponse:
+    """200 with `ok`, or `degraded` and the reason when it serves another version than it should."""
+    live = services_of(request).live
+    active = live.require_active()
+    return HealthResponse(
+        status="degraded" if live.reason else "ok",
+        reason=live.reason,
+        tokenizer=TokenizerIdentity(**active.identity),
+    )
+
+
+@router.get(
+    "/health",
+    summary="As llama.cpp's server answers it",
+    response_model=None,
+    responses={200: {"model": HealthResponse}, 503: {"description": "No tokenizer is loaded."}},
+)
+async def health(request: Request) -> JSONResponse:
+    """`{"status": "ok"}`, or 503 with llama.cpp's error object."""
+    try:
+        services_of(request).live.require_active()
+    except NoTokenizerError as problem:
+        error = {"code": 503, "message": problem.detail, "type": "unavailable_error"}
+        return JSONResponse({"error": error}, 503, headers=problem.headers)
+    return JSONResponse({"status": "ok"})

@@ -1,0 +1,29 @@
+"""GET /metrics: for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.auth import require_read
+from app.metrics import CONTENT_TYPE
+from app.problems import problem_responses
+from app.services import services_of
+
+router = APIRouter(dependencies=[Depends(require_read)], tags=["service"])
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics of all server processes",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problem_responses(503),
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    services = services_of(request)
+    services.metrics.count_cache([live.tokenizer for live in services.live.loaded()])
+    body = await services.queue.run(services.metrics.render)
+    return Response(body, headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,42 @@
+"""Services: what a request handler may use, in one frozen object at `request.app.state.services`.
+
+It stands alone so that routes depend on these few names and not on how `app.main` builds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from starlette.requests import HTTPConnection
+
+    from app.jobs.job_runner import JobRunner
+    from app.jobs.job_store import JobStore
+    from app.limits import ByteBudget, WorkQueue
+    from app.live_tokenizers import LiveTokenizers
+    from app.metrics import ServiceMetrics
+    from app.settings import Settings
+    from tokenizer_core.store import ArtifactStore
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Built once by the lifespan of the app, closed by it."""
+
+    settings: Settings
+    store: ArtifactStore
+    live: LiveTokenizers
+    jobs: JobStore
+    runner: JobRunner
+    executor: ThreadPoolExecutor
+    queue: WorkQueue
+    budget: ByteBudget
+    metrics: ServiceMetrics
+
+
+def services_of(request: HTTPConnection) -> Services:
+    """The services of the app that answers `request`."""
+    return cast("Services", request.app.state.services)

@@ -1,0 +1,173 @@
+"""Settings: the environment read once, checked, frozen.
+
+Every variable is here with its default and its meaning, so that the table in the documentation can
+be tested against `describe()`. Built by `app.main` and `app.cli` and handed down; nothing else
+reads the environment. Imports nothing of the service.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX: Final = "TOKENIZER_"
+_KNOWN_ELSEWHERE: Final = frozenset({"TOKENIZER_TEST_DATA"})
+
+KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
+FolderList = Annotated[tuple[Path, ...], NoDecode]
+
+
+class SettingsError(ValueError):
+    """A variable holds what it cannot; the message names the variable and the remedy."""
+
+
+class Settings(BaseSettings):
+    """What the service was told at start. `Settings.from_environment()` reads it.
+
+    Example:
+        >>> Settings(port=9000, corpus_roots="corpora:more").corpus_roots
+        (PosixPath('corpora'), PosixPath('more'))
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
+    artifacts_dir: Path = Field(
+        default=Path("artifacts"),
+        description="Folder of the published tokenizers, the active pointer and the job database.",
+    )
+    corpus_roots: FolderList = Field(
+        default=(Path("corpora"),),
+        description="Folders a training run may read, separated by `:`; its paths are below them.",
+    )
+    admin_keys: KeyList = Field(
+        default=(),
+        description="Keys for training and promotion, separated by commas. "
+        "None: one is generated at start and printed once.",
+    )
+    read_keys: KeyList = Field(
+        default=(),
+        description="Keys for encoding and the other read routes, separated by commas. "
+        "None: these routes are open.",
+    )
+    require_admin_key: bool = Field(
+        default=False,
+        description="Refuse to start without TOKENIZER_ADMIN_KEYS, as the container does.",
+    )
+    workers: int = Field(default=1, ge=1, le=256, description="Serving processes.")
+    default: str = Field(
+        default="starter",
+        min_length=1,
+        description="Tokenizer served until one is promoted: `name` or `name@version`.",
+    )
+    engine: Literal["auto", "native", "python"] = Field(
+        default="auto", description="What computes the ids: `auto`, `native` or `python`."
+    )
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
+        default="info", description="`critical`, `error`, `warning`, `info` or `debug`."
+    )
+    max_body_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024,
+        le=1 << 40,
+        description="Largest request body in bytes; streams have no limit.",
+    )
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Threads for large requests in each process; unset: one for each core, at "
+        "most four.",
+    )
+    train_queue: int = Field(
+        default=8,
+        ge=0,
+        le=10_000,
+        description="Training runs that may wait; 0: none, 409 when busy.",
+    )
+
+    @field_validator("admin_keys", "read_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(key.strip() for key in value.split(",") if key.strip())
+        return value
+
+    @field_validator("corpus_roots", mode="before")
+    @classmethod
+    def _split_folders(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(folder for folder in value.split(":") if folder)
+        return value
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """The settings the environment holds.
+
+        Raises:
+            SettingsError: a variable is wrong; names it, says why, and what it may be.
+        """
+        try:
+            return cls()
+        except ValidationError as error:
+            raise SettingsError(_explain(error)) from None
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that work on large requests."""
+        return self.threads or min(4, os.cpu_count() or 1)
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """Rows (variable, default, meaning), in order: what the documentation shows."""
+    return [
+        (PREFIX + name.upper(), _render_default(field.default), field.description or "")
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
+    """One line for each `TOKENIZER_` variable that means nothing here: a misspelling is said.
+
+    Example:
+        >>> unknown_variables({"TOKENIZER_PORTS": "1"})
+        ['TOKENIZER_PORTS is not a setting; did you mean TOKENIZER_PORT?']
+    """
+    known = {row[0] for row in describe()}
+    found = set(os.environ if environment is None else environment)
+    lines = []
+    for name in sorted(found - known - _KNOWN_ELSEWHERE):
+        if name.startswith(PREFIX):
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else "see the table of settings"
+            lines.append(f"{name} is not a setting; {remedy}")
+    return lines
+
+
+def _render_default(value: Any) -> str:
+    if value is None or value == ():
+        return ""
+    if isinstance(value, tuple):
+        return ":".join(str(part) for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_input=False, include_url=False):
+        name = str(item["loc"][0]) if item["loc"] else ""
+        field = Settings.model_fields.get(name)
+        meaning = f" It means: {field.description}" if field else ""
+        default = f" Unset it for the default ({_render_default(field.default)})." if field else ""
+        lines.append(f"{PREFIX}{name.upper()}: {item['msg']}.{meaning}{default}")
+    return "\n".join(lines)
