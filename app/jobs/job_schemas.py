@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from tokenizer_core.patterns import ALIASES, PATTERNS
 from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.store.artifact_ref import ACTIVE, NAME
 
-NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-RESERVED_NAMES: Final = frozenset({"active"})
 MAX_SPECIAL_TOKENS: Final = 1000
 MAX_SPECIAL_TOKEN_CHARS: Final = 200
 MAX_INPUT_PATHS: Final = 1000
@@ -100,7 +100,7 @@ class TrainRequest(BaseModel):
         description="Never split, never merged; they end documents in the files.",
     )
     name: str = Field(
-        "trained", pattern=NAME_PATTERN, description="Name to publish the tokenizer under."
+        "trained", pattern=f"^{NAME.pattern}$", description="Name to publish the tokenizer under."
     )
     pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
     promote: Literal["auto", "manual"] = Field(
@@ -113,8 +113,8 @@ class TrainRequest(BaseModel):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if name in RESERVED_NAMES:
-            raise ValueError("this name is reserved; choose another")
+        if name == ACTIVE:
+            raise PydanticCustomError("invalid", "this name is reserved; choose another")
         return name
 
     @field_validator("pattern")
@@ -123,9 +123,10 @@ class TrainRequest(BaseModel):
         # An expression from the network could take exponential time, so only names are taken.
         name = ALIASES.get(pattern, pattern)
         if name not in PATTERNS:
-            raise ValueError(
+            raise PydanticCustomError(
+                "invalid",
                 f"only named split patterns are taken here ({', '.join(PATTERNS)}); "
-                f"an expression of your own works on the command line: tokenizer train --pattern"
+                f"an expression of your own works on the command line: tokenizer train --pattern",
             )
         return name
 
@@ -133,27 +134,36 @@ class TrainRequest(BaseModel):
     @classmethod
     def _check_special_tokens(cls, tokens: list[str]) -> list[str]:
         if len(set(tokens)) != len(tokens):
-            raise ValueError("a special token is given twice")
+            raise PydanticCustomError("invalid", "a special token is given twice")
+        # As the trainer says, but without repeating what was sent.
+        if any(len(token.encode()) == 1 for token in tokens):
+            raise PydanticCustomError(
+                "invalid", "a special token is a single byte, which has an id already"
+            )
         return tokens
 
     @model_validator(mode="after")
     def _check_together(self) -> TrainRequest:
         if (self.input_paths is None) == (self.documents is None):
-            raise ValueError("give exactly one of input_paths and documents")
+            raise PydanticCustomError("invalid", "give exactly one of input_paths and documents")
         smallest = _N_BYTES + len(self.special_tokens)
         if self.vocab_size < smallest:
-            raise ValueError(
+            raise PydanticCustomError(
+                "invalid",
                 f"vocab_size is too small: 256 bytes and {len(self.special_tokens)} special "
-                f"tokens need at least {smallest}"
+                f"tokens need at least {smallest}",
             )
         if self.documents is not None:
             if not any(self.documents):
-                raise ValueError("every document is empty; there is nothing to learn from")
+                raise PydanticCustomError(
+                    "invalid", "every document is empty; there is nothing to learn from"
+                )
             separate = find_document_separator(self.special_tokens) is None
             if separate and len(self.documents) > MAX_SEPARATE_DOCUMENTS:
-                raise ValueError(
+                raise PydanticCustomError(
+                    "invalid",
                     f"more than {MAX_SEPARATE_DOCUMENTS} documents need a special token that "
-                    f"can stand between them; leave special_tokens at its default"
+                    f"can stand between them; leave special_tokens at its default",
                 )
         return self
 

@@ -27,7 +27,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,9 +72,10 @@ class EventPipe:
                 line = line[os.write(self._descriptor, line) :]
 
     def progress(self, progress: TrainingProgress) -> None:
-        """Send where training is, at most five times a second."""
+        """Send where training is: at most five times a second, and the end of each phase."""
         now = time.monotonic()
-        if progress.phase == self._phase and now < self._next_progress:
+        is_end = progress.done >= progress.total
+        if progress.phase == self._phase and now < self._next_progress and not is_end:
             return
         if progress.phase != self._phase:
             say(f"{progress.phase}: {progress.message}" if progress.message else progress.phase)
@@ -117,6 +117,12 @@ def describe_failure(error: BaseException) -> tuple[str, str]:
         >>> describe_failure(OSError(errno.ENOSPC, "full"))[0]
         'disk_full'
     """
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return (
+            "disk_full",
+            "no space is left where the artifacts are kept; nothing was published. Free some "
+            "space and post the request again",
+        )
     if isinstance(error, TokenizerCoreError):
         return error.code, str(error)
     if isinstance(error, CorpusChangedError):
@@ -126,12 +132,6 @@ def describe_failure(error: BaseException) -> tuple[str, str]:
             "out_of_memory",
             "the training process ran out of memory; train on a part of the corpus, or give the "
             "machine more memory",
-        )
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return (
-            "disk_full",
-            "no space is left where the artifacts are kept; nothing was published. Free some "
-            "space and post the request again",
         )
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
@@ -160,7 +160,11 @@ def _run(
             progress=events.progress,
         )
         provenance = [
-            {**asdict(source), "path": names.get(source.path, source.path)}
+            {
+                "name": names.get(source.path, source.path),
+                "size_bytes": source.size_bytes,
+                "sha256": source.sha256,
+            }
             for source in result.counts.sources
         ]
         for file, descriptor in zip(files, descriptors, strict=True):

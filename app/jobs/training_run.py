@@ -176,6 +176,7 @@ class TrainingRun:
     async def _may_publish(self) -> bool:
         while True:
             try:
+                await self._write_progress()  # a short run is never looked at before it ends
                 return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
             except sqlite3.Error as error:  # the trainer waits; cancel and stop still end it
                 log.warning("job %s: the job database cannot be used: %s", self._job.id, error)

@@ -71,9 +71,14 @@ async def start_training(
             "Idempotency-Key must be 1 to 200 visible ASCII characters.",
         )
     require_json(request)
-    with services.budget.hold() as reserve:
-        body = await read_body(request, max_bytes=services.settings.max_body_bytes, reserve=reserve)
+    lease = services.budget.lease()
+    try:
+        body = await read_body(
+            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
+        )
         job = await _off_the_loop(lambda: _take_job(services, body, idempotency_key))
+    finally:
+        lease.release()
     services.runner.wake()
     # Relative, so that a client behind /v1 or a proxy's prefix stays behind it.
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{job.id}"

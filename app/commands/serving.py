@@ -1,0 +1,265 @@
+"""`tokenizer serve`: the HTTP service with the settings of the environment.
+
+The parent chooses the admin key, binds the socket and says what to try; then uvicorn serves, in
+this process or in several. Nobody is left behind: a serving process ends with its supervisor, and
+with `--exit-with-parent` the whole ends with whoever started it. May import `command_line`,
+`app.settings` and the core; the app itself is imported by its name, in the serving processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from app.commands.command_line import CommandError
+from app.settings import Settings, describe
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.store import ArtifactStore
+from tokenizer_core.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+GRACEFUL_SECONDS: Final = 10
+"""Requests in progress get this long to finish after SIGTERM."""
+
+_PARENT_POLL_SECONDS: Final = 0.25
+_ORPHAN_GRACE_SECONDS: Final = 1.0  # with the poll: gone within two seconds
+_HEALTH_CHECK_SECONDS: Final = 30
+_TRIED_TEXT: Final = "Hello, world!"
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    width = max(len(row[0]) for row in describe())
+    table = "\n".join(
+        f"  {name:<{width}}  {meaning}" + (f" Default: {default}" if default else "")
+        for name, default, meaning in describe()
+    )
+    parser = subcommands.add_parser(
+        "serve",
+        help="run the HTTP service",
+        description="Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer serve\n"
+            "  tokenizer serve --port 9000 --workers 4\n"
+            "  TOKENIZER_DEFAULT=cl100k TOKENIZER_CORPUS_ROOTS=/data/text tokenizer serve\n\n"
+            f"settings, from the environment:\n{table}"
+        ),
+    )
+    parser.add_argument("--host", help="as TOKENIZER_HOST")
+    parser.add_argument("--port", type=int, help="as TOKENIZER_PORT; 0 takes a free one")
+    parser.add_argument("--workers", type=int, metavar="N", help="as TOKENIZER_WORKERS")
+    parser.add_argument("--artifacts-dir", type=Path, help="as TOKENIZER_ARTIFACTS_DIR")
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="end when the process that started this one ends, however it ends",
+    )
+    parser.set_defaults(run=run_serve)
+
+
+def run_serve(arguments: argparse.Namespace) -> None:
+    """Serve until told to end."""
+    parent = os.getppid()  # before anything slow: a parent may end meanwhile
+    for name in ("host", "port", "workers", "artifacts_dir"):
+        value = getattr(arguments, name)
+        if value is not None:
+            # The serving processes read the environment, so that is where options go.
+            os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
+    settings = Settings.from_environment()
+    made_key = _make_admin_key(settings)
+    if arguments.exit_with_parent:
+        _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
+    # uvicorn raises a signal again after its graceful end; that must not look like a crash.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    metrics_dir = _make_metrics_dir(settings)
+    try:
+        config = _configure(settings)
+        listener = _bind(settings)
+        _print_what_to_try(Settings.from_environment(), listener, made_key)
+        if settings.workers > 1:
+            Multiprocess(config, sockets=[listener]).run()
+            return
+        server = uvicorn.Server(config)
+        server.run(sockets=[listener])
+        if not server.started:
+            raise CommandError("the service could not start; the lines above say why")
+    except KeyboardInterrupt:
+        pass  # Ctrl-C has ended it gracefully by now
+    finally:
+        if metrics_dir is not None:
+            shutil.rmtree(metrics_dir, ignore_errors=True)
+
+
+def create_worker_app() -> FastAPI:
+    """The app of one serving process among several, which ends when its supervisor has ended.
+
+    uvicorn's supervisor, killed with SIGKILL, would leave its workers serving for ever.
+    """
+    from app.main import create_app
+
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None and supervisor.pid is not None:
+        _end_with(supervisor.pid, grace_seconds=_ORPHAN_GRACE_SECONDS)
+    return create_app()
+
+
+def _make_admin_key(settings: Settings) -> str | None:
+    """A key for this run where none is set, in the environment so that all processes share it."""
+    if settings.admin_keys or settings.require_admin_key:
+        return None
+    key = secrets.token_urlsafe(24)
+    os.environ["TOKENIZER_ADMIN_KEYS"] = key
+    return key
+
+
+def _make_metrics_dir(settings: Settings) -> Path | None:
+    """The folder in which several processes add up their metrics; fresh, so that counts are."""
+    if settings.workers == 1 or "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    return folder
+
+
+def _configure(settings: Settings) -> uvicorn.Config:
+    several = settings.workers > 1
+    return uvicorn.Config(
+        "app.commands.serving:create_worker_app" if several else "app.main:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        http="httptools",
+        loop="uvloop",
+        lifespan="on",
+        log_level=settings.log_level,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        # The default of 5 s kills a worker that a long regular expression keeps from answering.
+        timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
+    )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise CommandError(
+            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another "
+            f"TOKENIZER_PORT or TOKENIZER_HOST, or end what listens there"
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _end_with(parent: int, *, grace_seconds: float) -> None:
+    """End this process when `parent` is no longer its parent: politely, then at once.
+
+    Asking for the parent's pid works everywhere; a death signal from the kernel is Linux only,
+    and is sent when the parent's *thread* ends.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace_seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _print_what_to_try(settings: Settings, listener: socket.socket, made_key: str | None) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only for showing
+    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    lines = [f"tokenizer service on {url}"]
+    if made_key is not None:
+        lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
+    lines += ["", "try:", *(f"  {line}" for line in _lines_to_try(settings, url, made_key)), ""]
+    print("\n".join(lines), flush=True)
+
+
+def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[str]:
+    """Commands that work as they stand with the tokenizer being served."""
+    needs_key = bool(settings.read_keys)
+    read = ' -H "X-API-Key: $READ_KEY"' if needs_key else ""
+    lines = []
+    if needs_key:
+        lines.append("READ_KEY=...   # one of TOKENIZER_READ_KEYS")
+    lines.append(f"curl{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode")
+    ids = _encode_sample(settings)
+    if ids is not None:
+        lines.append(f"curl{read} --json {_quote({'tokens': ids})} {url}/decode")
+    lines += [
+        f"printf 'any text' | curl{read} -sN -T - -X POST {url}/encode_stream",
+        f"curl{read} {url}/tokenizers",
+        f"ADMIN_KEY={made_key or '...   # one of TOKENIZER_ADMIN_KEYS'}",
+    ]
+    corpus = _find_corpus(settings)
+    if corpus is not None:
+        request: dict[str, Any] = {"input_paths": [corpus], "name": "mine", "vocab_size": 1000}
+    else:
+        request = {
+            "documents": ["low lower lowest", "new newer"],
+            "name": "mine",
+            "vocab_size": 270,
+        }
+    lines.append(f'curl -H "X-API-Key: $ADMIN_KEY" --json {_quote(request)} {url}/train')
+    lines.append(f'curl -H "X-API-Key: $ADMIN_KEY" {url}/train')
+    return lines
+
+
+def _encode_sample(settings: Settings) -> list[int] | None:
+    store = ArtifactStore(settings.artifacts_dir)
+    try:
+        ref = store.active() or store.resolve(settings.default)
+        return Tokenizer.from_spec(store.open(ref)).encode(_TRIED_TEXT)
+    except TokenizerCoreError as error:
+        print(f"no tokenizer to serve yet: {error}", file=sys.stderr)
+        return None
+
+
+def _find_corpus(settings: Settings) -> str | None:
+    """A small text file under a corpus root, by its name there; None where there is none."""
+    for root in settings.corpus_roots:
+        try:
+            names = sorted(
+                entry.name
+                for entry in os.scandir(root)
+                if entry.is_file(follow_symlinks=False)
+                and entry.name.endswith(".txt")
+                and 1000 < entry.stat(follow_symlinks=False).st_size < 100_000_000
+            )
+        except OSError:
+            continue
+        if names:
+            return names[0]
+    return None
+
+
+def _quote(value: dict[str, Any]) -> str:
+    return "'" + json.dumps(value).replace("'", "'\\''") + "'"

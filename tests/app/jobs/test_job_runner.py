@@ -1,0 +1,347 @@
+"""The runner with real child processes: cancel, kill, limits, restart, orphans (P2, P10, P15)."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.jobs.job_folder import JobFolder, escape_control_characters
+from app.jobs.process_marks import ProcessMark
+from app.jobs.trainer_lock import TrainerLock
+from tests.app.jobs.conftest import SLOW, Service
+
+
+def is_gone(pid: int) -> bool:
+    return ProcessMark.of(pid) is None
+
+
+def test_progress_is_seen_to_grow_through_the_phases(service: Service) -> None:
+    job_id = service.start(**SLOW)
+    seen: list[tuple[str, float]] = []
+    while not seen or seen[-1][0] not in ("live", "failed"):
+        job = service.job(job_id)
+        seen.append((job["phase"], job["progress"]))
+        time.sleep(0.02)
+    assert [progress for _, progress in seen] == sorted(progress for _, progress in seen)
+    during = {progress for phase, progress in seen if phase == "learn"}
+    assert len(during) >= 3, seen
+    assert all(0.5 <= progress <= 0.95 for progress in during)
+    assert seen[-1] == ("live", 1.0)
+    counters = service.job(job_id)["counters"]
+    assert counters["count_done"] == counters["count_total"] > 1_000_000
+    assert counters["learn_total"] == 20_000 - 257
+
+
+def test_only_one_trainer_runs_and_the_others_wait_in_order(service: Service) -> None:
+    ids = [service.start(name=f"n{index}") for index in range(3)]
+    states = [service.wait(job_id)["state"] for job_id in ids]
+    assert states == ["live"] * 3
+    jobs = [service.jobs.get(job_id) for job_id in ids]
+    times = [(job.started_at, job.finished_at) for job in jobs if job is not None]
+    for (_, ended), (begun, _) in pairwise(times):
+        assert ended is not None
+        assert begun is not None
+        assert ended <= begun
+
+
+def test_cancel_while_queued_running_finished_and_twice(service: Service) -> None:
+    running, queued = service.start(**SLOW), service.start()
+    pid = service.wait_for_child(running)
+    for _ in range(2):
+        answer = service.client.delete(f"/train/{queued}")
+        assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
+    answer = service.client.delete(f"/train/{running}")
+    assert answer.status_code == 202
+    assert answer.json()["phase"] == "cancelling"
+    assert service.client.delete(f"/train/{running}").status_code in (200, 202)
+    assert service.wait(running)["state"] == "cancelled"
+    assert is_gone(pid)
+    after = service.client.delete(f"/train/{running}")
+    assert (after.status_code, after.json()["state"]) == (200, "cancelled")
+    live = service.start()
+    service.wait(live, "live")
+    after = service.client.delete(f"/train/{live}")
+    assert (after.status_code, after.json()["state"]) == (200, "live")
+    assert sorted(service.store.names()) == ["n", "starter"]
+
+
+def test_a_trainer_that_does_not_heed_sigterm_is_killed(service: Service) -> None:
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    os.kill(pid, signal.SIGSTOP)  # a stopped process acts on no signal but SIGKILL
+    service.client.delete(f"/train/{job_id}")
+    assert service.wait(job_id)["state"] == "cancelled"
+    assert is_gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGKILL, "trainer_killed", "memory"),
+        (signal.SIGSEGV, "trainer_crashed", "SIGSEGV"),
+        (signal.SIGTERM, "trainer_killed", "SIGTERM"),
+    ],
+)
+def test_a_killed_trainer_is_a_failed_job_and_serving_goes_on(
+    service: Service, number: signal.Signals, code: str, words: str
+) -> None:
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    os.kill(pid, number)
+    job = service.wait(job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", code)
+    assert words in job["error"]["detail"]
+    assert service.client.post("/encode", json={"text": "a"}).status_code == 200
+    assert service.wait(service.start())["state"] == "live"
+
+
+def test_workers_of_a_killed_trainer_do_not_outlive_it(service: Service, slow_text: str) -> None:
+    big = service.corpus / "big.txt"
+    big.write_text("\n".join([slow_text] * 60))  # enough to be counted by worker processes
+    job_id = service.start(input_paths=["big.txt"], vocab_size=20_000)
+    pid = service.wait_for_child(job_id)
+    deadline = time.monotonic() + 20
+    workers: list[psutil.Process] = []
+    while not workers and time.monotonic() < deadline:
+        workers = psutil.Process(pid).children(recursive=True)
+        time.sleep(0.01)
+    if not workers:
+        pytest.skip("this machine counts in one process")
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGSTOP)  # so that they cannot notice by themselves
+    os.kill(pid, signal.SIGKILL)
+    assert service.wait(job_id)["error"]["code"] == "trainer_killed"
+    psutil.wait_procs(workers, timeout=5)
+    assert all(is_gone(worker.pid) for worker in workers)
+
+
+def test_the_time_limit(service: Service) -> None:
+    job_id = service.start(**SLOW, limits={"seconds": 0.8})
+    job = service.wait(job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "time_limit")
+    assert "0.8" in job["error"]["detail"]
+
+
+def test_the_memory_limit(service: Service) -> None:
+    job_id = service.start(**SLOW, limits={"memory_bytes": 8 << 20})
+    job = service.wait(job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "memory_limit")
+    assert "limits.memory_bytes" in job["error"]["detail"]
+    assert service.store.names() == ["starter"]
+
+
+def test_a_run_within_its_limits_goes_live(service: Service) -> None:
+    job_id = service.start(limits={"seconds": 60, "memory_bytes": 4 << 30})
+    assert service.wait(job_id)["state"] == "live"
+
+
+def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "secret")
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    child = psutil.Process(pid)
+    assert child.nice() >= 10
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert "TOKENIZER_ADMIN_KEYS" not in child.environ()
+    service.client.delete(f"/train/{job_id}")
+
+
+def test_a_log_that_cannot_be_written_is_a_failed_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's standard error is a full device: its first line fails for lack of space."""
+    monkeypatch.setattr(JobFolder, "log_path", Path("/dev/full"))
+    job = service.wait(service.start())
+    assert (job["state"], job["error"]["code"]) == ("failed", "disk_full")
+    assert "free some space" in job["error"]["detail"].lower()
+    monkeypatch.undo()
+    assert service.wait(service.start())["state"] == "live"
+
+
+@pytest.mark.parametrize("number", [28, 30, 5, 24])  # ENOSPC, EROFS, EIO, EMFILE
+def test_a_job_folder_that_cannot_be_written_is_a_failed_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(self: JobFolder, request: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(JobFolder, "write_request", refuse)
+    job = service.wait(service.start())
+    assert job["state"] == "failed"
+    assert job["error"]["code"] == ("disk_full" if number == 28 else "start_failed")
+    assert service.client.post("/encode", json={"text": "a"}).status_code == 200
+
+
+def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = type(service.jobs).finish
+    refusals = 2
+
+    def finish(*arguments: Any, **options: Any) -> bool:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise sqlite3.OperationalError("database or disk is full")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(type(service.jobs), "finish", finish)
+    assert service.wait(service.start())["state"] == "live"
+    assert refusals == 0
+
+
+def test_stopping_requeues_and_the_next_start_ends_with_the_same_digest(
+    start_service: Callable[..., Service],
+) -> None:
+    first = start_service()
+    reference = first.wait(first.start(**SLOW, promote="manual"))
+    (digest,) = [reference["result"]["digest"]]
+    job_id = first.start(**(SLOW | {"name": "again"}))
+    pid = first.wait_for_child(job_id)
+    started = time.monotonic()
+    first.client.__exit__(None, None, None)
+    assert time.monotonic() - started < 5
+    assert is_gone(pid)
+    waiting = first.jobs.get(job_id)
+    assert waiting is not None
+    assert (waiting.state, waiting.attempt) == ("queued", 1)
+    second = start_service()
+    job = second.wait(job_id)
+    assert job["state"] == "live"
+    assert job["result"]["digest"] == digest
+    done = second.jobs.get(job_id)
+    assert done is not None
+    assert done.attempt == 2
+
+
+def test_a_job_requeued_after_publishing_is_promoted_without_training_again(
+    start_service: Callable[..., Service],
+) -> None:
+    service = start_service()
+    published = service.wait(service.start(promote="manual"))["result"]
+    running = service.start(**SLOW)
+    pid = service.wait_for_child(running)
+    job_id = service.start()
+    with sqlite3.connect(service.jobs.path) as connection:
+        connection.execute(
+            "UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(published), job_id)
+        )
+    os.kill(pid, signal.SIGKILL)
+    job = service.wait(job_id)
+    assert (job["state"], job["result"]) == ("live", published)
+    assert job["log_tail"] == []  # no trainer ran
+
+
+def dead_mark() -> ProcessMark:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        mark = ProcessMark.of(process.pid)
+        assert mark is not None
+        process.communicate(b"\n")
+    return mark
+
+
+def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
+    start_service: Callable[..., Service],
+) -> None:
+    service = start_service()
+    # An orphaned trainer: it holds the lock, and leads a session of its own.
+    holder = (
+        "import time\nfrom pathlib import Path\nfrom app.jobs.trainer_lock import TrainerLock\n"
+        f"assert TrainerLock(Path({str(service.settings.artifacts_dir.absolute())!r}))"
+        ".acquire(timeout_seconds=60)\nprint('held', flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdout=subprocess.PIPE, start_new_session=True
+    ) as orphan:
+        assert orphan.stdout is not None
+        orphan.stdout.readline()
+        mark = ProcessMark.of(orphan.pid)
+        assert mark is not None
+        job_id = service.start(**SLOW)
+        with sqlite3.connect(service.jobs.path) as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
+                (dead_mark().to_json(), mark.to_json(), job_id),
+            )
+        job = service.wait(job_id)
+        assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+        assert orphan.wait(5) == -signal.SIGKILL
+
+
+def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        mark = ProcessMark(stranger.pid, started=1.0)  # the pid is right, the time is another's
+        running = service.start(**SLOW)
+        service.wait_for_child(running)
+        job_id = service.start()
+        service.client.delete(f"/train/{running}")
+        with sqlite3.connect(service.jobs.path) as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ? WHERE id = ?",
+                (mark.to_json(), mark.to_json(), job_id),
+            )
+        assert service.wait(job_id)["error"]["code"] == "runner_died"
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+
+
+def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:
+    job_id = service.start()
+    service.wait(job_id)
+    folder = JobFolder.of(service.settings.artifacts_dir, job_id)
+    folder.log_path.write_bytes(
+        b"x" * 100_000 + b"\n" + b"line\n" * 100 + b"a\x1b[31mred\r\rforged\x00\xff\n" + b"y" * 5000
+    )
+    tail = service.job(job_id)["log_tail"]
+    assert len(tail) == 20
+    assert tail[-2] == "a\\x1b[31mred\\r\\rforged\\x00\ufffd"
+    assert tail[-1] == "y" * 500
+    assert escape_control_characters("\u202e\ud800") == "\\u202e\\ud800"
+
+
+def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> None:
+    """What kill -9 of the server looks like to the child: its standard input ends."""
+    running = service.start(**SLOW)
+    pid = service.wait_for_child(running)
+    process = psutil.Process(pid)
+    folder = JobFolder.of(service.settings.artifacts_dir, running)
+    service.client.delete(f"/train/{running}")
+    service.wait(running)
+    assert not process.is_running()
+    job = service.jobs.get(running)
+    assert job is not None
+    folder.write_request(
+        {
+            **job.request,
+            "job_id": running,
+            "artifacts_dir": str(service.settings.artifacts_dir.absolute()),
+            "engine": "auto",
+            "name": "orphan",
+        }
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.jobs.job_worker", str(folder.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert b"progress" in child.stdout.readline()
+        child.stdin.close()
+        assert child.wait(2) == -signal.SIGKILL
+    assert TrainerLock(service.settings.artifacts_dir.absolute()).is_free()
+    assert "orphan" not in service.store.names()
