@@ -1,0 +1,77 @@
+"""Small tokenizers for tests: trained ones, and rank tables that no trainer would make."""
+
+import itertools
+import random
+from collections import Counter
+
+import regex
+
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+BYTES = {i: bytes([i]) for i in range(256)}
+TRAINING_TEXT = (
+    "low low lower newest newest widest widest widest don't won't 2024 2025 12345 "
+    "  indented\n\n\tcode(x);\n 中文 中文字 Привет привет caf\u00e9 cafe\u0301 🙂🙂 hello hello, "
+    "the then there them  the <|endoftext|> naïve über aaaa aaaaaa abab ababab "
+) * 3
+
+
+def learn_merges(text: str, n_merges: int, pattern: str = "gpt2") -> list[tuple[bytes, bytes]]:
+    """The plainest trainer there is: count all pairs, merge the most frequent, again."""
+    words = Counter(regex.findall(PATTERNS[pattern].expression, text))
+    states = {word: [bytes([b]) for b in word.encode()] for word in words}
+    merges = []
+    for _ in range(n_merges):
+        pairs = Counter()
+        for word, parts in states.items():
+            for pair in itertools.pairwise(parts):
+                pairs[pair] += words[word]
+        if not pairs:
+            break
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        merges.append(best)
+        states = {word: merge_once(parts, best) for word, parts in states.items()}
+    return merges
+
+
+def merge_once(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
+    """`parts` with `pair` merged wherever it stands, left to right."""
+    merged: list[bytes] = []
+    at = 0
+    while at < len(parts):
+        if tuple(parts[at : at + 2]) == pair:
+            merged.append(pair[0] + pair[1])
+            at += 2
+        else:
+            merged.append(parts[at])
+            at += 1
+    return merged
+
+
+def trained_spec(n_merges: int = 120, pattern: str = "gpt2", **fields: object) -> TokenizerSpec:
+    """A spec of kind merges, trained on the text above."""
+    merges = learn_merges(TRAINING_TEXT, n_merges, pattern)
+    vocab = BYTES | {256 + i: a + b for i, (a, b) in enumerate(merges)}
+    fields.setdefault("special_tokens", ["<|endoftext|>"])
+    return TokenizerSpec.from_merges(vocab, merges, pattern=pattern, **fields)
+
+
+def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict[bytes, int]:
+    """All bytes and random strings over a tiny alphabet, in random order: parts often rank behind
+    their product, tokens have many splits, and some come out of no merge at all."""
+    rng = random.Random(seed)
+    tokens = {bytes([b]) for b in range(256)}
+    while len(tokens) < 256 + n_tokens:
+        tokens.add(bytes(rng.choices(alphabet, k=rng.choice([2, 2, 2, 3, 3, 4, 5, 6]))))
+    ordered = sorted(tokens)
+    rng.shuffle(ordered)
+    return {token: rank for rank, token in enumerate(ordered)}
+
+
+def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
+    rng = random.Random(seed)
+    return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
+
+
+THINK = AddedToken("<think>", 400, special=False)

@@ -1,0 +1,144 @@
+"""GPT-2's vocab.json and merges.txt."""
+
+import json
+
+import pytest
+
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec, wild_ranks
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats import byte_to_unicode, load_gpt2_files, save_gpt2_files
+from tokenizer_core.formats.gpt2_files import (
+    parse_merges_txt,
+    parse_token,
+    parse_vocab_json,
+    render_token,
+)
+from tokenizer_core.spec import TokenizerSpec
+
+
+def test_the_alphabet_is_gpt2_s():
+    table = byte_to_unicode()
+    assert len(table) == len(set(table.values())) == 256
+    assert all(table[b] == chr(b) for b in [*range(33, 127), *range(161, 173), *range(174, 256)])
+    assert (table[0], table[32], table[127], table[160], table[173]) == ("Ā", "Ġ", "ġ", "ł", "Ń")
+
+
+def test_every_byte_goes_there_and_back():
+    everything = bytes(range(256)) * 2
+    assert parse_token(render_token(everything)) == everything
+    assert parse_token("€") is None
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    spec = trained_spec()
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    save_gpt2_files(spec, *paths)
+    vocab, merges = load_gpt2_files(*paths)
+    again = TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"])
+    assert again.fingerprint == spec.fingerprint
+    assert paths[1].read_text(encoding="utf-8").startswith("#version: 0.2\n")
+
+
+def test_ranks_are_saved_as_merges_that_give_the_same_ids(tmp_path):
+    trained = trained_spec()
+    ranks = dict(trained.token_to_id)
+    spec = TokenizerSpec.from_ranks(ranks, trained.special_tokens, pattern="gpt2")
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    save_gpt2_files(spec, *paths)
+    vocab, merges = load_gpt2_files(*paths)
+    assert merges == list(trained.merges)
+    ours = Tokenizer(vocab, merges, ["<|endoftext|>"])
+    assert ours.encode(TRAINING_TEXT) == Tokenizer.from_spec(spec).encode(TRAINING_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (trained_spec(normalizer="nfc"), "normalized"),
+        (trained_spec(ignore_merges=True), "ignore_merges"),
+        (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),
+        (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
+    ],
+)
+def test_what_the_format_cannot_say_is_refused(spec, message, tmp_path):
+    with pytest.raises(FormatError, match=message):
+        save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 0, "a": 1}', "key 'a' twice"),
+        ('{"a": 0, "b": 0}', "id 0 stands for two tokens"),
+        ('{"a": true}', "no integer"),
+        ('{"a": 1.0}', "no integer"),
+        ('{"a": "1"}', "no integer"),
+        ('{"a": -1}', "no integer"),
+        ('{"a": 1048576}', "no integer"),
+        ('{"a": null}', "no integer"),
+        ('{"a b": 1}', "byte alphabet"),
+        ('{"": 1}', "byte alphabet"),
+        ('{"▁the": 1}', "byte alphabet"),
+        ('{"a": NaN}', "NaN"),
+        ("[]", "JSON object"),
+        ("null", "JSON object"),
+        ('{"a": 1', "not JSON"),
+        ("", "not JSON"),
+        ("\ufeff{}", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"\\ud800": 1}', "byte alphabet"),
+    ],
+)
+def test_a_wrong_vocabulary_is_refused_with_the_reason(text, message):
+    with pytest.raises(FormatError, match=message):
+        parse_vocab_json(text.encode())
+
+
+def test_a_vocabulary_that_is_not_utf8_is_refused():
+    with pytest.raises(FormatError, match="not UTF-8: byte 2"):
+        parse_vocab_json(b'{"\xff": 1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#version: 0.2\na b\na\n", "line 3"),
+        ("a b c\n", "line 1"),
+        ("a  b\n", "line 1"),
+        (" a\n", "line 1"),
+        ("a b\n\nc d\n", "line 2"),
+        ("a b\r\nc d\r\n", "Windows"),
+        ("a\tb\n", "line 1"),
+        ("a b\n#version: 0.2 x\n", "line 2"),
+        ("a €\n", "line 1"),
+    ],
+)
+def test_wrong_merges_are_refused_with_the_line(text, message):
+    with pytest.raises(FormatError, match=message):
+        parse_merges_txt(text.encode())
+
+
+def test_merges_without_version_or_last_newline_and_of_number_signs():
+    assert parse_merges_txt(b"# #\n## ##") == [(b"#", b"#"), (b"##", b"##")]
+    assert parse_merges_txt(b"#version: 0.2\n") == []
+    with pytest.raises(FormatError, match="not UTF-8"):
+        parse_merges_txt(b"a \xff\n")
+
+
+@pytest.mark.shared_data
+def test_gpt2_itself(shared_data, tmp_path):
+    folder = shared_data / "cs336"
+    vocab, merges = load_gpt2_files(folder / "gpt2_vocab.json", folder / "gpt2_merges.txt")
+    assert (len(vocab), len(merges)) == (50257, 50000)
+    assert vocab[50256] == b"<|endoftext|>"
+    assert merges[0] == (b" ", b"t")
+    spec = TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"])
+    save_gpt2_files(spec, tmp_path / "v.json", tmp_path / "m.txt")
+    assert json.loads((tmp_path / "v.json").read_text(encoding="utf-8")) == json.loads(
+        (folder / "gpt2_vocab.json").read_text(encoding="utf-8")
+    )
+    given = (folder / "gpt2_merges.txt").read_text(encoding="utf-8")
+    assert (tmp_path / "m.txt").read_text(encoding="utf-8") == f"#version: 0.2\n{given}"

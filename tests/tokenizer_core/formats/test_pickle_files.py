@@ -1,0 +1,272 @@
+"""The safe pickle reader: it reads what picklers write, and nothing else."""
+
+import collections
+import io
+import pickle
+import pickletools
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tokenizer_core.errors import FormatError, UnsafePickleError
+from tokenizer_core.formats.pickle_files import (
+    MAX_PICKLE_BYTES,
+    load_pickles,
+    parse_plain_pickle,
+    render_pickle,
+    save_pickles,
+)
+from tokenizer_core.spec import MAX_TOKEN_ID
+
+VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abab"}
+MERGES = [(b"a", b"b"), (b"ab", b"ab")]
+SHARED = b"shared part"
+OBJECTS = {
+    "empty dict": {},
+    "empty list": [],
+    "one entry": {7: b"x"},
+    "one merge": [(b"a", b"b")],
+    "vocab": VOCAB,
+    "merges": MERGES,
+    "two-byte and four-byte ids": {0: b"a", 255: b"b", 256: b"c", 65535: b"d", 65536: b"e"},
+    "largest id": {MAX_TOKEN_ID: b"z"},
+    "several batches": {i: b"t%d" % i for i in range(2500)},
+    "several batches of merges": [(b"%d" % i, b"x") for i in range(2001)],
+    "shared objects": [(SHARED, SHARED)] * 1 + [(SHARED, b"y"), (b"z", SHARED)],
+    "many memo entries": [(b"%d" % i, SHARED) for i in range(700)],
+    "long tokens": [(b"a" * 255, b"b" * 256), (b"c" * 70_000, b"d" * 200_000)],
+    "empty bytes": {0: b"", 1: b"a"},
+}
+
+
+def python_dumps(value, protocol):
+    file = io.BytesIO()
+    pickle._Pickler(file, protocol).dump(value)
+    return file.getvalue()
+
+
+PICKLERS = {
+    "C": pickle.dumps,
+    "Python": python_dumps,
+    "optimized": lambda value, protocol: pickletools.optimize(pickle.dumps(value, protocol)),
+}
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+@pytest.mark.parametrize("pickler", PICKLERS)
+@pytest.mark.parametrize("name", OBJECTS)
+def test_reads_what_cpython_writes(name, pickler, protocol):
+    value = OBJECTS[name]
+    assert parse_plain_pickle(PICKLERS[pickler](value, protocol)) == value
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+@pytest.mark.parametrize("value", [VOCAB, MERGES])
+def test_old_protocols_are_refused_with_the_remedy(value, protocol):
+    with pytest.raises(UnsafePickleError, match=r"pickle\.dump\(.*protocol=4\)"):
+        parse_plain_pickle(pickle.dumps(value, protocol))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        b"bytes",
+        {b"a": 1},
+        {"a": b"b"},
+        {True: b"x"},
+        {1: "text"},
+        {1: bytearray(b"x")},
+        {1: None},
+        {1: (b"a", b"b")},
+        {1.0: b"a"},
+        {np.int64(1): b"a"},
+        [b"a", b"b"],
+        [(b"a",)],
+        [(b"a", b"b", b"c")],
+        [("a", "b")],
+        [[b"a", b"b"]],
+        [(1, 2)],
+        ((b"a", b"b"),),
+        {1, 2},
+        collections.OrderedDict({1: b"a"}),
+        collections.Counter("a"),
+        {-1: b"a"},
+        {MAX_TOKEN_ID + 1: b"a"},
+        {1 << 40: b"a"},
+        print,
+        type("Local", (), {}),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_other_values_are_refused(value, protocol):
+    try:
+        data = pickle.dumps(value, protocol)
+    except Exception:
+        data = b"\x80\x04c__main__\nLocal\n."
+    with pytest.raises(FormatError):
+        parse_plain_pickle(data)
+
+
+def test_self_reference_and_a_tuple_used_twice_are_refused():
+    loop: list = []
+    loop.append(loop)
+    pair = (b"a", b"b")
+    for value in (loop, [pair, pair]):
+        with pytest.raises(UnsafePickleError):
+            parse_plain_pickle(pickle.dumps(value))
+
+
+def test_an_id_given_twice_is_refused():
+    data = b"\x80\x04}(K\x01C\x01aK\x01C\x01bu."
+    assert pickle.loads(data) == {1: b"b"}
+    with pytest.raises(FormatError, match="one id two tokens"):
+        parse_plain_pickle(data)
+
+
+def test_bytes_after_the_end_are_refused():
+    for data in (pickle.dumps(VOCAB), render_pickle(MERGES)):
+        for rest in (b".", b"\x00", data):
+            with pytest.raises(FormatError, match="after the end"):
+                parse_plain_pickle(data + rest)
+
+
+def test_the_size_cap_comes_first():
+    data = pickle.dumps(VOCAB)
+    with pytest.raises(FormatError, match="at most 10"):
+        parse_plain_pickle(data, max_bytes=10)
+    assert len(data) < MAX_PICKLE_BYTES
+
+
+@pytest.mark.parametrize("data", [pickle.dumps(VOCAB), pickle.dumps(MERGES), render_pickle(VOCAB)])
+def test_cut_short_at_every_byte(data):
+    for length in range(len(data)):
+        with pytest.raises(FormatError):
+            parse_plain_pickle(data[:length])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [pickle.dumps(MERGES), pickle.dumps({i: VOCAB[i] for i in range(200, 258)}, 3)],
+)
+def test_every_bit_flipped_is_refused_or_still_plain(data):
+    refused = 0
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            try:
+                check_plain(parse_plain_pickle(bytes(changed)))
+            except FormatError:
+                refused += 1
+    assert refused > len(data)
+
+
+def check_plain(value):
+    if isinstance(value, dict):
+        assert all(type(k) is int and 0 <= k <= MAX_TOKEN_ID for k in value)
+        assert all(type(v) is bytes for v in value.values())
+    else:
+        assert type(value) is list
+        assert all(type(t) is tuple and [*map(type, t)] == [bytes, bytes] for t in value)
+
+
+# Opcodes in random order, most of them ones a plain pickle has: random bytes die at the first one.
+opcodes = st.sampled_from(
+    [op.code.encode("latin-1") for op in pickletools.opcodes]
+    + [b"(", b"u", b"e", b"s", b"a", b"\x86", b"\x94", b"K\x01", b"M\x01\x01", b"J\xff\xff\xff\xff"]
+    * 4
+    + [
+        b"C\x01a",
+        b"B\x02\x00\x00\x00ab",
+        b"h\x00",
+        b"j\x01\x00\x00\x00",
+        b"q\x00",
+        b"r\x00\x00\x00\x40",
+    ]
+    * 4
+    + [b"\x95" + bytes(8), b"\x95\x02" + bytes(7), b"\x8e" + b"\xff" * 8, b"."]
+)
+streams = st.builds(
+    lambda head, parts, tail: head + b"".join(parts) + tail,
+    st.sampled_from([b"\x80\x04}", b"\x80\x04]", b"\x80\x05}\x94", b"\x80\x03]q\x00", b""]),
+    st.lists(opcodes, max_size=30),
+    st.sampled_from([b".", b"", b"u.", b"e."]),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.one_of(st.binary(max_size=200), streams))
+@example(b"\x80\x04}(K\x01C\x01au.")
+def test_any_bytes_give_a_plain_value_or_a_format_error(data):
+    try:
+        value = parse_plain_pickle(data)
+    except FormatError:
+        return
+    check_plain(value)
+    assert value == pickle.loads(data)
+    *_, (last, _, position) = pickletools.genops(data)
+    assert (last.name, position) == ("STOP", len(data) - 1)
+
+
+plain_dicts = st.dictionaries(st.integers(0, MAX_TOKEN_ID), st.binary(max_size=300), max_size=40)
+plain_lists = st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=8)), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(plain_dicts, plain_lists), st.sampled_from([3, 4, 5]))
+def test_plain_values_come_back(value, protocol):
+    assert parse_plain_pickle(pickle.dumps(value, protocol)) == value
+    assert parse_plain_pickle(render_pickle(value)) == value
+    assert pickle.loads(render_pickle(value)) == value
+
+
+def test_rendering_depends_on_values_only():
+    one, other = b"ab", b"".join([b"a", b"b"])
+    assert one is not other
+    shared, apart = [(one, one)], [(one, other)]
+    assert pickle.dumps(shared) != pickle.dumps(apart)
+    assert render_pickle(shared) == render_pickle(apart)
+    assert render_pickle({1: b"b", 0: b"a"}) == render_pickle({0: b"a", 1: b"b"})
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_rendered_pickles_load_anywhere(name):
+    assert pickle.loads(render_pickle(OBJECTS[name])) == OBJECTS[name]
+
+
+def test_save_and_load(tmp_path):
+    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
+    save_pickles(VOCAB, MERGES, *paths)
+    assert load_pickles(*paths) == (VOCAB, MERGES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["merges.pkl", "vocab.pkl"]
+    with pytest.raises(FormatError, match="this is a list"):
+        load_pickles(paths[1], paths[0])
+    with pytest.raises(FormatError, match="this is a dict"):
+        load_pickles(paths[0], paths[0])
+
+
+def test_gaps_must_be_declared_and_be_there(tmp_path):
+    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
+    vocab = {**VOCAB, 260: b"zz"}
+    with pytest.raises(FormatError, match="bare pickles cannot declare"):
+        save_pickles(vocab, MERGES, *paths)
+    paths[0].write_bytes(render_pickle(vocab))
+    paths[1].write_bytes(render_pickle(MERGES))
+    with pytest.raises(FormatError, match="ids 258 to 259 have no token"):
+        load_pickles(*paths)
+    assert load_pickles(*paths, declared_gaps=[(258, 259)])[0] == vocab
+    for wrong in ([(258, 258)], [(258, 259), (300, 301)], [(258, 260)]):
+        with pytest.raises(FormatError):
+            load_pickles(*paths, declared_gaps=wrong)
+
+
+def test_loaded_merges_share_the_vocabulary_s_objects(tmp_path):
+    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
+    save_pickles(VOCAB, MERGES, *paths)
+    vocab, merges = load_pickles(*paths)
+    assert merges[1][0] is vocab[256]

@@ -1,0 +1,239 @@
+"""`.tiktoken` files, and ranks as merges: held against tiktoken and against BPE by definition."""
+
+import base64
+import itertools
+import random
+
+import pytest
+import tiktoken
+from tiktoken.load import load_tiktoken_bpe
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import (
+    BYTES,
+    TRAINING_TEXT,
+    trained_spec,
+    wild_ranks,
+    wild_texts,
+)
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats import (
+    load_gpt2_files,
+    load_tiktoken_ranks,
+    recover_merges,
+    save_tiktoken,
+)
+from tokenizer_core.formats.tiktoken_file import (
+    _merge_long,
+    _merge_short,
+    parse_tiktoken_ranks,
+    recover_reachable_merges,
+    render_tiktoken,
+)
+from tokenizer_core.spec import TokenizerSpec
+
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+
+
+def encode_by_ranks(word: bytes, ranks: dict[bytes, int]) -> list[int]:
+    """BPE by ranks as the definition reads: whole, else the lowest rank, leftmost, again."""
+    if word in ranks:
+        return [ranks[word]]
+    parts = [bytes([b]) for b in word]
+    while True:
+        pairs = [
+            (ranks[a + b], i)
+            for i, (a, b) in enumerate(itertools.pairwise(parts))
+            if a + b in ranks
+        ]
+        if not pairs:
+            return [ranks[part] for part in parts]
+        at = min(pairs)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def encode_by_merges(word: bytes, ranks: dict[bytes, int], order: dict) -> list[int]:
+    """BPE by a list of pairs, with whole words looked up first."""
+    if word in ranks:
+        return [ranks[word]]
+    parts = [bytes([b]) for b in word]
+    while True:
+        pairs = [
+            (order[pair], i) for i, pair in enumerate(itertools.pairwise(parts)) if pair in order
+        ]
+        if not pairs:
+            return [ranks[part] for part in parts]
+        at = min(pairs)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_pair_a_token_gives_the_ids_of_any_ranks(seed):
+    ranks = wild_ranks(seed, alphabet=b"ab" if seed % 2 else b"abc")
+    merges, unreached = recover_reachable_merges(ranks)
+    order = {pair: place for place, pair in enumerate(merges)}
+    assert {a + b for a, b in merges} | set(unreached) == {t for t in ranks if len(t) > 1}
+    for text in wild_texts(seed, alphabet="ab" if seed % 2 else "abc"):
+        word = text.encode()
+        assert encode_by_ranks(word, ranks) == encode_by_merges(word, ranks, order), word
+
+
+def test_the_wild_ranks_are_wild():
+    """They hold what the argument is about: unreached tokens, parts ranked behind their product."""
+    unreached = late_parts = 0
+    for seed in range(10):
+        ranks = wild_ranks(seed, alphabet=b"ab")
+        merges, missing = recover_reachable_merges(ranks)
+        unreached += len(missing)
+        late_parts += sum(
+            max(ranks[a], ranks[b]) > ranks[a + b] for a, b in merges if len(a + b) > 2
+        )
+    assert unreached > 20
+    assert late_parts > 20
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_ranks_encode_as_tiktoken_does(seed):
+    ranks = wild_ranks(seed)
+    spec = TokenizerSpec.from_ranks(ranks, {"<|x|>": 999}, pattern="gpt2")
+    ours = Tokenizer.from_spec(spec)
+    theirs = tiktoken.Encoding(
+        "wild", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={"<|x|>": 999}
+    )
+    for text in [*wild_texts(seed), *adversarial_texts(n_random=20)]:
+        assert ours.encode(text) == theirs.encode(text, allowed_special="all")
+
+
+def test_tokens_no_merge_makes_are_named():
+    ranks = {token: id_ for id_, token in BYTES.items()} | {b"abc": 256, b"xyz": 257}
+    with pytest.raises(FormatError, match=r"2 tokens .* b'abc' \(rank 256\)"):
+        recover_merges(ranks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_heap_and_the_plain_way_agree(seed):
+    rng = random.Random(seed)
+    ranks = wild_ranks(seed, alphabet=b"ab")
+    for _ in range(100):
+        token = bytes(rng.choices(b"ab", k=rng.randint(2, 80)))
+        short, long = _merge_short(token, ranks), _merge_long(token, ranks)
+        # A token that is itself in the table may stop at its two parts, in either way.
+        assert short == long
+
+
+def test_a_very_long_token_takes_no_quadratic_time():
+    ranks = {token: id_ for id_, token in BYTES.items()}
+    for size in (2, 4, 8, 16, 32):
+        ranks[b"a" * size] = len(ranks)
+    ranks[b"a" * 100_001] = len(ranks)
+    assert recover_reachable_merges(ranks)[1] == [b"a" * 100_001]
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    spec = TokenizerSpec.from_ranks(wild_ranks(1), {"<|x|>": 999}, pattern="cl100k")
+    save_tiktoken(spec, tmp_path / "x.tiktoken")
+    assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == wild_ranks(1)
+    assert load_tiktoken_bpe(str(tmp_path / "x.tiktoken")) == wild_ranks(1)
+
+
+def test_merges_that_ranks_reproduce_are_saved(tmp_path):
+    spec = trained_spec()
+    save_tiktoken(spec, tmp_path / "x.tiktoken")
+    ranks = load_tiktoken_bpe(str(tmp_path / "x.tiktoken"))
+    theirs = tiktoken.Encoding(
+        "x", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens=spec.special_tokens
+    )
+    ours = Tokenizer.from_spec(spec)
+    for text in [TRAINING_TEXT, *adversarial_texts()]:
+        assert theirs.encode(text, allowed_special="all") == ours.encode(text)
+
+
+def merges_spec(merges, order=None, **fields):
+    order = order or [a + b for a, b in merges]
+    vocab = BYTES | {256 + i: token for i, token in enumerate(order)}
+    return TokenizerSpec.from_merges(vocab, merges, **fields)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        # ids not in the order of the merges
+        (merges_spec([(b"a", b"b"), (b"c", b"d")], [b"cd", b"ab"]), "at place 0"),
+        # a token that merges cannot reach would be matched by ranks
+        (merges_spec([(b"a", b"b")], [b"ab", b"xyz"]), "not made by the merges"),
+        # another pair would make abc: the ranks say (ab, c), the list says (a, bc)
+        (merges_spec([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]), "at place"),
+        # two pairs for one token: the second never fires by rank, but is in the list
+        (
+            merges_spec(
+                [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")], [b"ab", b"bc", b"abc"]
+            ),
+            "at place 3",
+        ),
+        (trained_spec(normalizer="nfc"), "normalized"),
+    ],
+)
+def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path):
+    with pytest.raises(FormatError, match=message):
+        save_tiktoken(spec, tmp_path / "x.tiktoken")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
+    spec = merges_spec([(b"a", b"b")], [b"ab", b"xyz"], ignore_merges=True)
+    assert parse_tiktoken_ranks(render_tiktoken(spec))[b"xyz"] == 257
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"IQ== 0\nIQ== 1", "line 2 .* token b'!' a second time"),
+        (b"IQ== 0\nIg== 0", "line 2 .* rank 0 a second time"),
+        (b"IQ==", "line 1"),
+        (b"IQ== ", "line 1"),
+        (b"IQ== x", "line 1"),
+        (b"IQ== -1", "line 1"),
+        (b"IQ== 1 2", "line 1"),
+        (b"IQ==  1", "line 1"),
+        (b"IQ== 1048576", "line 1"),
+        (b"IQ== " + b"9" * 10_000, "line 1"),
+        (b"IQ== \xd9\xa3", "line 1"),
+        (b"IQ 0", "no base64"),
+        (b"I*Q= 0", "no base64"),
+        (b"==== 0", "no base64"),
+        (b" 0", "no base64"),
+        (b"", "empty"),
+        (b"\n\n", "empty"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_line(line, message):
+    with pytest.raises(FormatError, match=message):
+        parse_tiktoken_ranks(line)
+
+
+def test_the_size_cap(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenizer_core.formats.tiktoken_file.MAX_FILE_BYTES", 5)
+    (tmp_path / "x").write_bytes(b"IQ== 0")
+    with pytest.raises(FormatError, match="larger than 5 bytes"):
+        load_tiktoken_ranks(tmp_path / "x")
+
+
+@pytest.mark.shared_data
+def test_gpt2_s_merges_are_recovered(shared_data):
+    ranks = load_tiktoken_ranks(shared_data / "vocab" / "r50k_base.tiktoken")
+    folder = shared_data / "cs336"
+    vocab, merges = load_gpt2_files(folder / "gpt2_vocab.json", folder / "gpt2_merges.txt")
+    assert recover_merges(ranks) == merges
+    spec = TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"])
+    assert parse_tiktoken_ranks(render_tiktoken(spec)) == ranks
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["r50k_base", "cl100k_base", "o200k_base"])
+def test_public_files_are_read_and_written_unchanged(name, shared_data):
+    path = shared_data / "vocab" / f"{name}.tiktoken"
+    ranks = load_tiktoken_ranks(path)
+    data = path.read_bytes()
+    assert [base64.b64decode(line.split()[0]) for line in data.splitlines()[:3]] == list(ranks)[:3]
+    assert render_tiktoken(TokenizerSpec.from_ranks(ranks, pattern="gpt2")) == data
