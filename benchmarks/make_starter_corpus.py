@@ -1,7 +1,7 @@
 """The texts the starter tokenizer is trained on: the beginning of each corpus, cut at a document.
 
-    .venv/bin/python benchmarks/make_starter_corpus.py FOLDER
-    .venv/bin/tokenizer train FOLDER/*.txt --name starter --vocab-size 32000 \
+    .venv/bin/python benchmarks/make_starter_corpus.py corpora/starter
+    .venv/bin/tokenizer train corpora/starter/*.txt --name starter --vocab-size 32000 \
         --special-token '<|endoftext|>' --workers 2
 
 It also writes `benchmarks/starter_mix.json`, where each part ends: what comes after is text the
@@ -17,18 +17,18 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 SEPARATOR = b"<|endoftext|>"
 
-# Bytes, not characters or documents: a script of three bytes a character needs as many merges to
-# reach the same bytes a token. English and code have two files each and so twice the weight.
+# Bytes, not characters: a script of three bytes a character needs as many merges to reach the same
+# bytes a token. English news and books together have three times the weight of another language.
 MIX = {
-    "en_reuters_news": 6_000_000,
-    "en_books": 6_000_000,
-    "zh_modern_bitext": 6_000_000,
-    "ja_aozora": 6_000_000,
-    "ru_ruslit": 6_000_000,
-    "ko_nsmc": 6_000_000,
-    "social_tweets_emoji": 4_000_000,
-    "code_c_linux": 4_000_000,
-    "code_py_js_rs": 4_000_000,
+    "en_reuters_news": 8_000_000,
+    "en_books": 7_000_000,
+    "zh_modern_bitext": 5_000_000,
+    "ja_aozora": 5_000_000,
+    "ru_ruslit": 5_000_000,
+    "ko_nsmc": 5_000_000,
+    "social_tweets_emoji": 4_500_000,
+    "code_c_linux": 5_000_000,
+    "code_py_js_rs": 5_000_000,
 }
 
 

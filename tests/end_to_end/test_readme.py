@@ -1,0 +1,95 @@
+"""The README is true: its commands are run, and what it prints is what comes out."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.settings import describe
+from tests.conftest import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+LIBRARY = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
+ADMIN_KEY = "key-of-the-readme"
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands_and_outputs() -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for block in blocks(README, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            pairs.append((command, output.strip()))
+    return pairs
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A service as `make serve` starts it, in an empty folder with the starter tokenizer."""
+    shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
+    environment |= {"TOKENIZER_PORT": str(port), "TOKENIZER_ADMIN_KEYS": ADMIN_KEY}
+    command = [sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"]
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"{address}/readyz", timeout=1):
+                    break
+            except OSError:
+                time.sleep(0.1)
+        yield address, tmp_path
+    finally:
+        process.terminate()
+        assert process.wait(30) in (0, -15)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the README's commands need curl")
+def test_the_tour_prints_what_the_readme_says(server):
+    address, folder = server
+    pairs = commands_and_outputs()
+    assert len(pairs) >= 10
+    for command, expected in pairs:
+        command = command.replace("http://127.0.0.1:8000", address).replace("sleep 20", "sleep 8")
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=folder,
+            env=os.environ | {"ADMIN_KEY": ADMIN_KEY},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        pattern = re.escape(expected).replace(r"\.\.\.", ".*?")
+        assert re.fullmatch(pattern, done.stdout.strip(), flags=re.DOTALL), (command, done.stdout)
+
+
+@pytest.mark.parametrize("page", [README, LIBRARY], ids=["README.md", "docs/library.md"])
+def test_the_python_examples_run(page, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    examples = blocks(page, "python")
+    assert examples
+    for example in examples:
+        exec(compile(example, "example", "exec"), {"__name__": "example"})
+
+
+def test_the_table_of_settings_is_whole():
+    listed = re.findall(r"^\| `(TOKENIZER_\w+)` \| (?:`(.*?)`)? ?\| (.*) \|$", README, re.MULTILINE)
+    assert listed == describe()
