@@ -1,0 +1,50 @@
+# The service as a container: see deploy/README.md for how to run it.
+#
+#   docker build -t tokenizer-service .
+#
+# BASE_IMAGE is any Debian-like image whose `python3` is 3.11, 3.12 or 3.13 and has `venv`. Both
+# stages use it, so that the environment built in the first works in the second.
+ARG BASE_IMAGE=docker.io/library/python:3.13-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+WORKDIR /src
+RUN python3 -m venv /opt/tokenizer
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# The dependencies are a layer of their own: a change in the code does not install them again.
+COPY pyproject.toml constraints.txt ./
+RUN /opt/tokenizer/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
+ && /opt/tokenizer/bin/python -m pip install --constraint constraints.txt --requirement requirements.txt
+COPY README.md LICENSE ./
+COPY tokenizer_core tokenizer_core
+COPY app app
+RUN /opt/tokenizer/bin/python -m pip install --no-deps . \
+ && /opt/tokenizer/bin/python -m pip uninstall --yes pip
+
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title="tokenizer-service" \
+      org.opencontainers.image.licenses="MIT"
+COPY --from=build /opt/tokenizer /opt/tokenizer
+COPY artifacts/tokenizers/starter /usr/local/share/tokenizer/tokenizers/starter
+COPY deploy/entrypoint.sh /usr/local/bin/tokenizer-entrypoint
+# The user has a number, not only a name, so that a platform can see it is not root. The folder
+# belongs to it, so that a named volume mounted there does too.
+RUN mkdir -p /data/artifacts /data/corpora && chown 10001:10001 /data/artifacts
+USER 10001:10001
+WORKDIR /data
+ENV PATH=/opt/tokenizer/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TOKENIZER_HOST=0.0.0.0 \
+    TOKENIZER_PORT=8000 \
+    TOKENIZER_ARTIFACTS_DIR=/data/artifacts \
+    TOKENIZER_CORPUS_ROOTS=/data/corpora \
+    TOKENIZER_REQUIRE_ADMIN_KEY=1
+VOLUME /data/artifacts
+EXPOSE 8000
+# The server ends by itself on SIGTERM, after the requests it has accepted (at most ten seconds).
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
+  CMD ["python3", "-c", "import http.client, os, sys; connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['TOKENIZER_PORT']), timeout=4); connection.request('GET', '/livez'); sys.exit(connection.getresponse().status != 200)"]
+ENTRYPOINT ["tokenizer-entrypoint"]
+CMD ["tokenizer", "serve"]

@@ -1,0 +1,91 @@
+# Everything a person needs here, from a fresh clone: `make serve` and `make test` set up what
+# they use. Needs GNU make and Python 3.11 or newer, nothing else by hand.
+#
+#   make PYTHON=/path/to/python3 ...   set up with that Python (default: .ci/find-python chooses)
+#   make test ARGS="-k stream"         hand options to pytest
+#   make serve ARGS="--port 9000"      hand options to the server; TOKENIZER_... variables work too
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test test-full test-pythons setup check format lock clean
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# `-n auto` counts physical cores; a virtual machine often shows half of what it has.
+PYTEST := $(BIN)/python -m pytest -n logical
+
+# Nothing is installed again until one of these changes. setup.py exists once code is compiled.
+REQUIREMENTS := pyproject.toml constraints.txt $(wildcard setup.py)
+
+# Stamps: each says that one stage of the set-up is done.
+CREATED := $(VENV)/.stamp-created
+RUNTIME := $(VENV)/.stamp-runtime
+TOOLS := $(VENV)/.stamp-tools
+
+help: ## show this
+	@echo "usage: make TARGET"
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r target text; do \
+		printf '  %-13s %s\n' "$$target" "$$text"; done
+
+serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this command
+	@exec $(BIN)/tokenizer serve --exit-with-parent $(ARGS)
+
+test: $(TOOLS) ## run the tests, without the minutes-long ones
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-full: $(TOOLS) ## run all tests, whole
+	$(PYTEST) $(ARGS)
+
+test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is found
+	@for version in 3.11 3.12 3.13; do \
+		if python=$$(.ci/find-python $$version 2>/dev/null); then \
+			echo "== Python $$version: $$python"; \
+			$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$python" test || exit 1; \
+		else \
+			echo "== Python $$version: skipped, none found"; \
+		fi; \
+	done
+
+setup: $(TOOLS) ## build .venv with everything the other targets need
+	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
+
+check: $(TOOLS) ## lint, formatting, types, and that imports only go down
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(TOOLS) ## reformat the code and apply the lint's safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: ## choose the newest versions pyproject.toml allows and write constraints.txt
+	.ci/lock constraints.txt
+
+clean: ## remove what the targets made; artifacts/ and corpora stay
+	rm -rf .venv .venv-3.* .venv-lock-* *.egg-info build dist
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find app tokenizer_core tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CREATED):
+	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$(.ci/find-python) || exit 1; \
+	echo "setting up $(VENV) with $$python"; \
+	"$$python" -m venv --clear $(VENV) || { \
+		echo "could not make $(VENV); Debian and Ubuntu need: sudo apt-get install python3-venv" >&2; \
+		exit 1; }
+	@touch $@
+
+$(RUNTIME): $(CREATED) $(REQUIREMENTS)
+	@echo "installing what the service needs"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(TOOLS): $(CREATED) $(REQUIREMENTS)
+	@echo "installing what the service, the tests and the checks need"
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $(RUNTIME) $@
