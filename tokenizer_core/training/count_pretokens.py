@@ -23,7 +23,7 @@ from tokenizer_core.parallel import run_tasks
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import matcher_of
-from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
+from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 
 DecodeErrors = Literal["strict", "replace"]
@@ -50,12 +50,11 @@ class CountingRules:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCounts:
-    """The counts of one chunk, and what is needed to count documents across its ends."""
+    """The counts of one chunk, its size, and how many documents begin in it."""
 
     counts: dict[str, int]
-    n_stretches: int
-    begins_with_text: bool
-    ends_with_text: bool
+    n_bytes: int
+    n_documents: int
 
 
 def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
@@ -75,18 +74,17 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
         ) from None
     del data
     counts: Counter[str] = Counter()
-    n_stretches = 0
-    begins_with_text = ends_with_text = False
-    is_first = True
+    n_documents = 0
+    # A chunk begins at the beginning of the file, at a special token, or inside a document, which
+    # began in a chunk before.
+    goes_on = chunk.start > 0
     for plain, _ in matcher_of(frozenset(rules.special_tokens)).split(text):
-        ends_with_text = bool(plain)
         if plain:
-            n_stretches += 1
+            n_documents += not goes_on
             for pre_tokens in split_in_windows(plain, rules.pattern):
                 counts.update(pre_tokens)
-        if is_first:
-            begins_with_text, is_first = ends_with_text, False
-    return ChunkCounts(dict(counts), n_stretches, begins_with_text, ends_with_text)
+        goes_on = False
+    return ChunkCounts(dict(counts), chunk.end - chunk.start, n_documents)
 
 
 def count_pretokens(
@@ -125,70 +123,40 @@ def count_pretokens(
             else "no corpus file was given"
         )
     workers = choose_num_workers(n_bytes, num_workers)
+    chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers)
     planner = ChunkPlanner(
         pattern,
         special_tokens,
-        chunk_bytes=chunk_bytes or _choose_chunk_bytes(n_bytes, workers),
+        chunk_bytes=chunk_bytes,
+        window_bytes=min(chunk_bytes, WINDOW_BYTES),
         stop_at_invalid=errors == "strict",
     )
-    tally = _Tally()
-    for index, chunk_counts in run_tasks(
+    counts: dict[str, int] = {}
+    bytes_done = n_documents = 0
+    for _, counted in run_tasks(
         count_chunk,
-        (tally.note(chunk) for file in files for chunk in planner.plan(file)),
+        (chunk for file in files for chunk in planner.plan(file)),
         num_workers=workers,
         state=CountingRules(pattern, tuple(special_tokens), errors),
         max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
         while_waiting=while_waiting,
     ):
-        tally.add(index, chunk_counts)
+        for pre_token, count in counted.counts.items():
+            counts[pre_token] = counts.get(pre_token, 0) + count
+        bytes_done += counted.n_bytes
+        n_documents += counted.n_documents
         if progress is not None:
-            progress(tally.bytes_done, n_bytes)
+            progress(bytes_done, n_bytes)
     for file in files:
         file.check_unchanged()
     return PretokenCounts(
-        counts=tally.counts,
+        counts=counts,
         pattern=pattern,
         special_tokens=tuple(special_tokens),
         sources=tuple(CorpusSource(f.path, f.size_bytes, planner.sha256[f]) for f in files),
         n_bytes=n_bytes,
-        n_documents=tally.count_documents(),
+        n_documents=n_documents,
     )
-
-
-class _Tally:
-    """The sum of the chunks counted so far; they arrive in any order."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.bytes_done = 0
-        self._n_stretches = 0
-        self._chunks: list[Chunk] = []
-        # For each chunk: whether its first and last characters are text, not a special token.
-        self._text_at_ends: dict[int, tuple[bool, bool]] = {}
-
-    def note(self, chunk: Chunk) -> Chunk:
-        """Remember a chunk that is about to be counted; its number is its place in order."""
-        self._chunks.append(chunk)
-        return chunk
-
-    def add(self, index: int, chunk_counts: ChunkCounts) -> None:
-        counts = self.counts
-        for pre_token, count in chunk_counts.counts.items():
-            counts[pre_token] = counts.get(pre_token, 0) + count
-        chunk = self._chunks[index]
-        self.bytes_done += chunk.end - chunk.start
-        self._n_stretches += chunk_counts.n_stretches
-        self._text_at_ends[index] = (chunk_counts.begins_with_text, chunk_counts.ends_with_text)
-
-    def count_documents(self) -> int:
-        """Stretches of text between special tokens; one that a cut divides is still one."""
-        divided = sum(
-            self._chunks[index].start > 0
-            and self._text_at_ends[index][0]
-            and self._text_at_ends[index - 1][1]
-            for index in range(1, len(self._chunks))
-        )
-        return self._n_stretches - divided
 
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:

@@ -1,0 +1,225 @@
+"""The trainer equals the naive one on random corpora: any chunking, any workers, any specials."""
+
+import random
+import tempfile
+
+# `tokenizer_core.training.count_pretokens` is the function; the module is reached by its name.
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.training.naive_trainer import (
+    count_naively,
+    learn_naively,
+    plain_stretches,
+    train_naively,
+)
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import count_pretokens, learn_merges, train, train_from_counts
+
+T = TypeVar("T", str, bytes)
+
+COUNTING = import_module("tokenizer_core.training.count_pretokens")
+
+TINY_WORDS = st.text(alphabet="ab", min_size=1, max_size=9) | st.text(
+    alphabet=" a!é漢À", min_size=1, max_size=5
+)
+COUNTS = st.dictionaries(TINY_WORDS, st.integers(1, 4), min_size=1, max_size=12)
+
+# Overlapping, nested, repeating and multi-byte special tokens, and some that are common text.
+SPECIAL_SETS = st.sampled_from(
+    [
+        [],
+        ["<e>"],
+        ["<e>", "<e><e>"],
+        ["aa"],
+        ["aa", "aaa", "ab"],
+        ["ab", "bc", "abca"],
+        ["\n\n", "<e>"],
+        ["é", "漢字"],
+        [" a", "  "],
+        ["a b", "b a", "<e>"],
+        ["bc", "aabc"],
+        ["bc", "abca", "aabcaa"],
+        ["a  b a", "aa aa b"],
+    ]
+)
+FRAGMENT_LIST = [
+    *"abc<!/1é漢字😀\u00a0\ufeff\ufffd \n",
+    *("aa", "ab", "aaa", "  ", " a", " b", "\r\n", "\n\n", "<e>", "'s", "'ll", "23", "e\u0301"),
+]
+FRAGMENTS = st.sampled_from(FRAGMENT_LIST)
+TEXTS = st.lists(FRAGMENTS, min_size=1, max_size=60).map("".join)
+CHUNK_BYTES = st.integers(1, 120)
+
+
+def mix(rng: random.Random, kinds: list[T], joined: T) -> T:
+    """Many times longer than the window in which a cut is looked for, of few kinds of fragments
+    with long runs between, so that special tokens stand close together and across the edges."""
+    filler, *others = rng.sample(kinds, rng.randint(2, min(6, len(kinds))))
+    longest_run = rng.choice([0, 0, 10, 90])
+    parts: list[T] = []
+    while len(parts) < 1500:
+        parts += [filler] * rng.randint(0, longest_run)
+        parts += rng.choices(others, k=rng.randint(1, 12))
+    return joined.join(parts)
+
+
+def count_documents(text: str, specials: list[str]) -> int:
+    return sum(map(bool, plain_stretches(text, specials)))
+
+
+def write_corpus(folder: str, data: str | bytes) -> Path:
+    path = Path(folder, "corpus.txt")
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+@given(counts=COUNTS, n_merges=st.integers(0, 40))
+@settings(max_examples=400, deadline=None)
+@pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
+def test_learner_equals_oracle(counts, n_merges, tie_break):
+    learned = learn_merges(counts, n_merges, tie_break=tie_break)
+    expected = learn_naively(counts, n_merges, tie_break)
+    assert learned.merges == expected
+    assert learned.no_pair_left == (len(expected) < n_merges)
+    products = [left + right for left, right in expected]
+    assert len(set(products)) == len(products), "a product was a token already"
+
+
+@given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES, n_merges=st.integers(0, 30))
+@settings(max_examples=400, deadline=None)
+def test_trainer_equals_oracle_for_any_chunking(text, specials, chunk_bytes, n_merges):
+    vocab_size = 256 + len(specials) + n_merges
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            [write_corpus(folder, text)],
+            vocab_size=vocab_size,
+            special_tokens=specials,
+            chunk_bytes=chunk_bytes,
+        )
+    vocab, merges = train_naively(text, vocab_size, specials)
+    assert result.merges == merges
+    assert result.vocab == vocab
+    assert (result.report.stopped_early is None) == (len(merges) == n_merges)
+
+
+@given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
+@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("pattern", sorted(PATTERNS))
+def test_counts_are_the_same_for_any_chunking(pattern, text, specials, chunk_bytes):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_corpus(folder, text)
+        rules = {"pattern": PATTERNS[pattern], "special_tokens": specials}
+        whole = count_pretokens([path], **rules, chunk_bytes=1 << 30)
+        cut = count_pretokens([path], **rules, chunk_bytes=chunk_bytes)
+    assert cut == whole
+    assert cut.counts == count_naively(text, specials, PATTERNS[pattern].expression)
+    assert cut.n_documents == count_documents(text, specials)
+
+
+@given(seed=st.integers(0, 2**32), specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
+@settings(max_examples=400, deadline=None)
+def test_special_tokens_across_chunks(seed, specials, chunk_bytes):
+    rng = random.Random(seed)
+    alphabet = [*" ".join(specials), *specials, *(token[:-1] for token in specials)]
+    text = mix(rng, rng.choice([FRAGMENT_LIST, [*filter(None, alphabet), "a", "x"]]), "")
+    with tempfile.TemporaryDirectory() as folder:
+        counts = count_pretokens(
+            [write_corpus(folder, text)],
+            pattern=PATTERNS["gpt2"],
+            special_tokens=specials,
+            chunk_bytes=chunk_bytes,
+        )
+    assert counts.counts == count_naively(text, specials)
+    assert counts.n_documents == count_documents(text, specials)
+
+
+INVALID_LIST = [
+    b"\xff", b"\xe6\xbc", b"\xf0\x9f\x98", b"\x80", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90"
+]  # fmt: skip
+SPECIALS_WITH_REPLACEMENTS = st.sampled_from(
+    [["\ufffd\ufffd", "a\ufffd"], ["b a\ufffd"], ["\ufffda b"], ["bb", "abb\ufffd"]]
+)
+INVALID = st.sampled_from(INVALID_LIST)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    specials=SPECIAL_SETS | SPECIALS_WITH_REPLACEMENTS,
+    chunk_bytes=CHUNK_BYTES,
+)
+@settings(max_examples=300, deadline=None)
+def test_replacement_is_the_same_for_any_chunking_of_long_texts(seed, specials, chunk_bytes):
+    rng = random.Random(seed)
+    kinds = [*"ab ", *rng.sample(FRAGMENT_LIST, 2)]
+    data = mix(rng, [*(kind.encode() for kind in kinds), *rng.sample(INVALID_LIST, 2)], b"")
+    with tempfile.TemporaryDirectory() as folder:
+        counts = count_pretokens(
+            [write_corpus(folder, data)],
+            pattern=PATTERNS["gpt2"],
+            special_tokens=specials,
+            errors="replace",
+            chunk_bytes=chunk_bytes,
+        )
+    assert counts.counts == count_naively(data.decode("utf-8", "replace"), specials)
+
+
+@given(
+    parts=st.lists(FRAGMENTS.map(str.encode) | INVALID, min_size=1, max_size=60),
+    specials=SPECIAL_SETS | SPECIALS_WITH_REPLACEMENTS,
+    chunk_bytes=CHUNK_BYTES,
+)
+@settings(max_examples=400, deadline=None)
+def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
+    data = b"".join(parts)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = count_pretokens(
+            [write_corpus(folder, data)],
+            pattern=PATTERNS["gpt2"],
+            special_tokens=specials,
+            errors="replace",
+            chunk_bytes=chunk_bytes,
+        )
+    assert counts.counts == count_naively(data.decode("utf-8", "replace"), specials)
+
+
+@given(
+    text=TEXTS,
+    specials=SPECIAL_SETS,
+    chunk_bytes=st.integers(8, 60),
+    num_workers=st.integers(2, 4),
+)
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_trainer_equals_oracle_for_any_workers(
+    monkeypatch, text, specials, chunk_bytes, num_workers
+):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    vocab_size = 256 + len(specials) + 20
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            [write_corpus(folder, text)],
+            vocab_size=vocab_size,
+            special_tokens=specials,
+            chunk_bytes=chunk_bytes,
+            num_workers=num_workers,
+        )
+    assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
+    assert result.report.num_workers == num_workers
+
+
+@given(text=TEXTS, sizes=st.tuples(st.integers(0, 15), st.integers(0, 15)))
+@settings(max_examples=100, deadline=None)
+def test_a_smaller_vocabulary_is_the_beginning_of_a_larger(text, sizes):
+    small, large = sorted(sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = count_pretokens([write_corpus(folder, text)], pattern=PATTERNS["gpt2"])
+    first = train_from_counts(counts, 256 + small)
+    second = train_from_counts(counts, 256 + large)
+    assert second.merges[: len(first.merges)] == first.merges

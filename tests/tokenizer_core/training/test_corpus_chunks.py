@@ -1,0 +1,158 @@
+"""Cuts: everywhere they may be, nowhere else; files that are no corpus."""
+
+import hashlib
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.tokenizer_core.training.naive_trainer import count_naively
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.training import count_pretokens
+from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
+
+GPT2 = PATTERNS["gpt2"]
+
+
+def plan(path: Path, specials: list[str], chunk_bytes: int, **options: object) -> list[Chunk]:
+    pattern = options.pop("pattern", GPT2)
+    planner = ChunkPlanner(pattern, specials, chunk_bytes=chunk_bytes, **options)
+    return list(planner.plan(CorpusFile.examine(path)))
+
+
+def pieces(path: Path, specials: list[str], chunk_bytes: int, **options: object) -> list[bytes]:
+    return [chunk.read() for chunk in plan(path, specials, chunk_bytes, **options)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return tmp_path / "corpus.txt"
+
+
+def test_cut_before_special_tokens(corpus):
+    corpus.write_text("one two<|e|>three<|e|>four")
+    assert pieces(corpus, ["<|e|>"], 9) == [b"one two<|e|>three", b"<|e|>four"]
+
+
+def test_cut_within_a_document_without_special_tokens(corpus):
+    corpus.write_text("one two three four")
+    assert pieces(corpus, [], 2) == [b"one", b" two", b" three", b" four"]
+
+
+def test_many_small_chunks_of_a_large_file(corpus):
+    corpus.write_text("some words to cut between, and a comma. " * 5_000)
+    chunks = plan(corpus, ["<|e|>"], 10_000)
+    sizes = [chunk.end - chunk.start for chunk in chunks]
+    assert len(chunks) >= 19
+    assert max(sizes) < 10_100
+    assert chunks[0].start == 0
+    assert chunks[-1].end == corpus.stat().st_size
+    assert all(a.end == b.start for a, b in pairwise(chunks))
+
+
+@pytest.mark.parametrize(
+    ("text", "specials"),
+    [("a" * 5_000, ["aa"]), ("ab" * 2_000, ["ab", "ba"]), ("x" * 100_000, ["<|e|>"])],
+)
+def test_no_cut_where_all_is_doubtful(corpus, text, specials):
+    corpus.write_text(text)
+    assert pieces(corpus, specials, 50) == [text.encode()]
+
+
+def test_no_cut_between_the_halves_of_a_longer_special_token(corpus):
+    corpus.write_text("x<|a|><|a|><|a|>y" * 50)
+    found = pieces(corpus, ["<|a|>", "<|a|><|a|>"], 3)
+    assert len(found) == 50
+    assert all(piece.startswith(b"<|a|><|a|><|a|>y") for piece in found[1:])
+
+
+def test_a_custom_pattern_is_cut_at_special_tokens_only(corpus):
+    corpus.write_text("one two<|e|>three four")
+    pattern = resolve_pattern(r"\w+|\W+")
+    assert pieces(corpus, ["<|e|>"], 1, pattern=pattern) == [b"one two", b"<|e|>three four"]
+    assert len(pieces(corpus, [], 1, pattern=pattern)) == 1
+
+
+def test_the_hash_is_that_of_the_file(corpus):
+    corpus.write_bytes(b"words " * 700_000)
+    planner = ChunkPlanner(GPT2, [], chunk_bytes=300_000)
+    file = CorpusFile.examine(corpus)
+    assert len(list(planner.plan(file))) > 10
+    assert planner.sha256[file] == hashlib.sha256(corpus.read_bytes()).hexdigest()
+
+
+# Each is slid over every place of the window, so that each of its characters is once the last
+# and once the first one seen.
+SLID = [
+    (["a  b a"], b"a  b a x"),
+    (["bc", "aabc"], b"aabc x"),
+    (["bc", "bca"], b"bca x"),
+    (["<|a|>", "<|a|><|a|>"], b"<|a|><|a|><|a|> x"),
+    (["aa"], b"aaaaa x"),
+    (["\u6f22 \u5b57"], "\u6f22 \u5b57 x".encode()),
+    (["\n\n"], b"\n\n\n x"),
+    ([], "e\u0301 \u6f22 \u00a0\U0001f600  x".encode()),
+    (["b \ufffd"], b"b \xff x"),
+    (["\ufffd a"], b"\xe6\xbc a x"),
+    ([], b"\xf0\x9f\x98 \xf0\x9f\x98\x80 \x80\x80\x80\x80\x80 x"),
+]
+
+
+@pytest.mark.parametrize(("specials", "slid"), SLID)
+def test_every_place_in_the_window(corpus, specials, slid):
+    for lead in range(260):
+        data = b"x" * lead + slid + b"x" * 150 + slid
+        corpus.write_bytes(data)
+        counted = count_pretokens(
+            [corpus], pattern=GPT2, special_tokens=specials, errors="replace", chunk_bytes=1
+        )
+        assert counted.counts == count_naively(data.decode("utf-8", "replace"), specials), lead
+
+
+def test_an_invalid_byte_ends_the_search_when_it_is_an_error_anyway(corpus):
+    corpus.write_bytes(b"x" * 100 + b"\xff" * 500_000)
+    assert len(pieces(corpus, [], 10)[0]) == 100
+    with pytest.raises(CorpusError, match=r"not UTF-8 at byte 100 \(0xff"):
+        count_pretokens([corpus], pattern=GPT2, chunk_bytes=10)
+
+
+def test_refused_files(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        CorpusFile.examine(tmp_path / "none")
+    with pytest.raises(CorpusError, match="is a folder"):
+        CorpusFile.examine(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(CorpusError, match="not a regular file"):
+        CorpusFile.examine(tmp_path / "fifo")
+    with pytest.raises(CorpusError, match="not a regular file"):
+        CorpusFile.examine(os.devnull)
+    with pytest.raises(CorpusError, match="cannot be read"):
+        CorpusFile.examine("a\0b")
+
+
+def test_a_file_that_changes_is_noticed(corpus):
+    corpus.write_text("one two three four")
+    file = CorpusFile.examine(corpus)
+    file.check_unchanged()
+    chunk = Chunk(file, 0, 7)
+    assert chunk.read() == b"one two"
+    corpus.write_text("one two")
+    for look in (chunk.read, file.check_unchanged):
+        with pytest.raises(CorpusError, match="changed while it was read"):
+            look()
+    corpus.unlink()
+    with pytest.raises(CorpusError, match="cannot be read any more"):
+        chunk.read()
+
+
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(tmp_path, corpus):
+    corpus.write_text("one two")
+    file = CorpusFile.examine(corpus)
+    other = tmp_path / "other"
+    other.write_text("two one")
+    os.utime(other, ns=(file.modified_ns, file.modified_ns))
+    other.replace(corpus)
+    with pytest.raises(CorpusError, match="changed"):
+        file.check_unchanged()
