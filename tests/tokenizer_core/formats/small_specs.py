@@ -6,8 +6,8 @@ from collections import Counter
 
 import regex
 
-from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.spec import TokenizerSpec
 
 BYTES = {i: bytes([i]) for i in range(256)}
 TRAINING_TEXT = (
@@ -17,9 +17,11 @@ TRAINING_TEXT = (
 ) * 3
 
 
-def learn_merges(text: str, n_merges: int, pattern: str = "gpt2") -> list[tuple[bytes, bytes]]:
+def learn_merges(
+    text: str, n_merges: int, pattern: str | SplitPattern = "gpt2"
+) -> list[tuple[bytes, bytes]]:
     """The plainest trainer there is: count all pairs, merge the most frequent, again."""
-    words = Counter(regex.findall(PATTERNS[pattern].expression, text))
+    words = Counter(regex.findall(resolve_pattern(pattern).expression, text))
     states = {word: [bytes([b]) for b in word.encode()] for word in words}
     merges = []
     for _ in range(n_merges):
@@ -49,7 +51,9 @@ def merge_once(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
     return merged
 
 
-def trained_spec(n_merges: int = 120, pattern: str = "gpt2", **fields: object) -> TokenizerSpec:
+def trained_spec(
+    n_merges: int = 100, pattern: str | SplitPattern = "gpt2", **fields: object
+) -> TokenizerSpec:
     """A spec of kind merges, trained on the text above."""
     merges = learn_merges(TRAINING_TEXT, n_merges, pattern)
     vocab = BYTES | {256 + i: a + b for i, (a, b) in enumerate(merges)}
@@ -72,6 +76,3 @@ def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict
 def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
     rng = random.Random(seed)
     return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
-
-
-THINK = AddedToken("<think>", 400, special=False)

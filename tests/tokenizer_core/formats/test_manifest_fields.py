@@ -1,0 +1,119 @@
+"""The manifest's seal, and the fields that with two pickles are a spec."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<é>", 401, False)])
+FIELDS = render_spec_fields(SPEC)
+
+
+def test_fields_and_back():
+    assert parse_manifest_json(render_manifest_json(FIELDS)) == json.loads(json.dumps(FIELDS))
+    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+
+
+def test_ranks_say_that_the_merges_file_is_empty():
+    spec = TokenizerSpec.from_ranks(wild_ranks(1), pattern="cl100k")
+    fields = render_spec_fields(spec)
+    assert fields["merging"] == "by rank: merges.pkl holds an empty list"
+    assert build_spec(fields, spec.vocab, []) == spec
+    pair = next((t[:1], t[1:]) for t in spec.token_to_id if len(t) == 2)
+    with pytest.raises(FormatError, match="there are merges"):
+        build_spec(fields, spec.vocab, [pair])
+
+
+def test_every_bit_flipped_is_seen():
+    data = render_manifest_json(FIELDS)
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            with pytest.raises(FormatError):
+                parse_manifest_json(bytes(changed))
+
+
+def test_cut_short_at_every_byte_or_reformatted():
+    data = render_manifest_json(FIELDS)
+    for length in range(len(data)):
+        with pytest.raises(FormatError):
+            parse_manifest_json(data[:length])
+    for other in (data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()):
+        with pytest.raises(FormatError, match="changed or damaged"):
+            parse_manifest_json(other)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b"[]", b"null", b'{"format": "tokenizer-artifact"}', b'{"format": "x"}']
+)
+def test_what_is_no_manifest_is_refused(data):
+    with pytest.raises(FormatError):
+        parse_manifest_json(data)
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"bytes", "\ud800", {1, 2}])
+def test_what_is_no_json_is_not_written(value):
+    with pytest.raises(FormatError, match="cannot be written"):
+        render_manifest_json({"x": value})
+
+
+def added_token(content="<|a|>", id=400, special=True):  # noqa: A002
+    return {"content": content, "id": id, "special": special}
+
+
+WRONG = {
+    "kind": ["other", None, 1],
+    "pattern": [
+        None,
+        {},
+        {"name": "gpt2", "expression": "x"},
+        {"name": "new", "expression": "x"},
+        {"name": "custom", "expression": "("},
+    ],
+    "unicode_tables": [None, "regex 1999.1.1"],
+    "normalizer": ["nfkc", None, 5, []],
+    "ignore_merges": [None, 1, "false"],
+    "added_tokens": [
+        None,
+        [],
+        [{}],
+        [added_token(id=300)],
+        [added_token(id=True)],
+        [added_token(content=5)],
+        [added_token(special="yes")],
+        [added_token()],
+    ],
+    "prefix_ids": [None, ["a"], [999], [True]],
+    "suffix_ids": [[400]],
+    "gaps": [None, [], [[1]], [[286, 398]], [[286, 399], [500, 501]], [["a", "b"]]],
+    "fingerprint": [None, "0" * 64],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in WRONG.items() for v in values])
+def test_a_wrong_field_is_refused(key, value):
+    with pytest.raises((FormatError, InvalidSpecError)):
+        build_spec({**FIELDS, key: value}, SPEC.vocab, SPEC.merges)
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_missing_field_is_refused(key):
+    with pytest.raises(FormatError):
+        build_spec({k: v for k, v in FIELDS.items() if k != key}, SPEC.vocab, SPEC.merges)
+
+
+def test_other_unicode_tables_are_refused_with_the_remedy():
+    other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
+    with pytest.raises(FormatError, match=r"regex 2031.1.1.*install that release"):
+        build_spec(render_spec_fields(other), other.vocab, other.merges)

@@ -1,0 +1,375 @@
+"""tokenizer.json: what is written gives the same ids in Hugging Face's tokenizers, what is read is
+understood whole or refused by name."""
+
+import copy
+import json
+
+import pytest
+import tokenizers
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import (
+    BYTES,
+    TRAINING_TEXT,
+    trained_spec,
+    wild_ranks,
+    wild_texts,
+)
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.formats import (
+    load_tiktoken_ranks,
+    load_tokenizer_json,
+    save_tokenizer_json,
+)
+from tokenizer_core.formats.tokenizer_json import (
+    assign_added_ids,
+    parse_tokenizer_json,
+    render_tokenizer_json,
+)
+from tokenizer_core.patterns import PATTERNS, SplitPattern
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+TEXTS = [TRAINING_TEXT, *adversarial_texts()]
+SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]
+
+
+def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
+
+
+def table_of(spec: TokenizerSpec) -> dict:
+    return json.loads(render_tokenizer_json(spec))
+
+
+def parse(table: dict) -> TokenizerSpec:
+    return parse_tokenizer_json(json.dumps(table).encode())
+
+
+def assert_same_ids(spec: TokenizerSpec, texts=TEXTS) -> None:
+    ours, theirs = Tokenizer.from_spec(spec), in_hugging_face(spec)
+    for text in texts:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text[:80]
+        assert ours.encode(text, add_special_tokens=True) == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_gives_the_same_ids_there(pattern):
+    assert_same_ids(trained_spec(pattern=pattern, special_tokens=SPECIALS))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "qwen2"])
+def test_normalizing_gives_the_same_ids_there(pattern):
+    assert_same_ids(trained_spec(pattern=pattern, normalizer="nfc", special_tokens=SPECIALS))
+
+
+def test_prefix_and_suffix_are_added_there():
+    spec = trained_spec(special_tokens=SPECIALS, prefix_ids=(358, 65), suffix_ids=(356, 356))
+    assert_same_ids(spec, TEXTS[:20])
+    assert parse(table_of(spec)) == spec
+
+
+def test_added_tokens_that_are_not_special_stay_in_decoded_text():
+    tokens = [AddedToken("<think>", 356, special=False), AddedToken("<|end|>", 357)]
+    spec = trained_spec(special_tokens=tokens)
+    theirs = in_hugging_face(spec)
+    ours = Tokenizer.from_spec(spec)
+    text = "low<think>er<|end|> the"
+    ids = ours.encode(text)
+    assert ids == theirs.encode(text).ids
+    assert theirs.decode(ids, skip_special_tokens=True) == "low<think>er the"
+    assert ours.decode(ids, skip_special_tokens=True) == "low<think>er the"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_ranks_give_the_same_ids_there(seed):
+    spec = TokenizerSpec.from_ranks(wild_ranks(seed), {"<|x|>": 999}, pattern="gpt2")
+    assert_same_ids(spec, [*wild_texts(seed), "ab<|x|>c"])
+
+
+def test_ids_with_gaps_are_obeyed_there():
+    """tokenizers numbers added tokens itself; ids behind a gap need them in the vocabulary."""
+    tokens = [AddedToken("<|a|>", 500), AddedToken("<|b c|>", 400), AddedToken("<中>", 600)]
+    spec = trained_spec(special_tokens=tokens)
+    assert spec.gaps()
+    assert_same_ids(spec, [*TEXTS[:30], "x<|a|><|b c|><中>y"])
+    assert parse(table_of(spec)) == spec
+
+
+@pytest.mark.parametrize("specials", [SPECIALS, [AddedToken("t", 116), AddedToken("the", 258)]])
+def test_special_tokens_that_are_learned_tokens_too(specials):
+    assert_same_ids(trained_spec(special_tokens=specials))
+
+
+@pytest.mark.parametrize("ids", [[5, 7, 8], [300, 301, 302]])
+def test_the_ids_of_added_tokens_are_those_of_tokenizers(ids):
+    """The rule `assign_added_ids` follows is that of the installed release."""
+    table = table_of(trained_spec(20))
+    entries = [
+        table["added_tokens"][0] | {"content": c, "id": i} for c, i in zip("<>€", ids, strict=True)
+    ]
+    table["added_tokens"] = entries
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    found = [theirs.token_to_id(entry["content"]) for entry in entries]
+    assert found == assign_added_ids(table["model"]["vocab"], ["<", ">", "€"])
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    for fields in ({}, {"normalizer": "nfc", "pattern": "qwen2"}, {"ignore_merges": True}):
+        spec = trained_spec(**fields)
+        save_tokenizer_json(spec, tmp_path / "tokenizer.json")
+        assert load_tokenizer_json(tmp_path / "tokenizer.json").fingerprint == spec.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_what_tokenizers_saves_is_loaded():
+    spec = trained_spec(pattern="llama3", special_tokens=SPECIALS, prefix_ids=(356,))
+    again = parse_tokenizer_json(in_hugging_face(spec).to_str(pretty=True).encode())
+    assert again.fingerprint == spec.fingerprint
+
+
+def test_a_tokenizer_trained_there_is_loaded():
+    theirs = tokenizers.ByteLevelBPETokenizer()
+    theirs.train_from_iterator([TRAINING_TEXT], vocab_size=330, special_tokens=["<|endoftext|>"])
+    ours = Tokenizer.from_spec(parse_tokenizer_json(theirs.to_str().encode()))
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (trained_spec(pattern=SplitPattern("custom", r"\s+|\S+")), "split pattern"),
+        (trained_spec(pattern=SplitPattern("gpt2", r"\s+|\S+")), "split pattern"),
+        (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
+        # Hugging Face would take the added token for the learned one of the same spelling
+        (TokenizerSpec.from_merges(BYTES, [], [AddedToken("a", 400)]), "spelt like"),
+        # 'é' is how the alphabet spells byte 0xE9
+        (TokenizerSpec.from_merges(BYTES, [], [AddedToken("é", 256)]), "spelt like"),
+        (TokenizerSpec.from_merges(BYTES, [], [AddedToken("éé", 400)]), "spelt like the bytes"),
+    ],
+)
+def test_what_the_format_cannot_say_is_refused(spec, message, tmp_path):
+    with pytest.raises(FormatError, match=message):
+        save_tokenizer_json(spec, tmp_path / "tokenizer.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+LLAMA3 = table_of(trained_spec(pattern="llama3", prefix_ids=(356,)))
+GPT2 = table_of(trained_spec())
+QWEN = table_of(trained_spec(pattern="qwen2", normalizer="nfc"))
+PLAIN = table_of(trained_spec(special_tokens=[]))
+DROP = object()
+
+REFUSED = [
+    # base, path to the field, value, words of the message
+    (GPT2, "version", "2.0", "version"),
+    (GPT2, "truncation", {"max_length": 5}, "truncation"),
+    (GPT2, "padding", {"strategy": "BatchLongest"}, "padding"),
+    (GPT2, "surprise", 1, "surprise"),
+    (GPT2, "model.type", "Unigram", "model.type"),
+    (GPT2, "model.type", "WordPiece", "model.type"),
+    (GPT2, "model.dropout", 0.1, "model.dropout"),
+    (GPT2, "model.unk_token", "<unk>", "model.unk_token"),
+    (GPT2, "model.fuse_unk", True, "model.fuse_unk"),
+    (GPT2, "model.byte_fallback", True, "model.byte_fallback"),
+    (GPT2, "model.continuing_subword_prefix", "##", "continuing_subword_prefix"),
+    (GPT2, "model.end_of_word_suffix", "</w>", "end_of_word_suffix"),
+    (GPT2, "model.ignore_merges", 1, "ignore_merges"),
+    (GPT2, "model.surprise", None, "model.surprise"),
+    (GPT2, "model.vocab", DROP, "vocab"),
+    (GPT2, "model.vocab", [], "vocab"),
+    (GPT2, "model.merges", DROP, "merges"),
+    (GPT2, "model.merges", {}, "merges"),
+    (GPT2, "model.merges.3", "a b c", r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["a"], r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["a", 5], r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["a b", "c"], r"merges\[3\]"),
+    (GPT2, "model.vocab.a", True, "'a' has the id True"),
+    (GPT2, "model.vocab.a", 66, "id 66 stands for two tokens"),
+    (GPT2, "model.vocab.a", 1 << 20, "no integer in"),
+    (PLAIN, "model.vocab.▁the", 356, "neither in the byte alphabet"),
+    (GPT2, "model", DROP, "model"),
+    (GPT2, "decoder", None, "decoder"),
+    (GPT2, "decoder", {"type": "Metaspace"}, "decoder.type"),
+    (GPT2, "decoder", DROP, "decoder"),
+    (GPT2, "normalizer", {"type": "NFKC"}, "normalizer.type"),
+    (GPT2, "normalizer", {"type": "Lowercase"}, "normalizer.type"),
+    (GPT2, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2}, "normalizer"),
+    (GPT2, "normalizer", {"type": "Prepend", "prepend": "x"}, "normalizer"),
+    (GPT2, "pre_tokenizer", None, "pre_tokenizer"),
+    (GPT2, "pre_tokenizer", DROP, "pre_tokenizer"),
+    (GPT2, "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
+    (GPT2, "pre_tokenizer.add_prefix_space", True, "add_prefix_space"),
+    (GPT2, "pre_tokenizer.add_prefix_space", DROP, "add_prefix_space"),
+    (GPT2, "pre_tokenizer.use_regex", False, "use_regex"),
+    (GPT2, "pre_tokenizer.surprise", False, "surprise"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "type"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "MergedWithNext", "behavior"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed", "behavior"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", True, "invert"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"String": " "}, "String"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": r"\s+|\S+"}, "split expression"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": "llama3"}, "split expression"),
+    # tiktoken's own spelling means something else to Oniguruma
+    (
+        LLAMA3,
+        "pre_tokenizer.pretokenizers.0.pattern",
+        {"Regex": PATTERNS["cl100k"].expression},
+        "split",
+    ),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", True, "use_regex"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", DROP, "use_regex"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "one Split and one ByteLevel"),
+    (LLAMA3, "post_processor", {"type": "RobertaProcessing"}, "post_processor.type"),
+    (LLAMA3, "post_processor", {"type": "BertProcessing"}, "post_processor.type"),
+    (LLAMA3, "post_processor.processors.1.single", [], "sequence A once"),
+    (LLAMA3, "post_processor.processors.1.single.0.SpecialToken.id", "<x>", "single holds"),
+    (LLAMA3, "post_processor.processors.1.single.1.Sequence.id", "B", "single holds"),
+    (LLAMA3, "post_processor.processors.1.special_tokens", DROP, "special_tokens"),
+    (LLAMA3, "post_processor.processors.0", {"type": "Sequence", "processors": []}, "nests"),
+    (GPT2, "added_tokens", {}, "added_tokens"),
+    (GPT2, "added_tokens.0.lstrip", True, r"added_tokens\[0\].lstrip"),
+    (GPT2, "added_tokens.0.rstrip", True, r"added_tokens\[0\].rstrip"),
+    (GPT2, "added_tokens.0.single_word", True, r"added_tokens\[0\].single_word"),
+    (GPT2, "added_tokens.0.special", None, "special"),
+    (GPT2, "added_tokens.0.special", DROP, "special"),
+    (GPT2, "added_tokens.0.content", "", "content"),
+    (GPT2, "added_tokens.0.content", "\ud800", "content"),
+    (GPT2, "added_tokens.0.content", 5, "content"),
+    (GPT2, "added_tokens.0.id", "5", "no integer"),
+    (GPT2, "added_tokens.0.id", 5, "Hugging Face's tokenizers gives it 356"),
+    (QWEN, "added_tokens.0.normalized", True, r"added_tokens\[0\].normalized"),
+]
+
+
+def changed(base: dict, path: str, value: object) -> dict:
+    table = copy.deepcopy(base)
+    *parents, last = [int(p) if p.isdigit() else p for p in path.split(".")]
+    at = table
+    for part in parents:
+        at = at[part]
+    if value is DROP:
+        del at[last]
+    else:
+        at[last] = value
+    return table
+
+
+@pytest.mark.parametrize(("base", "path", "value", "message"), REFUSED, ids=lambda x: str(x)[:40])
+def test_what_changes_ids_is_refused_by_name(base, path, value, message):
+    parse(base)
+    with pytest.raises(FormatError, match=message):
+        parse(changed(base, path, value))
+
+
+ACCEPTED = [
+    (GPT2, "model.type", DROP),  # as in GPT-2's own file
+    (GPT2, "model.ignore_merges", DROP),
+    (GPT2, "model.continuing_subword_prefix", ""),
+    (GPT2, "pre_tokenizer.use_regex", DROP),
+    (GPT2, "pre_tokenizer.trim_offsets", True),
+    (GPT2, "post_processor", None),
+    (GPT2, "post_processor", DROP),
+    (GPT2, "added_tokens.0.normalized", True),
+    (GPT2, "normalizer", DROP),
+    (QWEN, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
+]
+
+
+@pytest.mark.parametrize(("base", "path", "value"), ACCEPTED, ids=lambda x: str(x)[:40])
+def test_what_changes_no_id_is_read(base, path, value):
+    assert parse(changed(base, path, value)).fingerprint == parse(base).fingerprint
+
+
+def test_removing_what_is_not_matched_is_isolating_it():
+    table = changed(LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed")
+    table = changed(table, "pre_tokenizer.pretokenizers.0.invert", True)
+    assert parse(table) == parse(LLAMA3)
+    one, other = (tokenizers.Tokenizer.from_str(json.dumps(t)) for t in (table, LLAMA3))
+    for text in TEXTS:
+        assert one.encode(text).ids == other.encode(text).ids
+
+
+def test_merges_as_strings_are_read():
+    table = copy.deepcopy(GPT2)
+    table["model"]["merges"] = [" ".join(pair) for pair in GPT2["model"]["merges"]]
+    assert parse(table) == parse(GPT2)
+
+
+def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
+    other = table_of(trained_spec(60, pattern="llama3"))
+    with pytest.raises(InvalidSpecError, match="another vocabulary"):
+        parse({**other, "model": {**other["model"], "merges": GPT2["model"]["merges"]}})
+    table = copy.deepcopy(GPT2)
+    del table["model"]["vocab"]["Ġ"]
+    with pytest.raises((InvalidSpecError, FormatError)):
+        parse(table)
+
+
+def test_a_key_given_twice_is_refused():
+    text = (
+        render_tokenizer_json(trained_spec())
+        .decode()
+        .replace('"vocab": {', '"vocab": {"a": 97, ', 1)
+    )
+    with pytest.raises(FormatError, match="key 'a' twice"):
+        parse_tokenizer_json(text.encode())
+
+
+def test_two_added_tokens_for_one_id_are_refused():
+    table = copy.deepcopy(GPT2)
+    table["added_tokens"].append(table["added_tokens"][0])
+    with pytest.raises((FormatError, InvalidSpecError)):
+        parse(table)
+
+
+def added(content, id_, normalized):
+    return GPT2["added_tokens"][0] | {"content": content, "id": id_, "normalized": normalized}
+
+
+def test_tokens_matched_in_two_passes_must_not_overlap():
+    """tokenizers matches those with normalized: false first; shown here, and refused."""
+    table = copy.deepcopy(GPT2)
+    table["added_tokens"] = [added("a<b", 356, True), added("<b>", 357, False)]
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    assert theirs.encode("xa<b>").ids == [120, 97, 357]  # not the leftmost, [120, 356, 62]
+    with pytest.raises(FormatError, match="can overlap"):
+        parse(table)
+    table["added_tokens"] = [added("<a>", 356, True), added("[b]", 357, False)]
+    assert len(parse(table).added_tokens) == 2
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "pattern", "normalizer", "n_added"),
+    [
+        ("gpt2", "gpt2", "none", 1),
+        ("llama3_1", "llama3", "none", 256),
+        ("qwen3", "qwen2", "nfc", 26),
+    ],
+)
+def test_public_files(name, pattern, normalizer, n_added, shared_data):
+    path = shared_data / "vocab" / f"{name}.tokenizer.json"
+    spec = load_tokenizer_json(path)
+    assert (spec.pattern.name, spec.normalizer, len(spec.added_tokens)) == (
+        pattern,
+        normalizer,
+        n_added,
+    )
+    assert spec.prefix_ids == ((128000,) if name == "llama3_1" else ())
+    assert spec.ignore_merges == (name == "llama3_1")
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written).fingerprint == spec.fingerprint
+    original = tokenizers.Tokenizer.from_file(str(path))
+    again = tokenizers.Tokenizer.from_str(written.decode())
+    for text in TEXTS:
+        assert again.encode(text).ids == original.encode(text).ids
+
+
+@pytest.mark.shared_data
+def test_cl100k_with_its_gaps(shared_data):
+    specials = {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|endofprompt|>": 100276}
+    ranks = load_tiktoken_ranks(shared_data / "vocab" / "cl100k_base.tiktoken")
+    assert_same_ids(TokenizerSpec.from_ranks(ranks, specials, pattern="cl100k"))
