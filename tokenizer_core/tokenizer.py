@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BATCH_BLOCK_BYTES = 1 << 17
 """Texts go to worker processes in blocks of at least this size: below it sending costs more than
 encoding."""
-_FEED_CHARS = 1 << 15
+_FEED_CHARS = 1 << 14
 
 
 class Tokenizer:

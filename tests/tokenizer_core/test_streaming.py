@@ -1,6 +1,7 @@
 """Streams: the same ids for every cut, bounded and linear, and text back."""
 
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -154,3 +155,26 @@ def test_decoding_marks_bytes_that_stay_incomplete():
     strict.feed([0xE4])
     with pytest.raises(UnicodeDecodeError):
         strict.finish()
+
+
+def test_the_encode_iterable_holds_less_than_a_megabyte():
+    # Words from a small set: the cache is bounded by itself and filled by the first pass.
+    tokenizer = TOKENIZERS[0]
+    rng = random.Random(4)
+    words = [" " + "".join(rng.choices("abcdefgh", k=rng.randrange(1, 9))) for _ in range(500)]
+
+    def lines():
+        seeded = random.Random(5)
+        for _ in range(12_000):
+            yield "".join(seeded.choices(words, k=15)) + "\n"
+
+    n_tokens = sum(1 for _ in tokenizer.encode_iterable(lines()))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        assert sum(1 for _ in tokenizer.encode_iterable(lines())) == n_tokens
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert n_tokens > 800_000
+    assert peak - before < 1_000_000
