@@ -61,6 +61,7 @@ def test_publishing_on_a_failing_disk(function, number, store):
         assert os.strerror(number) in str(failed)
         assert state_of(store) == before
         assert not (store.root / "tokenizers" / "u").exists()
+        assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
         at += 1
         assert at < 200
     assert fault.calls <= at, "a fault was passed over in silence"
