@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from app.main import create_app
@@ -60,7 +61,7 @@ def store(tmp_path: Path, small_spec: TokenizerSpec) -> ArtifactStore:
 
 @pytest.fixture
 def settings(store: ArtifactStore) -> Settings:
-    return Settings(artifacts_dir=store.root, admin_keys=(ADMIN_KEY,), threads=2)
+    return Settings(artifacts_dir=store.root, admin_keys=(SecretStr(ADMIN_KEY),), threads=2)
 
 
 @pytest.fixture

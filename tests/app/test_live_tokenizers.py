@@ -71,7 +71,7 @@ class FakePeer:
         self.path = path
 
     def write(self, **fields: str) -> None:
-        state = dataclasses.replace(self.state, **fields)
+        state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
         self.path.write_text(json.dumps(dataclasses.asdict(state)))
 
     def end(self) -> None:
@@ -306,6 +306,28 @@ def test_promotion_waits_for_every_process_and_restores_on_timeout(
                 assert not peer.path.exists()
             finally:
                 peer.end()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_starts_again_serves_what_its_siblings_serve(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
+    newer = store.publish(spec, name="starter")
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
+            peer = FakePeer(store)
+        try:
+            peer.write(name="starter", version=starter.version, digest=starter.digest)
+            async with started(settings, store) as live:
+                assert live.require_active().ref == starter
+        finally:
+            peer.end()
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
 
     asyncio.run(run())
 
