@@ -277,7 +277,10 @@ def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
             )
         job = service.wait(job_id)
         assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
-        assert orphan.wait(5) == -signal.SIGKILL
+        try:
+            assert orphan.wait(5) == -signal.SIGKILL
+        finally:
+            orphan.kill()
 
 
 def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None:
@@ -342,6 +345,9 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
         assert child.stdout is not None
         assert b"progress" in child.stdout.readline()
         child.stdin.close()
-        assert child.wait(2) == -signal.SIGKILL
+        try:
+            assert child.wait(2) == -signal.SIGKILL
+        finally:
+            child.kill()
     assert TrainerLock(service.settings.artifacts_dir.absolute()).is_free()
     assert "orphan" not in service.store.names()

@@ -65,21 +65,22 @@ def test_documents_train_as_their_file_would(service: Service) -> None:
     assert (folder / "train.log").exists()
 
 
-@pytest.mark.parametrize("special_tokens", [[], ["<|a|>", "<|a|><|a|>"]])
+@pytest.mark.parametrize("special_tokens", [[], ["bc", "ab"]])
 def test_documents_without_a_token_to_stand_between_them(
     service: Service, special_tokens: list[str]
 ) -> None:
+    """With "bc" between them, "qa" and "qa" would read q, the special token "ab", c q a."""
     job = service.wait(
         service.start(
             input_paths=None,
-            documents=["ab"] * 5,
+            documents=["qa"] * 5,
             special_tokens=special_tokens,
             vocab_size=256 + len(special_tokens) + 2,
         )
     )
     assert job["state"] == "live", job
     spec = service.store.open(service.store.resolve(f"n@{job['result']['version']}"))
-    assert spec.merges == ((b"a", b"b"),)  # and never b, a across two documents
+    assert spec.merges == ((b"q", b"a"),)  # and never a, q across two documents
 
 
 def test_promote_manual_publishes_and_serves_what_it_served(service: Service) -> None:
