@@ -82,6 +82,12 @@ def learn_merges(
     )
 
 
+def check_tie_break(tie_break: str) -> None:
+    """Raise ValueError unless there is a tie rule of that name."""
+    if tie_break not in TIE_BREAKS:
+        raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
+
+
 class PairQueue(Protocol):
     """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
     which lowers counts in it, or deletes them, without telling."""
@@ -167,8 +173,7 @@ def learn_with_queue(
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
     """`learn_merges` with a queue of the caller's choice, so that queues can be compared."""
-    if tie_break not in TIE_BREAKS:
-        raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
+    check_tie_break(tie_break)
     table = _WordTable(counts)
     token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
     token_keys = _keys_of_bytes(tie_break)
@@ -230,7 +235,13 @@ class _WordTable:
         after: defaultdict[str, array[int]] = defaultdict(_empty_index)
         touching = _empty_index()
         del self.pair_counts[pair]
+        done = -1
         for index in self._occurrences.pop(pair):
+            # A word stands in the list once for each occurrence, one after the other. To split it
+            # each time would make one pre-token of a megabyte quadratic.
+            if index == done:
+                continue
+            done = index
             parts = words[index].split(pair)
             if len(parts) == 1:
                 continue

@@ -25,7 +25,12 @@ from tokenizer_core.training.count_pretokens import (
     choose_num_workers,
     count_pretokens,
 )
-from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, learn_merges
+from tokenizer_core.training.learn_merges import (
+    LearnedMerges,
+    TieBreak,
+    check_tie_break,
+    learn_merges,
+)
 from tokenizer_core.training.pretoken_counts import PretokenCounts
 from tokenizer_core.training.training_report import TrainingReport
 
@@ -141,6 +146,7 @@ def train(
     split_pattern = resolve_pattern(pattern)
     tokens = check_special_tokens(special_tokens)
     check_vocab_size(vocab_size, len(tokens))
+    check_tie_break(tie_break)
     resolve_engine(engine)
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
@@ -188,6 +194,7 @@ def train_from_counts(
         [(b'o', b'w'), (b'l', b'ow')]
     """
     check_vocab_size(vocab_size, len(check_special_tokens(counts.special_tokens)))
+    check_tie_break(tie_break)
     resolve_engine(engine)
     return _learn(
         counts,
