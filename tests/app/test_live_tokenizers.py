@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import fcntl
 import gc
 import json
 import os
@@ -23,6 +24,7 @@ from starlette.testclient import TestClient
 from app.jobs.process_marks import ProcessMark
 from app.live_tokenizer import LiveTokenizer, check_round_trip
 from app.live_tokenizers import LiveTokenizers, NoTokenizerError, SwapFailedError, SwapTimeoutError
+from app.problems import Problem
 from app.settings import Settings
 from app.worker_states import WorkerState, WorkerStates
 from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
@@ -339,6 +341,15 @@ def test_promotions_take_turns(
         async with started(settings, store) as live:
             await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
             assert live.require_active().ref == store.active()
+        async with started(settings, store, swap_timeout_seconds=0.4) as live:
+            before = live.require_active().ref
+            # Another process is in the middle of a promotion.
+            with (store.root / "run" / "promotion.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with pytest.raises(Problem, match="Another promotion"):
+                    await live.promote(other if before == starter else starter)
+                assert live.require_active().ref == before
+            assert await live.promote(other) == before
 
     asyncio.run(run())
 

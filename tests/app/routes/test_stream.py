@@ -129,7 +129,7 @@ def test_one_byte_chunks_cost_time_linear_in_the_text(
 
     seconds(2000)
     small = min(seconds(10_000) for _ in range(3))
-    assert seconds(40_000) < 4 * small * 2.6
+    assert min(seconds(40_000) for _ in range(2)) < 4 * small * 2.6
 
 
 def test_byte_end_says_what_the_ids_cover(
