@@ -1,5 +1,6 @@
 """Processes that are killed or told to end: P2, P3, P5, P9, P10, and nobody left behind."""
 
+import contextlib
 import os
 import random
 import signal
@@ -24,7 +25,7 @@ from tests.end_to_end.server_process import (
     wait_until_gone,
 )
 
-SLOW = {"input_paths": ["slow.txt"], "vocab_size": 20_000, "name": "slow"}
+SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
 
 
 @pytest.fixture
@@ -185,7 +186,12 @@ def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) ->
             assert len(pids) >= 2
         finally:
             parent.kill()
-        wait_until_gone(pids, seconds=4)
+        try:
+            wait_until_gone(pids, seconds=4)
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_sigterm_waits_for_the_request_in_hand(artifacts: Path) -> None:

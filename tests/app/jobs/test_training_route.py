@@ -208,14 +208,18 @@ def test_a_corpus_that_changed_since_the_request_fails_the_job(service: Service)
     assert (job["state"], job["error"]["code"]) == ("failed", "corpus_changed")
 
 
-def test_a_corpus_written_to_during_training_fails_the_job(service: Service) -> None:
-    job_id = service.start(**SLOW)
-    service.wait_for_child(job_id)
-    with (service.corpus / "slow.txt").open("a") as file:
+def test_a_corpus_written_to_while_it_is_read_fails_the_job(
+    service: Service, slow_text: str
+) -> None:
+    large = service.corpus / "large.txt"
+    large.write_text("\n".join([slow_text] * 60))
+    job_id = service.start(input_paths=["large.txt"])
+    service.wait_for_child(job_id, phases=("count",))
+    with large.open("a") as file:
         file.write("more")
     job = service.wait(job_id)
-    assert job["state"] == "failed", job
-    assert job["error"]["code"] in ("corpus_changed", "invalid_corpus")
+    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
+    assert "large.txt changed" in job["error"]["detail"]
     assert service.store.names() == ["starter"]
 
 
