@@ -87,6 +87,11 @@ def test_few_tasks_start_few_workers():
     found.close()
 
 
+def test_two_tasks_go_to_two_workers():
+    found = run_tasks(worker_tasks.process_id, [0, 1], num_workers=2, state=None)
+    assert len({pid for _, pid in found}) == 2
+
+
 def test_tasks_are_read_lazily():
     read = 0
 
@@ -165,6 +170,25 @@ def test_state_that_cannot_be_loaded_is_an_error():
                 range(9),
                 num_workers=2,
                 state=worker_tasks.RefusesToLoad(),
+            )
+        )
+
+
+def test_what_a_worker_said_before_it_ended_is_heard():
+    def tasks() -> Iterator[int]:
+        yield 0
+        (worker,) = psutil.Process().children()
+        assert wait_for(lambda: not is_running(worker.pid))
+        yield 1  # into a pipe that nobody reads
+
+    with pytest.raises(ValueError, match="not a number"):
+        list(
+            run_tasks(
+                worker_tasks.process_id,
+                tasks(),
+                num_workers=2,
+                state=worker_tasks.RefusesToLoad(),
+                caller_takes_part=True,
             )
         )
 
@@ -258,6 +282,14 @@ def wait_for(condition, seconds: float = 20) -> bool:
     return False
 
 
+def is_running(pid: int) -> bool:
+    """Whether the process works on; one that nobody has reaped yet does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_workers_end_with_their_parent(tmp_path, signal_name):
     notes = tmp_path / "notes"
@@ -270,7 +302,7 @@ def test_workers_end_with_their_parent(tmp_path, signal_name):
         kill = os.killpg if signal_name == "SIGINT" else os.kill
         kill(process.pid, getattr(signal, signal_name))
         process.communicate(timeout=20)
-        assert wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), 2)
+        assert wait_for(lambda: not any(map(is_running, pids)), 10)
     finally:
         process.kill()
         process.communicate()

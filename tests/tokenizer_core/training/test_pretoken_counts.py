@@ -104,8 +104,8 @@ def little(numbers: list[int], size: int) -> bytes:
     ("changes", "lengths", "counts", "text"),
     [
         ({}, [1, 2], [1, 2], b"ab"),  # lengths beyond the text
-        ({}, [1, 1], [1, 0], b"ab"),  # a count of zero
-        ({}, [1, 1], [1, 2], b"aa"),  # the same twice
+        ({"n_pre_tokens": 1}, [1, 1], [1, 0], b"ab"),  # a count of zero
+        ({"n_pre_tokens": 2}, [1, 1], [1, 2], b"aa"),  # the same twice
         ({}, [0, 2], [1, 2], b"ab"),  # an empty pre-token
         ({}, [1, 1], [1, 2], b"a\xff"),  # not UTF-8
         ({"n_pre_tokens": 4}, [1, 1], [1, 2], b"ab"),
