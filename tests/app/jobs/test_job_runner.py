@@ -190,6 +190,19 @@ def test_a_log_that_cannot_be_written_is_a_failed_job(
     assert service.wait(service.start())["state"] == "live"
 
 
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_FSIZE"), reason="Linux can limit another process")
+def test_a_disk_that_refuses_the_artifact_is_a_failed_job(service: Service) -> None:
+    """A limit on file sizes, set on the running child: its writes fail for real."""
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    psutil.Process(pid).rlimit(psutil.RLIMIT_FSIZE, (8192, 8192))
+    job = service.wait(job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "storage_failed")
+    assert service.store.names() == ["starter"]
+    assert service.client.post("/encode", json={"text": "a"}).status_code == 200
+    assert service.wait(service.start())["state"] == "live"
+
+
 @pytest.mark.parametrize("number", [28, 30, 5, 24])  # ENOSPC, EROFS, EIO, EMFILE
 def test_a_job_folder_that_cannot_be_written_is_a_failed_job(
     service: Service, monkeypatch: pytest.MonkeyPatch, number: int
