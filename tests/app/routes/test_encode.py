@@ -4,7 +4,6 @@ import base64
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -216,13 +215,11 @@ def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None
 
 
 PROBE = """
-import socket, sys, time
+import select, socket, sys, time
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
 print("ready", flush=True)
-sys.stdin.readline()
 worst = 0.0
-end = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < end:
+while not select.select([sys.stdin], [], [], 0)[0]:
     started = time.perf_counter()
     connection.sendall(b"GET /livez HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
     answer = b""
@@ -239,32 +236,31 @@ print(worst)
 def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_bytes: int) -> None:
     text = (TEXT * (n_bytes // len(TEXT.encode()) + 1))[: n_bytes // 2] + "e " * (n_bytes // 4)
     body = json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
-    seconds = 1 + n_bytes / 2_000_000
-    probe = subprocess.Popen(
-        [sys.executable, "-c", PROBE, str(server.port), str(seconds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert probe.stdout is not None
-    assert probe.stdin is not None
-    assert probe.stdout.readline() == "ready\n"
-    done: list[httpx.Response] = []
+    # Other work on the machine only ever adds to the wait: one undisturbed run is proof.
+    waits = []
+    for _ in range(3):
+        waits.append(worst_wait_beside(server, body))
+        if waits[-1] < 0.1:
+            return
+    pytest.fail(f"health waited {waits} seconds")
 
-    def post() -> None:
+
+def worst_wait_beside(server: RunningServer, body: bytes) -> float:
+    """The longest that another process waited for /livez while `body` was encoded."""
+    command = [sys.executable, "-c", PROBE, str(server.port)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as probe:
+        assert probe.stdout is not None
+        assert probe.stdin is not None
+        assert probe.stdout.readline() == "ready\n"
         headers = {"Content-Type": "application/json"}
-        done.append(httpx.post(f"{server.url}/encode", content=body, headers=headers, timeout=120))
-
-    thread = threading.Thread(target=post)
-    probe.stdin.write("\n")
-    probe.stdin.flush()
-    thread.start()
-    worst = float(probe.stdout.readline())
-    thread.join()
-    probe.wait()
-    assert done[0].status_code == 200
-    assert done[0].elapsed.total_seconds() > 0.3  # it was large enough to matter
-    assert worst < 0.1
+        answer = httpx.post(f"{server.url}/encode", content=body, headers=headers, timeout=200)
+        probe.stdin.close()
+        worst = float(probe.stdout.readline())
+    assert answer.status_code == 200
+    assert answer.elapsed.total_seconds() > 0.3  # it was large enough to matter
+    return worst
 
 
 def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
