@@ -10,6 +10,7 @@ from tokenizer_core.patterns import (
     ALIASES,
     PATTERNS,
     UNICODE_TABLES,
+    SplitPattern,
     resolve_pattern,
 )
 from tokenizer_core.pretokenize import split
@@ -39,6 +40,20 @@ def test_a_spelling_in_circulation_splits_as_the_pattern_it_is_taken_for(spellin
 def test_llama3_and_cl100k_are_not_the_same():
     assert split("a\n ", PATTERNS["cl100k"]) == ["a", "\n "]
     assert split("a\n ", PATTERNS["llama3"]) == ["a", "\n", " "]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "digits"])
+def test_a_name_with_another_expression_is_refused(name):
+    # Under a name the exact streaming rules would be applied to it, and text would be lost.
+    with pytest.raises(UnknownPatternError, match="expression"):
+        resolve_pattern(SplitPattern(name, r"\d+"))
+    assert resolve_pattern(SplitPattern("custom", r"\d+")).name == "custom"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"gpt2", "(" * 100_000])
+def test_what_is_no_pattern_is_refused(wrong):
+    with pytest.raises(UnknownPatternError):
+        resolve_pattern(wrong)
 
 
 def test_a_misspelt_name_is_no_expression():

@@ -144,17 +144,17 @@ def test_decoding_any_cut_gives_the_text():
             end = start + rng.randrange(1, 9)
             parts.append(stream.feed(ids[start:end]))
             start = end
-        assert "".join(parts) + stream.finish() == text
+        assert "".join(parts) + stream.flush() == text
 
 
 def test_decoding_marks_bytes_that_stay_incomplete():
     stream = StreamingDecoder(TOKENIZERS[0])
     assert stream.feed([0xE4, 0xB8]) == ""
-    assert stream.finish() == "\ufffd"
+    assert stream.flush() == "\ufffd"
     strict = StreamingDecoder(TOKENIZERS[0], errors="strict")
     strict.feed([0xE4])
     with pytest.raises(UnicodeDecodeError):
-        strict.finish()
+        strict.flush()
 
 
 def test_the_encode_iterable_holds_less_than_a_megabyte():

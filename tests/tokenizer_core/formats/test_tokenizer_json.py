@@ -140,7 +140,6 @@ def test_a_tokenizer_trained_there_is_loaded():
     ("spec", "message"),
     [
         (trained_spec(pattern=SplitPattern("custom", r"\s+|\S+")), "split pattern"),
-        (trained_spec(pattern=SplitPattern("gpt2", r"\s+|\S+")), "split pattern"),
         (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
         # Hugging Face would take the added token for the learned one of the same spelling
         (TokenizerSpec.from_merges(BYTES, [], [AddedToken("a", 400)]), "spelt like"),
