@@ -12,6 +12,8 @@ from app.problems import Problem
 from app.services import services_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from starlette.requests import Request
 
     from app.live_tokenizer import LiveTokenizer
@@ -30,6 +32,22 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
         live = await services.queue.run(services.live.get, name)
     require_match(request, live.ref.digest)
     return live
+
+
+def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
+    """Raise 422 unless `names` (of `disallowed_special`) are special tokens of this tokenizer.
+
+    A misspelt name would forbid nothing and never be noticed. It also keeps strangers from having
+    their own strings searched for in every text.
+    """
+    if isinstance(names, str):
+        return
+    unknown = sorted(set(names) - set(live.tokenizer.spec.special_tokens))
+    if unknown:
+        detail = f"this tokenizer has no special token {unknown[0]!a:.80}; see GET /info"
+        raise Problem(
+            422, "unknown_special_token", detail, errors=[("/disallowed_special", detail)]
+        )
 
 
 def require_match(request: Request, digest: str) -> None:

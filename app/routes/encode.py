@@ -10,7 +10,7 @@ from app.auth import require_read
 from app.body_responses import ChunkedBody
 from app.encode_answers import answer_encode
 from app.limits import INLINE_BODY_BYTES
-from app.preconditions import choose_tokenizer
+from app.preconditions import choose_tokenizer, require_known_specials
 from app.problems import problem_responses
 from app.request_bodies import (
     json_request,
@@ -57,6 +57,7 @@ async def encode(request: Request) -> Response:
         wanted = parse(body) if is_small else await services.queue.run(parse, body)
         del body
         live = await choose_tokenizer(request, wanted.tokenizer)
+        require_known_specials(live, wanted.disallowed_special)
         if is_small:
             answer = answer_encode(wanted, live)
         else:

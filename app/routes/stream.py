@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from app.auth import require_read
 from app.encode_stream import FRAMES, NDJSON, EncodeStream
-from app.preconditions import choose_tokenizer
+from app.preconditions import choose_tokenizer, require_known_specials
 from app.problems import Problem, problem_responses
 from app.request_bodies import accepts, content_type_of, require_no_encoding, require_utf8
 from app.schemas import NAME_PATTERN, check_special_names
@@ -75,6 +75,7 @@ async def encode_stream(
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
     disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
+    require_known_specials(live, disallowed or ())
     try:
         encoder = StreamingEncoder(
             live.tokenizer,

@@ -73,9 +73,11 @@ def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) ->
         response = client.post("/encode", json=body)
         assert response.status_code == 422
         assert response.json()["code"] == "special_token_forbidden"
-    unknown = client.post("/encode", json={"text": "a", "allowed_special": ["<|nope|>"]})
-    assert unknown.status_code == 422
-    assert unknown.json()["errors"][0]["pointer"] == "/allowed_special"
+    for field in ("allowed_special", "disallowed_special"):
+        unknown = client.post("/encode", json={"text": "a", field: ["<|nope|>"]})
+        assert unknown.status_code == 422
+        assert unknown.json()["code"] == "unknown_special_token"
+        assert unknown.json()["errors"][0]["pointer"] == f"/{field}"
 
 
 @pytest.mark.parametrize(
