@@ -238,17 +238,22 @@ print(worst)
 def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_bytes: int) -> None:
     text = (TEXT * (n_bytes // len(TEXT.encode()) + 1))[: n_bytes // 2] + "e " * (n_bytes // 4)
     body = json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
-    # Other work on the machine only ever adds to the wait: one undisturbed run is proof.
+    # Other work on the machine only ever adds to the wait: one undisturbed run is proof, and what
+    # a request of four bytes waits for on this machine is not the encoding's doing.
     waits = []
-    for _ in range(3):
-        waits.append(worst_wait_beside(server, body))
+    for _ in range(4):
+        alone = max(worst_wait_beside(server, b'{"text": "a"}')[0] for _ in range(5))
+        worst, seconds = worst_wait_beside(server, body)
+        assert seconds > 0.3  # it was large enough to matter
+        waits.append(worst - alone)
         if waits[-1] < 0.1:
             return
     pytest.fail(f"health waited {waits} seconds")
 
 
-def worst_wait_beside(server: RunningServer, body: bytes) -> float:
-    """The longest that another process waited for /livez while `body` was encoded."""
+def worst_wait_beside(server: RunningServer, body: bytes) -> tuple[float, float]:
+    """The longest that another process waited for /livez while `body` was encoded, and how long
+    that took."""
     command = [sys.executable, "-c", PROBE, str(server.port)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -261,8 +266,7 @@ def worst_wait_beside(server: RunningServer, body: bytes) -> float:
         probe.stdin.close()
         worst = float(probe.stdout.readline())
     assert answer.status_code == 200
-    assert answer.elapsed.total_seconds() > 0.3  # it was large enough to matter
-    return worst
+    return worst, answer.elapsed.total_seconds()
 
 
 def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
