@@ -19,6 +19,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections import Counter
@@ -320,10 +321,23 @@ def show_starter(rounds: int) -> None:
 
 def show_swaps(rounds: int) -> None:
     del rounds
-    from tests.end_to_end.swap_load import run_swaps_under_load
+    from tests.end_to_end.server_process import publish_bytes, serve
+    from tests.end_to_end.swap_load import SECOND_FIRST_ID, run_swaps
 
     print("\n## 100 swaps under continuous encoding and streaming\n")
-    print(run_swaps_under_load(n_swaps=100))
+    print("| serving processes | encodes | streams | across a swap | failures | slowest swap, s |")
+    print("|---|---|---|---|---|---|")
+    for workers in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            first = publish_bytes(Path(folder), "starter")
+            second = publish_bytes(Path(folder), "other", first_id=SECOND_FIRST_ID)
+            with serve(Path(folder), workers=workers) as server:
+                report = run_swaps(server, first, second, n_swaps=100)
+                server.terminate()
+        print(
+            f"| {workers} | {report.encodes} | {report.streams} | {report.streams_across_a_swap} "
+            f"| {len(report.failures)} | {report.slowest_swap_seconds:.2f} |"
+        )
 
 
 SECTIONS = {
