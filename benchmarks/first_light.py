@@ -1,4 +1,4 @@
-"""Every figure this project quotes for its Python engine, measured again on your machine.
+"""Every figure this project quotes for itself, measured again on your machine.
 
     .venv/bin/python benchmarks/first_light.py              # everything, some twenty minutes
     .venv/bin/python benchmarks/first_light.py encode train # some of it
@@ -43,11 +43,18 @@ def read_text(corpus: str, n_bytes: int, offset: int = 0) -> str:
         return file.read(n_bytes).decode("utf-8", "ignore")
 
 
-def gpt2_tokenizer():
+def gpt2_tokenizer(engine: str = "python"):
     from tokenizer_core import Tokenizer
 
     path = DATA / "vocab" / "r50k_base.tiktoken"
-    return Tokenizer.from_tiktoken(path, pattern="gpt2", special_tokens=GPT2)
+    return Tokenizer.from_tiktoken(path, pattern="gpt2", special_tokens=GPT2, engine=engine)
+
+
+def engines() -> list[str]:
+    """The engines of this installation."""
+    from tokenizer_core.engines import resolve_engine
+
+    return ["python"] if resolve_engine("auto") == "python" else ["python", "native"]
 
 
 def work_encode(engine: str, corpus: str, n_bytes: int) -> dict:
@@ -57,8 +64,8 @@ def work_encode(engine: str, corpus: str, n_bytes: int) -> dict:
     import numpy as np
 
     text = read_text(corpus, n_bytes)
-    if engine == "ours":
-        tokenizer = gpt2_tokenizer()
+    if engine != "tiktoken":
+        tokenizer = gpt2_tokenizer(engine)
         encode = tokenizer.encode_to_numpy
     else:
         import tiktoken
@@ -96,13 +103,17 @@ def work_batch(num_workers: int, corpus: str, n_bytes: int) -> dict:
     return {"seconds": seconds, "tokens": total, "bytes": sum(len(d.encode()) for d in documents)}
 
 
-def work_train(path: str, vocab_size: int, num_workers: int) -> dict:
+def work_train(path: str, vocab_size: int, num_workers: int, engine: str) -> dict:
     """One training run; time and memory as its own report states them, and from outside."""
     from tokenizer_core.training import train
 
     started = time.perf_counter()
     result = train(
-        [Path(path)], vocab_size=vocab_size, special_tokens=[SEPARATOR], num_workers=num_workers
+        [Path(path)],
+        vocab_size=vocab_size,
+        special_tokens=[SEPARATOR],
+        num_workers=num_workers,
+        engine=engine,
     )
     return {"seconds": time.perf_counter() - started, "report": result.report.to_dict()}
 
@@ -137,7 +148,7 @@ def work_small_train(path: str, vocab_size: int) -> dict:
     from tokenizer_core import train_bpe
 
     started = time.perf_counter()
-    _, merges = train_bpe(path, vocab_size, [SEPARATOR])
+    _, merges = train_bpe(path, vocab_size, [SEPARATOR], engine="python")
     return {"seconds": time.perf_counter() - started, "merges": merge_digest(merges)}
 
 
@@ -209,26 +220,29 @@ def median(results: list[dict], key: str) -> float:
 
 
 def show_encode(rounds: int) -> None:
-    print("\n## Encoding, one process, GPT-2 vocabulary, MB/s (cold: text never seen)\n")
-    print("| corpus | ours cold | tiktoken cold | ratio | ours warm | tiktoken warm | ids |")
-    print("|---|---|---|---|---|---|---|")
+    print("\n## Encoding, one thread, GPT-2 vocabulary, MB/s cold / warm (cold: text never seen)\n")
+    names = [*engines(), "tiktoken"]
+    print(f"| corpus | {' | '.join(names)} | python / tiktoken, cold | ids |")
+    print("|---" * (len(names) + 3) + "|")
     for corpus in (ENGLISH, "en_books", "zh_modern_bitext", "ru_ruslit", "code_c_linux"):
         results = in_turn(
             rounds,
-            ours=lambda c=corpus: measure(work_encode, engine="ours", corpus=c, n_bytes=20_000_000),
-            theirs=lambda c=corpus: measure(
-                work_encode, engine="tiktoken", corpus=c, n_bytes=20_000_000
-            ),
+            **{
+                name: lambda n=name, c=corpus: measure(
+                    work_encode, engine=n, corpus=c, n_bytes=20_000_000
+                )
+                for name in names
+            },
         )
-        ours, theirs = results["ours"], results["theirs"]
-        size = ours[0]["bytes"] / 1e6
-        cold, their_cold = size / median(ours, "cold"), size / median(theirs, "cold")
-        warm, their_warm = size / median(ours, "warm"), size / median(theirs, "warm")
-        same = "equal" if {r["sha256"] for r in ours + theirs} == {ours[0]["sha256"]} else "DIFFER"
-        print(
-            f"| {corpus} {size:.0f} MB | {cold:.1f} | {their_cold:.1f} | {cold / their_cold:.2f} "
-            f"| {warm:.1f} | {their_warm:.1f} | {same} |"
-        )
+        every = [run for name in names for run in results[name]]
+        size = every[0]["bytes"] / 1e6
+        rates = {
+            n: (size / median(r, "cold"), size / median(r, "warm")) for n, r in results.items()
+        }
+        cells = " | ".join(f"{cold:.1f} / {warm:.1f}" for cold, warm in rates.values())
+        ratio = rates["python"][0] / rates["tiktoken"][0]
+        same = "equal" if len({run["sha256"] for run in every}) == 1 else "DIFFER"
+        print(f"| {corpus} {size:.0f} MB | {cells} | {ratio:.2f} | {same} |")
 
 
 def show_processes(rounds: int) -> None:
@@ -253,18 +267,25 @@ def show_processes(rounds: int) -> None:
 
 def show_train(rounds: int) -> None:
     print("\n## Training\n")
-    print("| corpus | vocabulary | workers | wall s | counting s | learning s | peak MB of tree |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| corpus | vocabulary | engine | workers | wall s | counting | learning | peak MB of tree |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     path = str(DATA / "corpora" / f"{ENGLISH}.txt")
-    for vocab_size, num_workers in ((10_000, 2), (10_000, 1), (32_000, 2)):
+    cases = [
+        (engine, size) for engine in engines() for size in ((10_000, 2), (10_000, 1), (32_000, 2))
+    ]
+    for engine, (vocab_size, num_workers) in cases:
         runs = [
-            measure(work_train, path=path, vocab_size=vocab_size, num_workers=num_workers)
+            measure(
+                work_train, path=path, vocab_size=vocab_size, num_workers=num_workers, engine=engine
+            )
             for _ in range(rounds)
         ]
         report = runs[0]["report"]
         print(
-            f"| {ENGLISH} 40 MB | {vocab_size} | {num_workers} | {median(runs, 'seconds'):.1f} "
-            f"| {report['seconds_counting']:.1f} | {report['seconds_learning']:.1f} "
+            f"| {ENGLISH} 40 MB | {vocab_size} | {engine} | {num_workers} "
+            f"| {median(runs, 'seconds'):.1f} | {report['seconds_counting']:.1f} | {report['seconds_learning']:.1f} "
             f"| {report['peak_memory_bytes'] / 1e6:.0f} |"
         )
     piece = REPOSITORY / "benchmarks" / ".naive_sample.txt"
