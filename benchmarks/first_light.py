@@ -267,9 +267,7 @@ def show_processes(rounds: int) -> None:
 
 def show_train(rounds: int) -> None:
     print("\n## Training\n")
-    print(
-        "| corpus | vocabulary | engine | workers | wall s | counting | learning | peak MB of tree |"
-    )
+    print("| corpus | vocabulary | engine | workers | wall s | count | learn | peak MB |")
     print("|---|---|---|---|---|---|---|---|")
     path = str(DATA / "corpora" / f"{ENGLISH}.txt")
     cases = [
@@ -285,7 +283,8 @@ def show_train(rounds: int) -> None:
         report = runs[0]["report"]
         print(
             f"| {ENGLISH} 40 MB | {vocab_size} | {engine} | {num_workers} "
-            f"| {median(runs, 'seconds'):.1f} | {report['seconds_counting']:.1f} | {report['seconds_learning']:.1f} "
+            f"| {median(runs, 'seconds'):.1f} | {report['seconds_counting']:.1f} "
+            f"| {report['seconds_learning']:.1f} "
             f"| {report['peak_memory_bytes'] / 1e6:.0f} |"
         )
     piece = REPOSITORY / "benchmarks" / ".naive_sample.txt"
