@@ -1,6 +1,22 @@
-//! The compiled engine of `tokenizer_core`. Only this file and `python/` know of Python; the
-//! algorithms build and are tested without it (`cargo test --no-default-features`).
+//! The compiled engine of `tokenizer_core`: the module `tokenizer_core._native`.
+//!
+//! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
+//! (`cargo test --no-default-features`).
 
 pub mod scan;
 pub mod unicode;
 mod unicode_tables;
+
+#[cfg(feature = "python")]
+mod python;
+
+#[cfg(feature = "python")]
+#[pyo3::pymodule(name = "_native")]
+mod module {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::python::register(module)
+    }
+}
