@@ -3,6 +3,8 @@
 //! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
 //! (`cargo test --no-default-features`).
 
+pub mod count;
+mod keyed_hash;
 pub mod learn;
 pub mod scan;
 pub mod unicode;
@@ -10,6 +12,8 @@ mod unicode_tables;
 
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_training;
 
 #[cfg(feature = "python")]
 #[pyo3::pymodule(name = "_native")]
@@ -18,6 +22,7 @@ mod module {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::python::register(module)
+        crate::python::register(module)?;
+        crate::python_training::register(module)
     }
 }

@@ -28,6 +28,12 @@ impl TokenTable {
         }
     }
 
+    /// The number of symbols.
+    #[allow(clippy::len_without_is_empty)] // the bytes are always there
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// The bytes of symbol `id`.
     pub fn get(&self, id: usize) -> &[u8] {
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
