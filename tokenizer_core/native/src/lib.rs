@@ -4,11 +4,15 @@
 //! (`cargo test --no-default-features`).
 
 pub mod count;
+pub mod encoder;
 mod keyed_hash;
 pub mod learn;
+pub mod merge;
+mod piece_cache;
 pub mod scan;
 pub mod unicode;
 mod unicode_tables;
+pub mod vocabulary;
 
 #[cfg(feature = "python")]
 mod python;

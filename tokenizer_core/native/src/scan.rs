@@ -97,10 +97,10 @@ impl Grammar for Gpt2 {
     #[inline(always)]
     fn advance(text: &[u8], pos: usize) -> usize {
         let first = text[pos];
-        if first == b'\'' {
-            if let Some(end) = contraction(text, pos) {
-                return end;
-            }
+        if first == b'\''
+            && let Some(end) = contraction(text, pos)
+        {
+            return end;
         }
         let start = pos + usize::from(first == b' ');
         let (class, len) = class_at(text, start);
@@ -250,10 +250,10 @@ fn advance_like_cl100k<const DIGITS: usize>(
     end_of_space: impl Fn(SpaceRun, usize) -> usize,
 ) -> usize {
     let first = text[pos];
-    if first == b'\'' {
-        if let Some(end) = contraction_of_any_case(text, pos) {
-            return end;
-        }
+    if first == b'\''
+        && let Some(end) = contraction_of_any_case(text, pos)
+    {
+        return end;
     }
     let (class, len) = class_at(text, pos);
     let next = pos + len;
