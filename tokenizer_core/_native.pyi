@@ -10,6 +10,15 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "UNICODE_TABLES",
+    "NativeEncoder",
+    "PretokenCounter",
+    "WordCounts",
+    "split",
+    "unicode_classes",
+]
+
 UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""
 
