@@ -1,6 +1,5 @@
 """Counting and learning in the compiled module, held against the same in Python."""
 
-import os
 import pickle
 import threading
 from collections import Counter
@@ -12,7 +11,13 @@ from tests.native_module import native_module
 from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
-from tokenizer_core.training import count_pretokens, learn_merges, train, train_from_counts
+from tokenizer_core.training import (
+    PretokenCounts,
+    count_pretokens,
+    learn_merges,
+    train,
+    train_from_counts,
+)
 from tokenizer_core.training.native_kernels import learn_natively
 
 SPECIAL = "<|endoftext|>"
@@ -32,8 +37,9 @@ def real_text(request, shared_data, tmp_path):
     return path
 
 
-def n_threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def threads_and_descriptors() -> tuple[int, int]:
+    threads, descriptors = (list(Path("/proc/self", kind).iterdir()) for kind in ("task", "fd"))
+    return len(threads), len(descriptors)
 
 
 def alternating(n_words: int) -> dict[str, int]:
@@ -79,14 +85,19 @@ def test_counts_are_a_mapping_like_any_other(tmp_path):
     counts = counted.counts
     assert isinstance(counts, NativeCounts)
     expected = {"low": 1, " low": 1, " lower": 1, " é漢字": 2}
-    assert counts == expected and expected == counts and Counter(expected) == counts
+    for equal in (expected, Counter(expected)):
+        assert counts == equal
+        assert equal == counts
     assert counts != {**expected, "low": 2}
-    assert len(counts) == 4 and sorted(counts) == sorted(expected)
-    assert counts[" é漢字"] == 2 and "lowest" not in counts and counts.get("lowest") is None
+    assert len(counts) == 4
+    assert sorted(counts) == sorted(expected)
+    assert counts[" é漢字"] == 2
+    assert "lowest" not in counts
     assert counted.n_pre_tokens == 5
     assert counted.n_pre_token_bytes == len(path.read_bytes())
     copied = pickle.loads(pickle.dumps(counted))
-    assert type(copied.counts) is dict and copied == counted
+    assert type(copied.counts) is dict
+    assert copied == counted
 
 
 def test_native_counts_are_saved_and_loaded(tmp_path):
@@ -147,7 +158,7 @@ def test_learning_stops_when_asked_and_tells_of_the_end():
 
 
 def test_a_run_is_cancelled_while_it_learns():
-    counts = count_of(alternating(200_000))
+    counts = PretokenCounts(alternating(400_000), PATTERNS["gpt2"])
     cancelled = threading.Event()
     phases = []
 
@@ -157,15 +168,9 @@ def test_a_run_is_cancelled_while_it_learns():
 
     with pytest.raises(TrainingCancelledError):
         train_from_counts(
-            counts, 60_000, engine="native", progress=progress, should_cancel=cancelled.is_set
+            counts, 400_000, engine="native", progress=progress, should_cancel=cancelled.is_set
         )
     assert set(phases) == {"learn"}
-
-
-def count_of(counts):
-    from tokenizer_core.training import PretokenCounts
-
-    return PretokenCounts(counts, PATTERNS["gpt2"])
 
 
 def test_other_python_threads_run_while_it_learns():
@@ -189,7 +194,7 @@ def test_bad_utf8_is_told_of_in_the_same_words(tmp_path, num_workers):
     path = tmp_path / "corpus.txt"
     good = "some words, é漢字 and more; ".encode() * 2000
     path.write_bytes(good + b"a \xff b" + good + b"\xc3 c" + good)
-    before = n_threads()
+    before = threads_and_descriptors()
     said = {}
     for engine in ("python", "native"):
         with pytest.raises(CorpusError) as raised:
@@ -203,7 +208,7 @@ def test_bad_utf8_is_told_of_in_the_same_words(tmp_path, num_workers):
         said[engine] = str(raised.value)
     assert said["native"] == said["python"]
     assert f"at byte {len(good) + 2} (0xff" in said["native"]
-    assert n_threads() == before
+    assert threads_and_descriptors() == before
 
 
 def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
@@ -232,7 +237,7 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
 def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("one two three " * 50_000, encoding="utf-8")
-    before = n_threads(), len(os.listdir("/proc/self/fd"))
+    before = threads_and_descriptors()
     calls = []
 
     def stop_at_the_third():
@@ -248,7 +253,7 @@ def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path
             engine="native",
             while_waiting=stop_at_the_third,
         )
-    assert (n_threads(), len(os.listdir("/proc/self/fd"))) == before
+    assert threads_and_descriptors() == before
 
 
 def test_a_counter_is_used_once():
