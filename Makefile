@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-full test-native test-pythons setup check check-native format lock clean
+.PHONY: help serve test test-long test-full test-native test-pythons setup check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -51,6 +51,9 @@ serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this comm
 
 test: $(TOOLS) test-native ## run the tests, without the minutes-long ones
 	$(PYTEST) -m "not slow" $(ARGS)
+
+test-long: $(TOOLS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a fifth of them
+	$(PYTEST) -p tests.slow_share -m slow $(ARGS)
 
 test-full: $(TOOLS) test-native ## run all tests, whole
 	$(PYTEST) $(ARGS)

@@ -114,7 +114,7 @@ def _render_text(
     try:
         for start in range(0, len(ids), _WINDOW):
             yield _escape(decoder.feed(ids[start : start + _WINDOW]))
-        yield _escape(decoder.finish())
+        yield _escape(decoder.flush())
     except UnicodeDecodeError:
         detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
         raise Problem(

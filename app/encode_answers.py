@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ID_WINDOW: Final = 1 << 15
 _PIECE_WINDOW: Final = 1 << 12
+_CHAR_WINDOW: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,4 +216,7 @@ def _dump(value: object) -> bytes:
 
 
 def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    if text.isascii():
+        return len(text)
+    windows = range(0, len(text), _CHAR_WINDOW)
+    return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)

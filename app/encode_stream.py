@@ -47,8 +47,8 @@ class TextSettler:
         >>> from tokenizer_core import Tokenizer
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> settler = TextSettler(StreamingEncoder(tokenizer))
-        >>> settler.feed(b"a b"), settler.finish()
-        ([97], [32, 98])
+        >>> settler.feed(b"a b") + settler.finish()
+        [97, 32, 98]
     """
 
     def __init__(self, encoder: StreamingEncoder) -> None:

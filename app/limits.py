@@ -33,6 +33,9 @@ MIN_BODY_BYTES_PER_SECOND: Final = 1024
 STREAM_IDLE_SECONDS: Final = 300.0
 """A stream that neither sends nor takes anything for this long is closed."""
 
+SEND_IDLE_SECONDS: Final = 60.0
+"""A client that takes nothing of its answer for this long is gone."""
+
 BODIES_IN_MEMORY: Final = 4
 """Bodies of the largest size that a process holds at once."""
 

@@ -39,6 +39,9 @@ log = logging.getLogger("app.live_tokenizers")
 POLL_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 10.0
 SWAP_TIMEOUT_SECONDS: Final = 30.0
+ACTIVE: Final = "active"
+"""The reserved name of whatever is active."""
+
 PINNED_VERSIONS: Final = 4
 """Versions besides the active one that stay loaded because requests named them."""
 
@@ -129,7 +132,7 @@ class LiveTokenizers:
         Raises:
             NoTokenizerError: no name is given and nothing is served.
         """
-        if name is None:
+        if name is None or name == ACTIVE:
             return self.require_active()
         active = self._active
         if active is not None and str(active.ref) == name:

@@ -6,7 +6,7 @@ It stands alone because routes describe themselves where they are written and on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -15,11 +15,15 @@ from fastapi.responses import JSONResponse
 from pydantic.json_schema import models_json_schema
 
 from app.auth import require_read
+from app.problems import problem_responses
 from app.schemas import ProblemDocument
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from fastapi.responses import HTMLResponse
+
+_DEFAULT_422: Final = "HTTPValidationError"
+"""What FastAPI writes where a route has parameters and says nothing of 422."""
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 
@@ -53,7 +57,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     components = document.setdefault("components", {}).setdefault("schemas", {})
-    components.pop("HTTPValidationError", None)
+    components.pop(_DEFAULT_422, None)
     components.pop("ValidationError", None)
     _, problems = models_json_schema(
         [(ProblemDocument, "serialization")], ref_template="#/components/schemas/{model}"
@@ -62,6 +66,8 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
     for operations in document["paths"].values():
         for operation in operations.values():
             _share_nested_models(operation, components)
+            if _DEFAULT_422 in str(operation["responses"].get("422")):
+                operation["responses"]["422"] = problem_responses(422)[422]
             operation["security"] = [{"bearer": []}, {"apiKey": []}, {}]
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},

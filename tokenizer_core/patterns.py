@@ -142,7 +142,19 @@ def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
         'custom'
     """
     if isinstance(pattern, SplitPattern):
-        return pattern
+        if PATTERNS.get(pattern.name) == pattern:
+            return pattern
+        # The exact rules of a name hold for its own expression only.
+        if pattern.name != CUSTOM:
+            raise UnknownPatternError(
+                f"the expression of this SplitPattern is not that of {pattern.name!r:.60}; give "
+                f"the expression alone, or a name alone"
+            )
+        pattern = pattern.expression
+    if not isinstance(pattern, str):
+        raise UnknownPatternError(
+            f"a split pattern is a name or an expression, not {type(pattern).__name__}"
+        )
     name = ALIASES.get(pattern, pattern)
     if name in PATTERNS:
         return PATTERNS[name]
@@ -163,7 +175,7 @@ def _resolve_expression(expression: str) -> SplitPattern:
         )
     try:
         _compile(expression)
-    except regex.error as error:
+    except (regex.error, RecursionError) as error:
         raise UnknownPatternError(
             f"the split pattern does not compile with {UNICODE_TABLES}: {error}"
         ) from None

@@ -20,6 +20,10 @@ MAX_TOKEN_ID: Final = (1 << 20) - 1
 """Ids stay below 2^20, five times the largest public vocabulary, so that a table indexed by id
 can always be allocated."""
 
+MAX_ADDED_TOKEN_CHARS: Final = 1024
+"""Longer special tokens are refused: looking for one costs its length at every place that begins
+like it."""
+
 _DERIVED: Final = ("token_to_id", "fingerprint")
 
 Merge = tuple[bytes, bytes]
@@ -37,7 +41,7 @@ class AddedToken:
     special: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenizerSpec:
     """What a tokenizer is. Build it with `from_merges` or `from_ranks`, which copy and check.
 
@@ -87,7 +91,7 @@ class TokenizerSpec:
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
-            merges=tuple((left, right) for left, right in merges),
+            merges=tuple(tuple(merge) for merge in merges),  # type: ignore[misc]
             pattern=resolve_pattern(pattern),
             added_tokens=added,
             ignore_merges=ignore_merges,
@@ -111,6 +115,12 @@ class TokenizerSpec:
         Raises:
             InvalidSpecError: as `from_merges`.
         """
+        for content in special_tokens or {}:
+            if isinstance(content, str) and content.encode("utf-8", "surrogatepass") in ranks:
+                raise InvalidSpecError(
+                    f"the special token {content!r:.60} is a rank as well, and as plain text it "
+                    f"would be that; take it out of the ranks or out of the special tokens"
+                )
         entries = {rank: token for token, rank in ranks.items()}
         if len(entries) != len(ranks):
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
@@ -119,6 +129,14 @@ class TokenizerSpec:
         spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
         spec.check()
         return spec
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenizerSpec):
+            return NotImplemented
+        return self is other or self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     def __getstate__(self) -> dict[str, object]:
         # A mapping proxy cannot be pickled, and what is derived need not be.
@@ -211,6 +229,9 @@ class TokenizerSpec:
         """Raise InvalidSpecError unless this can be run by an engine and decoded."""
         _check_vocab(self.vocab)
         _check_added_tokens(self.vocab, self.added_tokens)
+        for rank, merge in enumerate(self.merges):
+            if len(merge) != 2 or not all(type(part) is bytes for part in merge):
+                raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
         _check_merges(self.token_to_id, self.merges)
         if self.normalizer not in ("none", "nfc"):
             raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: none or nfc")
@@ -226,9 +247,12 @@ def _place_added_tokens(
 
     A new special token never shifts an id: it goes after the largest one.
     """
+    if isinstance(tokens, str):
+        raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
     known = {token: id_ for id_, token in sorted(entries.items(), reverse=True)}
     placed: list[AddedToken] = []
     for given in tokens:
+        _check_content(given.content if isinstance(given, AddedToken) else given)
         if isinstance(given, AddedToken):
             token = given
         else:
@@ -242,6 +266,25 @@ def _place_added_tokens(
             )
         placed.append(token)
     return tuple(placed)
+
+
+def _check_content(content: object) -> None:
+    if not isinstance(content, str) or not content:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} must be a string that is not empty: an empty one "
+            f"would match everywhere"
+        )
+    if len(content) > MAX_ADDED_TOKEN_CHARS:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} has {len(content)} characters, more than "
+            f"{MAX_ADDED_TOKEN_CHARS}; give a shorter one"
+        )
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise InvalidSpecError(
+            f"the special token {content!r:.60} holds a lone surrogate, which is no text"
+        ) from None
 
 
 def _check_vocab(vocab: Mapping[int, bytes]) -> None:
@@ -263,8 +306,7 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
     seen: set[str] = set()
     ids: set[int] = set()
     for token in added:
-        if not token.content:
-            raise InvalidSpecError("a special token is empty; it would match everywhere")
+        _check_content(token.content)
         if token.content in seen or token.id in ids:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} (id {token.id}) is given twice"

@@ -9,8 +9,11 @@ pattern is applied. May import `errors` only.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from itertools import groupby
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Final, Literal
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
     from tokenizer_core.spec import AddedToken
 
+_WINDOW_CHARS: Final = 1 << 16
+
 Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 
@@ -26,19 +31,21 @@ Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list
 class SpecialTokenMatcher:
     """Finds any of some strings in a text, leftmost, then longest. False when it has none.
 
+    The search costs at most the length of the longest string at each place, however many there
+    are, and gives other threads a turn every 64 Ki characters.
+
     Example:
         >>> list(SpecialTokenMatcher(["<|a|>", "<|a|><|a|>"]).split("x<|a|><|a|><|a|>y"))
         [('x', '<|a|><|a|>'), ('', '<|a|>'), ('y', None)]
     """
 
-    __slots__ = ("_beginnings", "_contents", "_expression", "_longest")
+    __slots__ = ("_contents", "_expression", "_first_chars", "_longest")
 
     def __init__(self, contents: Iterable[str]) -> None:
-        # Longest first: an alternation takes the first branch that fits at a place.
-        self._contents = tuple(sorted(set(contents), key=lambda c: (-len(c), c)))
-        self._longest = len(self._contents[0]) if self._contents else 0
-        self._expression = re.compile("|".join(map(re.escape, self._contents)))
-        self._beginnings = {c[:n] for c in self._contents for n in range(1, len(c))}
+        self._contents = sorted(set(contents))
+        self._longest = max(map(len, self._contents), default=0)
+        self._first_chars = {content[0] for content in self._contents}
+        self._expression = _compile_any_of(self._contents)
 
     def __bool__(self) -> bool:
         return bool(self._contents)
@@ -51,15 +58,14 @@ class SpecialTokenMatcher:
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Pairs (plain text, the special token after it); the last pair has None."""
         end = 0
-        if self._contents:
-            for match in self._expression.finditer(text):
-                yield text[end : match.start()], match.group()
-                end = match.end()
+        for match in self._matches(text):
+            yield text[end : match.start()], match.group()
+            end = match.end()
         yield text[end:] if end else text, None
 
     def find(self, text: str) -> str | None:
         """The first of the strings that stands in `text`, or None."""
-        match = self._expression.search(text) if self._contents else None
+        match = next(self._matches(text), None)
         return match.group() if match else None
 
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
@@ -72,20 +78,68 @@ class SpecialTokenMatcher:
         pairs: list[tuple[str, str]] = []
         start = 0
         doubtful = self._doubtful_starts(text)
-        if self._contents:
-            for match in self._expression.finditer(text):
-                first = next((place for place in doubtful if place >= start), len(text))
-                if first <= match.start():
-                    break  # a longer or earlier one may still come to stand here
-                pairs.append((text[start : match.start()], match.group()))
-                start = match.end()
+        for match in self._matches(text):
+            first = next((place for place in doubtful if place >= start), len(text))
+            if first <= match.start():
+                break  # a longer or earlier one may still come to stand here
+            pairs.append((text[start : match.start()], match.group()))
+            start = match.end()
         end = next((place for place in doubtful if place >= start), len(text))
         return pairs, start, end
+
+    def _matches(self, text: str) -> Iterator[re.Match[str]]:
+        if not self._contents:
+            return
+        place, n_chars = 0, len(text)
+        while place < n_chars:
+            # What begins in this window is seen whole.
+            limit = place + _WINDOW_CHARS
+            match = self._expression.search(text, place, limit + self._longest - 1)
+            if match is None or match.start() >= limit:
+                place = limit
+            else:
+                yield match
+                place = match.end()
 
     def _doubtful_starts(self, text: str) -> list[int]:
         """Places from which the text to its end is a proper beginning of a special token."""
         places = range(max(0, len(text) - self._longest + 1), len(text))
-        return [place for place in places if text[place:] in self._beginnings]
+        return [
+            place
+            for place in places
+            if text[place] in self._first_chars and self._is_beginning(text[place:])
+        ]
+
+    def _is_beginning(self, text: str) -> bool:
+        # In sorted order what begins with `text` and is longer comes right after it.
+        index = bisect_right(self._contents, text)
+        return index < len(self._contents) and self._contents[index].startswith(text)
+
+
+def _compile_any_of(contents: list[str]) -> re.Pattern[str]:
+    """An expression for the longest of some sorted strings at a place.
+
+    Common beginnings are written once: an alternation of all of them would try one after the
+    other at every place where they begin alike.
+    """
+    try:
+        return re.compile(_render_branches(contents, 0))
+    except RecursionError:  # hundreds of strings, each the beginning of the next
+        return re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True))))
+
+
+def _render_branches(contents: list[str], depth: int) -> str:
+    """The rests, from `depth` on, of sorted strings that agree up to there; longest first."""
+    branches = []
+    may_end = bool(contents) and len(contents[0]) == depth
+    for _, group in groupby(contents[may_end:], key=lambda content: content[depth]):
+        alike = list(group)
+        shared = len(commonprefix([alike[0], alike[-1]]))  # noqa: RUF071 - sorted: all agree
+        rest = _render_branches(alike, shared) if len(alike) > 1 else ""
+        branches.append(re.escape(alike[0][depth:shared]) + rest)
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)})" + ("?" if may_end else "")
 
 
 @lru_cache(maxsize=64)
@@ -116,6 +170,8 @@ def resolve_policy(
         forbidden = frozenset(special) - recognised
     else:
         forbidden = frozenset(disallowed)
+        if not all(isinstance(name, str) and name for name in forbidden):
+            raise ValueError("disallowed_special must hold strings that are not empty")
     return recognised, forbidden
 
 

@@ -167,14 +167,22 @@ class StreamingEncoder:
             ids += self._engine.encode_pre_tokens(pre_tokens)
             self._give_out(consumed)
         if self._held_chars() > self._max_pending_chars:
-            raise PreTokenTooLongError(
-                f"the stream holds a single pre-token longer than {self._max_pending_chars} "
-                f"characters, of which nothing can be settled before it ends; break the text with "
-                f"white space, or encode it whole"
+            raise PreTokenTooLongError(self._describe_too_long())
+
+    def _describe_too_long(self) -> str:
+        if not self._pattern.is_named:
+            return (
+                f"with a split pattern of your own nothing is settled before the text ends, and a "
+                f"stream holds at most {self._max_pending_chars} characters; encode the text whole"
             )
+        return (
+            f"the stream holds a single pre-token longer than {self._max_pending_chars} "
+            f"characters, of which nothing can be settled before it ends; break the text with "
+            f"white space, or encode it whole"
+        )
 
     def _give_out(self, n_chars: int) -> None:
-        if self._source:
+        if self._source and n_chars:
             self._source.give(self._unsplit[:n_chars])
         self._unsplit = self._unsplit[n_chars:]
 
@@ -191,7 +199,7 @@ class StreamingDecoder:
     Example:
         >>> from tokenizer_core import Tokenizer
         >>> stream = StreamingDecoder(Tokenizer({i: bytes([i]) for i in range(256)}, []))
-        >>> stream.feed([0xC3]), stream.feed([0xA9]), stream.finish()
+        >>> stream.feed([0xC3]), stream.feed([0xA9]), stream.flush()
         ('', 'é', '')
     """
 
@@ -208,6 +216,6 @@ class StreamingDecoder:
         """
         return self._decoder.decode(self._tokenizer.decode_bytes(ids))
 
-    def finish(self) -> str:
+    def flush(self) -> str:
         """What is left: with `errors="replace"` a mark for bytes that stayed incomplete."""
         return self._decoder.decode(b"", final=True)

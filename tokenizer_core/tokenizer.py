@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BATCH_BLOCK_BYTES = 1 << 17
 """Texts go to worker processes in blocks of at least this size: below it sending costs more than
 encoding."""
-_FEED_CHARS = 1 << 15
+_FEED_CHARS = 1 << 14
 
 
 class Tokenizer:
@@ -271,6 +271,8 @@ class Tokenizer:
         blocks of at least 128 kB. They are started for this call, which takes some tenths of a
         second: it pays from some megabytes on.
         """
+        if isinstance(texts, str) or not hasattr(texts, "__getitem__"):
+            raise TypeError("texts must be a list of strings")
         options = (_plain_policy(allowed_special), _plain_policy(disallowed_special))
         blocks = list(_blocks_of(texts))
         if num_workers <= 1 or len(blocks) <= 1:

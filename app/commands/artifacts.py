@@ -215,9 +215,9 @@ def run_import(arguments: argparse.Namespace) -> None:
         raise UsageError("a --special token is given twice")
     if arguments.no_special and special:
         raise UsageError("--no-special and --special exclude each other")
-    if detect_format(arguments.files[0]) == "tiktoken":
-        _require_pattern_and_special(arguments, special)
     try:
+        if detect_format(arguments.files[0]) == "tiktoken":
+            _require_pattern_and_special(arguments, special)
         spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special or None)
     except FormatError as error:
         raise CommandError(f"{arguments.files[0]}: {error}") from error

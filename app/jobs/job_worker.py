@@ -33,7 +33,6 @@ from typing import Any, Final
 from app.jobs.corpus_paths import (
     CorpusChangedError,
     CorpusFile,
-    check_unchanged,
     readable_path,
     reopen_corpus_file,
 )
@@ -167,8 +166,6 @@ def _run(
             }
             for source in result.counts.sources
         ]
-        for file, descriptor in zip(files, descriptors, strict=True):
-            check_unchanged(file, descriptor)
     events.send("ready")
     allowed.wait()
     ref = ArtifactStore(artifacts_dir).publish(

@@ -105,8 +105,9 @@ def _list(services: Services, name: str | None) -> TokenizersResponse:
     if name is None:
         refs = services.store.list()
     else:
-        services.store.resolve(name)  # says so where there is no such name
         refs = services.store.versions(name)
+        if not refs:
+            services.store.resolve(name)  # says whether the name or its files are wrong
     newest_first = sorted(refs, key=lambda ref: ref.version, reverse=True)
     newest_first.sort(key=lambda ref: ref.name)
     return TokenizersResponse(

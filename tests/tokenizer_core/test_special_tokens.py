@@ -58,6 +58,37 @@ def test_a_complete_token_is_settled_at_once_when_nothing_longer_can_come():
     assert SpecialTokenMatcher(["<|a|>"]).split_settled("x<|a") == ([], 0, 1)
 
 
+@given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=40), st.text("ab", max_size=40))
+@settings(max_examples=300)
+def test_many_tokens_that_begin_alike(tokens, text):
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+
+
+def test_special_characters_of_expressions_are_plain():
+    tokens = [".*", "a|b", "(?:", "\\", "[x]", "^$", "a{2}", "\n", "😀+"]
+    text = "x.*y a|b(?:\\[x]^$aaa{2}\n😀+"
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+
+
+def test_hundreds_of_tokens_each_the_beginning_of_the_next():
+    tokens = ["<" * n for n in range(1, 1200)]
+    matcher = SpecialTokenMatcher(tokens)
+    assert list(matcher.split("x" + "<" * 1300)) == [("x", "<" * 1199), ("", "<" * 101), ("", None)]
+
+
+@pytest.mark.parametrize("before", [0, 65_530, 65_536, 131_071])
+def test_tokens_at_the_edges_of_windows(before):
+    text = "x" * before + "<|a|><|a|>" + "y" * 65_536 + "<|a|>"
+    tokens = ["<|a|>", "<|a|><|a|>"]
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+
+
+def test_the_search_does_not_try_every_token_at_every_place():
+    # As an expression, not as a time: what begins alike is written once.
+    tokens = [f"{'<' * 200}{a}{b}" for a in "abcdef" for b in "ghijkl"]
+    assert len(SpecialTokenMatcher(tokens)._expression.pattern) < 500
+
+
 def test_no_tokens():
     matcher = SpecialTokenMatcher([])
     assert not matcher

@@ -1,6 +1,7 @@
 """Streams: the same ids for every cut, bounded and linear, and text back."""
 
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -147,14 +148,37 @@ def test_decoding_any_cut_gives_the_text():
             end = start + rng.randrange(1, 9)
             parts.append(stream.feed(ids[start:end]))
             start = end
-        assert "".join(parts) + stream.finish() == text
+        assert "".join(parts) + stream.flush() == text
 
 
 def test_decoding_marks_bytes_that_stay_incomplete():
     stream = StreamingDecoder(TOKENIZERS[0])
     assert stream.feed([0xE4, 0xB8]) == ""
-    assert stream.finish() == "\ufffd"
+    assert stream.flush() == "\ufffd"
     strict = StreamingDecoder(TOKENIZERS[0], errors="strict")
     strict.feed([0xE4])
     with pytest.raises(UnicodeDecodeError):
-        strict.finish()
+        strict.flush()
+
+
+def test_the_encode_iterable_holds_less_than_a_megabyte():
+    # Words from a small set: the cache is bounded by itself and filled by the first pass.
+    tokenizer = TOKENIZERS[0]
+    rng = random.Random(4)
+    words = [" " + "".join(rng.choices("abcdefgh", k=rng.randrange(1, 9))) for _ in range(500)]
+
+    def lines():
+        seeded = random.Random(5)
+        for _ in range(12_000):
+            yield "".join(seeded.choices(words, k=15)) + "\n"
+
+    n_tokens = sum(1 for _ in tokenizer.encode_iterable(lines()))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        assert sum(1 for _ in tokenizer.encode_iterable(lines())) == n_tokens
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert n_tokens > 800_000
+    assert peak - before < 1_000_000

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
+from tiktoken_ext.openai_public import r50k_pat_str
 
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
@@ -18,6 +21,7 @@ from tests.conftest import REPOSITORY
 from tests.naive_bpe import encode as encode_by_definition
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import (
+    FormatError,
     InvalidSpecError,
     SpecialTokenForbiddenError,
     UnknownPatternError,
@@ -241,12 +245,64 @@ def test_threads_share_it(tokenizer):
         (BYTES, [(b"a", b"b")], [], "another vocabulary"),
         ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, [], "twice"),
         (BYTES, [], [""], "empty"),
+        (BYTES, [], "<s>", "list of strings"),
+        (BYTES, [], [b"<s>"], "must be a string"),
+        (BYTES, [], ["<\ud800>"], "surrogate"),
+        (BYTES, [], ["x" * 2000], "shorter"),
+        (BYTES, [(b"a",)], [], "pair"),
+        (BYTES, ["ab"], [], "pair"),
         (BYTES, [], ["<a>", "<a>"], "twice"),
     ],
 )
 def test_what_is_no_tokenizer_is_refused(vocab, merges, specials, message):
     with pytest.raises(InvalidSpecError, match=message):
         Tokenizer(vocab, merges, specials)
+
+
+def test_a_special_token_that_is_a_rank_is_refused():
+    ranks = {bytes([i]): i for i in range(256)} | {b"th": 256}
+    with pytest.raises(InvalidSpecError, match="'th' is a rank"):
+        TokenizerSpec.from_ranks(ranks, {"th": 256}, pattern="gpt2")
+
+
+def test_specs_are_equal_by_what_decides_an_id(tokenizer):
+    same = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
+    assert same == tokenizer.spec
+    assert hash(same) == hash(tokenizer.spec)
+    assert same != TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="o200k")
+
+
+def test_a_text_is_no_batch(tokenizer):
+    with pytest.raises(TypeError, match="list"):
+        tokenizer.encode_batch("abc")
+
+
+def test_pickles_of_another_pattern_are_refused_and_those_of_gpt2_come_back(tokenizer, tmp_path):
+    files = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
+    with pytest.raises(FormatError, match="o200k"):
+        Tokenizer(VOCAB, MERGES, SPECIALS, pattern="o200k").save_files(*files)
+    tokenizer.save_files(*files)
+    again = Tokenizer.from_files(*files, SPECIALS)
+    assert again.spec == tokenizer.spec
+
+
+@pytest.mark.shared_data
+def test_the_real_gpt2_files_load_and_give_its_ids(shared_data):
+    files = shared_data / "cs336" / "gpt2_vocab.json", shared_data / "cs336" / "gpt2_merges.txt"
+    tokenizer = Tokenizer.from_files(*files, ["<|endoftext|>"])
+    ranks = load_tiktoken_bpe(str(shared_data / "vocab" / "r50k_base.tiktoken"))
+    theirs = tiktoken.Encoding(
+        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
+        special_tokens={"<|endoftext|>": 50256},
+    )  # fmt: skip
+    for name in ("address.txt", "german.txt", "tinystories_sample.txt", "corpus.en",
+                 "special_token_double_newlines_non_whitespace.txt",
+                 "special_token_trailing_newlines.txt"):  # fmt: skip
+        text = (shared_data / "cs336" / name).read_text(encoding="utf-8")
+        ids = tokenizer.encode(text)
+        assert ids == theirs.encode(text, allowed_special="all"), name
+        assert tokenizer.decode(ids) == text
+        assert list(tokenizer.encode_iterable(text.splitlines(keepends=True))) == ids
 
 
 def test_an_unknown_pattern_or_engine_is_refused_by_name():

@@ -87,7 +87,9 @@ def detect_format(path: StrPath) -> FormatName:
         return "pickle"
     if data.lstrip()[:1] == b"{":
         table = parse_strict_json(data, "the file")
-        return "tokenizer_json" if isinstance(table, dict) and "model" in table else "gpt2"
+        # `model` is also a word, and a token of GPT-2: there its value is an id.
+        is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
+        return "tokenizer_json" if is_json else "gpt2"
     line = data[: data.find(b"\n") + 1 or len(data)]
     # Four base64 characters are the least, and no first merge has a left side of four.
     if _TIKTOKEN_LINE.fullmatch(line) and line.index(b" ") % 4 == 0:
@@ -177,13 +179,20 @@ def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | No
 def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: StrPath) -> None:
     """Write `spec` as two bare pickles, as `Tokenizer.from_files` reads them.
 
-    They carry neither split pattern nor which tokens are special: give both when loading.
+    They do not say which tokens are special: give those again when loading.
 
     Raises:
-        FormatError: ids depend on what bare pickles cannot say: a normalizer, `ignore_merges`,
-            ranks with tokens that no merge makes, gaps. Publish an artifact instead.
+        FormatError: ids depend on what bare pickles cannot say: another split pattern than gpt2, a
+            normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps. Publish an
+            artifact instead.
         OSError: a file cannot be written.
     """
+    if spec.pattern.name != "gpt2":
+        raise FormatError(
+            f"bare pickles mean the split pattern gpt2, and this tokenizer has "
+            f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
+            f"an artifact, or save a tokenizer.json"
+        )
     if spec.normalizer != "none" or spec.ignore_merges:
         raise FormatError(
             "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "

@@ -168,9 +168,7 @@ def _scan(data: bytes) -> int:
             break
         else:
             _refuse(data, position)
-        position += width
-        if position > size:
-            raise IndexError
+        position += width  # beyond the end, the next look raises IndexError
         if word:
             following = state.get(word)
             if following is None:

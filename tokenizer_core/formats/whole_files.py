@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizer_core.errors import FormatError
@@ -34,16 +35,19 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{_shown(path)} is not a regular file; give the path of a file")
         if status.st_size <= max_bytes:
-            data = file.read(max_bytes + 1)
-            if len(data) <= max_bytes:
-                return data
+            data = file.read(status.st_size + 1)
+            if len(data) != status.st_size:
+                raise FormatError(f"{_shown(path)} changed while it was read; try again")
+            return data
     raise FormatError(
         f"{_shown(path)} is larger than {max_bytes} bytes, the most a file of this kind may have"
     )
 
 
-def write_whole_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` to `path` so that a crash leaves the old file or the new one, never a part.
+def write_whole_file(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
+    """Write `data`, or its parts in order, to `path`.
+
+    A crash leaves the old file or the new one, never a part.
 
     Raises:
         OSError: the folder is missing or not writable, the disk is full; `path` is untouched.
@@ -52,7 +56,7 @@ def write_whole_file(path: str | os.PathLike[str], data: bytes) -> None:
     descriptor, staged = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), 0o666 & ~_umask())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
-from tokenizer_core.training.learn_merges import TIE_BREAKS, LearnedMerges, TieBreak
+from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, check_tie_break
 
 
 def count_natively(
@@ -80,6 +80,5 @@ def learn_natively(
     Raises:
         ValueError: as `learn_merges`; or the counts do not fit 64 bits.
     """
-    if tie_break not in TIE_BREAKS:
-        raise ValueError(f"tie_break must be one of {', '.join(TIE_BREAKS)}, not {tie_break!r:.40}")
+    check_tie_break(tie_break)
     return LearnedMerges(*NativeCounts.of(counts).learn(n_merges, tie_break, after_merge))

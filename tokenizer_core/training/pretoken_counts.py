@@ -2,8 +2,8 @@
 
 Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
 a file, the counts train another size in seconds and without the corpus. They stand apart from the
-counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns` and
-`engines.native_training`, whose counts are taken as they are.
+counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns`,
+`formats.whole_files` and `engines.native_training`, whose counts are taken as they are.
 
 The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
 u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
@@ -16,17 +16,19 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+
+MAX_FILE_BYTES: Final = 1 << 36
+"""More than any counts that would fit into memory."""
 
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
@@ -81,19 +83,7 @@ class PretokenCounts:
         Raises:
             OSError: the file cannot be written.
         """
-        target = Path(path)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                for part in self._render():
-                    file.write(part)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_folder(target.parent)
+        write_whole_file(path, self._render())
 
     def _render(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
@@ -143,7 +133,7 @@ class PretokenCounts:
             OSError: the file cannot be read.
         """
         name = os.fspath(path)
-        loaded = _parse(Path(path).read_bytes(), name)
+        loaded = _parse(read_whole_file(path, max_bytes=MAX_FILE_BYTES), name)
         loaded._check_fits(name, pattern, special_tokens)
         return loaded
 
@@ -161,19 +151,11 @@ class PretokenCounts:
                 f"{name} was counted with the split pattern {self.pattern.name!r}, "
                 f"not {wanted.name!r}; {remedy}"
             )
-        if special_tokens is not None and set(special_tokens) != set(self.special_tokens):
+        if special_tokens is not None and tuple(special_tokens) != self.special_tokens:
             raise CorpusError(
                 f"{name} was counted with the special tokens {list(self.special_tokens)!r:.200}, "
                 f"not {list(special_tokens)!r:.200}; {remedy}"
             )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _render_numbers(typecode: str, numbers: Iterable[int]) -> bytes:
@@ -208,9 +190,7 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
         counts = _parse_counts(header, body[header_end:])
         return PretokenCounts(
             counts=counts,
-            pattern=SplitPattern(
-                str(header["pattern"]["name"]), str(header["pattern"]["expression"])
-            ),
+            pattern=_parse_pattern(header["pattern"]),
             special_tokens=tuple(map(str, header["special_tokens"])),
             sources=tuple(CorpusSource(**source) for source in header["sources"]),
             n_bytes=int(header["n_bytes"]),
@@ -219,6 +199,10 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
         )
     except (ValueError, KeyError, TypeError):
         raise damaged from None
+
+
+def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
+    return resolve_pattern(SplitPattern(str(fields["name"]), str(fields["expression"])))
 
 
 def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:

@@ -26,7 +26,12 @@ from tokenizer_core.training.count_pretokens import (
     choose_num_workers,
     count_pretokens,
 )
-from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, learn_merges
+from tokenizer_core.training.learn_merges import (
+    LearnedMerges,
+    TieBreak,
+    check_tie_break,
+    learn_merges,
+)
 from tokenizer_core.training.native_kernels import learn_natively
 from tokenizer_core.training.pretoken_counts import PretokenCounts
 from tokenizer_core.training.training_report import TrainingReport
@@ -145,6 +150,7 @@ def train(
     split_pattern = resolve_pattern(pattern)
     tokens = check_special_tokens(special_tokens)
     check_vocab_size(vocab_size, len(tokens))
+    check_tie_break(tie_break)
     engine = resolve_engine(engine)
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
@@ -194,6 +200,7 @@ def train_from_counts(
         [(b'o', b'w'), (b'l', b'ow')]
     """
     check_vocab_size(vocab_size, len(check_special_tokens(counts.special_tokens)))
+    check_tie_break(tie_break)
     return _learn(
         counts,
         vocab_size,

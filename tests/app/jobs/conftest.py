@@ -60,12 +60,12 @@ class Service:
             assert time.monotonic() < deadline, job
             time.sleep(0.02)
 
-    def wait_for_child(self, job_id: str) -> int:
+    def wait_for_child(self, job_id: str, *, phases: tuple[str, ...] = ("count", "learn")) -> int:
         """The pid of the job's trainer, once it is training."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             job = self.jobs.get(job_id)
-            if job is not None and job.child is not None and job.phase in ("count", "learn"):
+            if job is not None and job.child is not None and job.phase in phases:
                 return job.child.pid
             time.sleep(0.01)
         raise AssertionError(f"{self.job(job_id)} never began")
@@ -78,11 +78,11 @@ def publish_starter(artifacts_dir: Path) -> ArtifactRef:
 
 @pytest.fixture(scope="session")
 def slow_text() -> str:
-    """A corpus whose merges take seconds to learn: a hundred thousand words, all different."""
+    """A corpus whose merges take seconds to learn: sixty thousand words, all different."""
     generator = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     return " ".join(
-        "".join(generator.choices(letters, k=generator.randint(5, 14))) for _ in range(100_000)
+        "".join(generator.choices(letters, k=generator.randint(5, 14))) for _ in range(60_000)
     )
 
 
@@ -128,4 +128,5 @@ def service(start_service: Callable[..., Service]) -> Service:
     return start_service()
 
 
-SLOW: Fields = {"input_paths": ["slow.txt"], "vocab_size": 20_000, "name": "slow"}
+SLOW_VOCAB_SIZE = 6000
+SLOW: Fields = {"input_paths": ["slow.txt"], "vocab_size": SLOW_VOCAB_SIZE, "name": "slow"}

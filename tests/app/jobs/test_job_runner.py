@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from app.jobs.job_folder import JobFolder, escape_control_characters
+from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
 from app.jobs.trainer_lock import TrainerLock
-from tests.app.jobs.conftest import SLOW, Service
+from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Service
 
 
 def is_gone(pid: int) -> bool:
@@ -38,8 +39,8 @@ def test_progress_is_seen_to_grow_through_the_phases(service: Service) -> None:
     assert all(0.5 <= progress <= 0.95 for progress in during)
     assert seen[-1] == ("live", 1.0)
     counters = service.job(job_id)["counters"]
-    assert counters["count_done"] == counters["count_total"] > 1_000_000
-    assert counters["learn_total"] == 20_000 - 257
+    assert counters["count_done"] == counters["count_total"] > 500_000
+    assert counters["learn_total"] == SLOW_VOCAB_SIZE - 257
 
 
 def test_only_one_trainer_runs_and_the_others_wait_in_order(service: Service) -> None:
@@ -82,6 +83,25 @@ def test_a_trainer_that_does_not_heed_sigterm_is_killed(service: Service) -> Non
     service.client.delete(f"/train/{job_id}")
     assert service.wait(job_id)["state"] == "cancelled"
     assert is_gone(pid)
+
+
+def test_a_cancel_that_comes_after_the_last_look_still_stops_the_publishing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
+        job_id = service.start(**SLOW)
+        service.wait_for_child(job_id)
+        service.client.delete(f"/train/{job_id}")
+        done = {"learn_done": SLOW_VOCAB_SIZE - 257}.items()
+        deadline = time.monotonic() + 30
+        while not done <= service.job(job_id)["counters"].items():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert service.store.names() == ["starter"]
+    assert service.wait(job_id)["state"] == "cancelled"
+    assert service.store.names() == ["starter"]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +190,19 @@ def test_a_log_that_cannot_be_written_is_a_failed_job(
     assert service.wait(service.start())["state"] == "live"
 
 
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_FSIZE"), reason="Linux can limit another process")
+def test_a_disk_that_refuses_the_artifact_is_a_failed_job(service: Service) -> None:
+    """A limit on file sizes, set on the running child: its writes fail for real."""
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    psutil.Process(pid).rlimit(psutil.RLIMIT_FSIZE, (8192, 8192))
+    job = service.wait(job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "storage_failed")
+    assert service.store.names() == ["starter"]
+    assert service.client.post("/encode", json={"text": "a"}).status_code == 200
+    assert service.wait(service.start())["state"] == "live"
+
+
 @pytest.mark.parametrize("number", [28, 30, 5, 24])  # ENOSPC, EROFS, EIO, EMFILE
 def test_a_job_folder_that_cannot_be_written_is_a_failed_job(
     service: Service, monkeypatch: pytest.MonkeyPatch, number: int
@@ -252,36 +285,63 @@ def dead_mark() -> ProcessMark:
     return mark
 
 
-def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
-    start_service: Callable[..., Service],
-) -> None:
-    service = start_service()
-    # An orphaned trainer: it holds the lock, and leads a session of its own.
-    holder = (
+@pytest.fixture
+def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
+    """A trainer whose server is gone: it holds the lock, and leads a session of its own."""
+    program = (
         "import time\nfrom pathlib import Path\nfrom app.jobs.trainer_lock import TrainerLock\n"
-        f"assert TrainerLock(Path({str(service.settings.artifacts_dir.absolute())!r}))"
-        ".acquire(timeout_seconds=60)\nprint('held', flush=True)\ntime.sleep(600)\n"
+        f"folder = Path({str(service.settings.artifacts_dir.absolute())!r})\n"
+        "assert TrainerLock(folder).acquire(timeout_seconds=60)\n"
+        "print('held', flush=True)\ntime.sleep(600)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder], stdout=subprocess.PIPE, start_new_session=True
-    ) as orphan:
-        assert orphan.stdout is not None
-        orphan.stdout.readline()
-        mark = ProcessMark.of(orphan.pid)
-        assert mark is not None
-        job_id = service.start(**SLOW)
-        with sqlite3.connect(service.jobs.path) as connection:
-            connection.execute(
-                "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
-                (dead_mark().to_json(), mark.to_json(), job_id),
-            )
-        job = service.wait(job_id)
-        assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
-        assert orphan.wait(5) == -signal.SIGKILL
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def give_to_a_dead_server(service: Service, job_id: str, child: ProcessMark | None) -> None:
+    with sqlite3.connect(service.jobs.path) as connection:
+        connection.execute(
+            "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
+            (dead_mark().to_json(), child and child.to_json(), job_id),
+        )
+
+
+def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
+    service: Service, orphan: subprocess.Popen[bytes]
+) -> None:
+    job_id = service.start(**SLOW)
+    give_to_a_dead_server(service, job_id, ProcessMark.of(orphan.pid))
+    job = service.wait(job_id, seconds=10)
+    assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+    assert orphan.wait(5) == -signal.SIGKILL
+
+
+def test_an_orphan_nobody_knows_is_waited_for(
+    service: Service, orphan: subprocess.Popen[bytes]
+) -> None:
+    """Its server was killed before it could note the pid: only the lock tells that it lives."""
+    job_id = service.start(**SLOW)
+    give_to_a_dead_server(service, job_id, None)
+    queued = service.start(name="next")
+    time.sleep(2)
+    assert service.job(job_id)["state"] == "running"
+    assert service.job(queued)["state"] == "queued"
+    orphan.kill()
+    assert service.wait(job_id, seconds=10)["error"]["code"] == "runner_died"
+    assert service.wait(queued)["state"] == "live"
 
 
 def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
         mark = ProcessMark(stranger.pid, started=1.0)  # the pid is right, the time is another's
         running = service.start(**SLOW)
         service.wait_for_child(running)
@@ -292,9 +352,11 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
                 "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ? WHERE id = ?",
                 (mark.to_json(), mark.to_json(), job_id),
             )
-        assert service.wait(job_id)["error"]["code"] == "runner_died"
+        assert service.wait(job_id, seconds=10)["error"]["code"] == "runner_died"
         assert stranger.poll() is None
-        stranger.communicate(b"\n")
+    finally:
+        stranger.kill()
+        stranger.communicate()
 
 
 def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:
@@ -342,6 +404,9 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
         assert child.stdout is not None
         assert b"progress" in child.stdout.readline()
         child.stdin.close()
-        assert child.wait(2) == -signal.SIGKILL
+        try:
+            assert child.wait(2) == -signal.SIGKILL
+        finally:
+            child.kill()
     assert TrainerLock(service.settings.artifacts_dir.absolute()).is_free()
     assert "orphan" not in service.store.names()

@@ -65,21 +65,22 @@ def test_documents_train_as_their_file_would(service: Service) -> None:
     assert (folder / "train.log").exists()
 
 
-@pytest.mark.parametrize("special_tokens", [[], ["<|a|>", "<|a|><|a|>"]])
+@pytest.mark.parametrize("special_tokens", [[], ["bc", "ab"]])
 def test_documents_without_a_token_to_stand_between_them(
     service: Service, special_tokens: list[str]
 ) -> None:
+    """With "bc" between them, "qa" and "qa" would read q, the special token "ab", c q a."""
     job = service.wait(
         service.start(
             input_paths=None,
-            documents=["ab"] * 5,
+            documents=["qa"] * 5,
             special_tokens=special_tokens,
             vocab_size=256 + len(special_tokens) + 2,
         )
     )
     assert job["state"] == "live", job
     spec = service.store.open(service.store.resolve(f"n@{job['result']['version']}"))
-    assert spec.merges == ((b"a", b"b"),)  # and never b, a across two documents
+    assert spec.merges == ((b"q", b"a"),)  # and never a, q across two documents
 
 
 def test_promote_manual_publishes_and_serves_what_it_served(service: Service) -> None:
@@ -207,14 +208,18 @@ def test_a_corpus_that_changed_since_the_request_fails_the_job(service: Service)
     assert (job["state"], job["error"]["code"]) == ("failed", "corpus_changed")
 
 
-def test_a_corpus_written_to_during_training_fails_the_job(service: Service) -> None:
-    job_id = service.start(**SLOW)
-    service.wait_for_child(job_id)
-    with (service.corpus / "slow.txt").open("a") as file:
+def test_a_corpus_written_to_while_it_is_read_fails_the_job(
+    service: Service, slow_text: str
+) -> None:
+    large = service.corpus / "large.txt"
+    large.write_text("\n".join([slow_text] * 60))
+    job_id = service.start(input_paths=["large.txt"])
+    service.wait_for_child(job_id, phases=("count",))
+    with large.open("a") as file:
         file.write("more")
     job = service.wait(job_id)
-    assert job["state"] == "failed", job
-    assert job["error"]["code"] in ("corpus_changed", "invalid_corpus")
+    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
+    assert "large.txt changed" in job["error"]["detail"]
     assert service.store.names() == ["starter"]
 
 

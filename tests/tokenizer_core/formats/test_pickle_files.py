@@ -128,6 +128,15 @@ def test_an_id_given_twice_is_refused():
         parse_plain_pickle(data)
 
 
+def test_frames_that_hold_nothing_or_too_much_are_refused():
+    frame = b"\x95" + (1).to_bytes(8, "little")
+    assert parse_plain_pickle(b"\x80\x04}" + frame + b".") == {}
+    with pytest.raises(UnsafePickleError, match="FRAME"):
+        parse_plain_pickle(b"\x80\x04}" + frame + frame + b".")
+    with pytest.raises(FormatError, match="cut short"):
+        parse_plain_pickle(b"\x80\x04}" + frame.replace(b"\x01", b"\x02") + b".")
+
+
 def test_bytes_after_the_end_are_refused():
     for data in (pickle.dumps(VOCAB), render_pickle(MERGES)):
         for rest in (b".", b"\x00", data):

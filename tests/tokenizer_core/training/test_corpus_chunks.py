@@ -89,6 +89,7 @@ SLID = [
     (["a  b a"], b"a  b a x"),
     (["bc", "aabc"], b"aabc x"),
     (["bc", "bca"], b"bca x"),
+    (["bc", "abca"], b"abca x"),
     (["<|a|>", "<|a|><|a|>"], b"<|a|><|a|><|a|> x"),
     (["aa"], b"aaaaa x"),
     (["\u6f22 \u5b57"], "\u6f22 \u5b57 x".encode()),

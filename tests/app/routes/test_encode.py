@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from app import encode_answers
+from tests.app.conftest import RunningServer
+from tests.app.raw_http import RawRequest
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+TEXT = (
+    "The quick brown fox<|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\r\n  \x00\ufeff\uffff\U0010ffff 12345"
+)
+
+
+def encode(client: TestClient, **body: Any) -> dict[str, Any]:
+    response = client.post("/encode", json=body)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def test_ids_count_and_identity(
+    client: TestClient, small_tokenizer: Tokenizer, starter: ArtifactRef
+) -> None:
+    for path in ("/encode", "/v1/encode"):
+        response = client.post(path, json={"text": TEXT})
+        answer = response.json()
+        assert answer["tokens"] == small_tokenizer.encode(TEXT)
+        assert answer["count"] == len(answer["tokens"])
+        identity = {"name": "starter", "version": starter.version, "digest": starter.digest}
+        assert answer["tokenizer"] == identity
+        assert response.headers["Tokenizer-Version"] == str(starter)
+        assert response.headers["Tokenizer-Digest"] == starter.digest
+        assert set(answer) == {"tokens", "count", "tokenizer"}
+
+
+def test_large_texts_give_the_same_as_small_ones(
+    client: TestClient, small_tokenizer: Tokenizer
+) -> None:
+    text = TEXT * 3000
+    assert len(text) > 70_000
+    assert encode(client, text=text)["tokens"] == small_tokenizer.encode(text)
+    batch = encode(client, text=[text, "", TEXT])
+    assert batch["tokens"] == [small_tokenizer.encode(text), [], small_tokenizer.encode(TEXT)]
+    assert batch["count"] == [len(ids) for ids in batch["tokens"]]
+
+
+def test_empty_text_and_empty_batch(client: TestClient) -> None:
+    assert encode(client, text="")["tokens"] == []
+    assert encode(client, text="")["count"] == 0
+    assert encode(client, text=[])["tokens"] == []
+    assert encode(client, text=[])["count"] == []
+
+
+def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) -> None:
+    text = "x<|a|><|a|><|a|>y<|endoftext|>"
+    for allowed in ("all", "none", ["<|a|>"], ["<|a|>", "<|a|><|a|>"], []):
+        ids = encode(client, text=text, allowed_special=allowed)["tokens"]
+        assert ids == small_tokenizer.encode(text, allowed_special=allowed)
+    for forbidden in ("all", ["<|endoftext|>"]):
+        body = {"text": text, "allowed_special": ["<|a|>"], "disallowed_special": forbidden}
+        response = client.post("/encode", json=body)
+        assert response.status_code == 422
+        assert response.json()["code"] == "special_token_forbidden"
+    unknown = client.post("/encode", json={"text": "a", "allowed_special": ["<|nope|>"]})
+    assert unknown.status_code == 422
+    assert unknown.json()["errors"][0]["pointer"] == "/allowed_special"
+
+
+@pytest.mark.parametrize(
+    "names", [[""], ["x" * 257], [f"<{i}>" for i in range(129)], ["a", 1], "some"]
+)
+def test_policies_that_are_refused(client: TestClient, names: Any) -> None:
+    for field in ("allowed_special", "disallowed_special"):
+        response = client.post("/encode", json={"text": "a", field: names})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["pointer"] == f"/{field}"
+
+
+def test_pieces_are_the_bytes_of_the_ids(client: TestClient) -> None:
+    answer = encode(client, text=TEXT, **{"return": ["pieces"]})
+    assert "tokens" not in answer
+    pieces = answer["pieces"]
+    assert len(pieces) == answer["count"]
+    assert b"".join(base64.b64decode(piece["bytes"]) for piece in pieces) == TEXT.encode()
+    for piece in pieces:
+        data = base64.b64decode(piece["bytes"])
+        assert piece["text"] is None or piece["text"].encode() == data
+    assert any(piece["text"] is None for piece in pieces)  # a character of several tokens
+
+
+def test_offsets_in_both_units(client: TestClient, small_tokenizer: Tokenizer) -> None:
+    data = TEXT.encode()
+    wanted = ["ids", "offsets"]
+    answer = encode(client, text=TEXT, **{"return": wanted})
+    for id_, (start, end) in zip(answer["tokens"], answer["offsets"], strict=True):
+        assert small_tokenizer.decode_bytes([id_]) == data[start:end]
+    in_chars = encode(client, text=TEXT, offset_unit="char", **{"return": wanted})
+    for (start, end), (a, b) in zip(answer["offsets"], in_chars["offsets"], strict=True):
+        # Every character the token has a byte of, and no other.
+        assert a == len(data[:start].decode(errors="ignore"))
+        assert len(TEXT[:b].encode()) >= end > len(TEXT[: b - 1].encode())
+    batch = encode(client, text=[TEXT, ""], **{"return": wanted})
+    assert batch["offsets"] == [answer["offsets"], []]
+
+
+def test_many_pieces_and_offsets_are_rendered_in_windows(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"text": TEXT * 20, "return": ["ids", "pieces", "offsets"]}
+    whole = client.post("/encode", json=body).json()
+    monkeypatch.setattr(encode_answers, "_PIECE_WINDOW", 7)
+    monkeypatch.setattr(encode_answers, "_ID_WINDOW", 5)
+    assert client.post("/encode", json=body).json() == whole
+
+
+def test_more_detailed_tokens_than_the_limit(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode_answers, "MAX_DETAILED_TOKENS", 3)
+    response = client.post("/encode", json={"text": ["a b", "c d"], "return": ["pieces"]})
+    assert response.status_code == 413
+    counts = encode(client, text=["a b", "c d"])["count"]
+    assert (response.json()["limit"], response.json()["actual"]) == (3, sum(counts))
+
+
+def test_max_tokens(client: TestClient) -> None:
+    count = encode(client, text=TEXT)["count"]
+    assert encode(client, text=TEXT, max_tokens=count)["count"] == count
+    response = client.post("/encode", json={"text": ["a", TEXT], "max_tokens": count - 1})
+    assert response.status_code == 413
+    problem = response.json()
+    assert (problem["limit"], problem["actual"]) == (count - 1, count)
+    assert problem["errors"][0]["pointer"] == "/text/1"
+
+
+def test_post_processor_ids_only_on_request(
+    store: ArtifactStore, small_spec: TokenizerSpec, make_client: Callable[..., TestClient]
+) -> None:
+    spec = TokenizerSpec.from_merges(
+        small_spec.vocab, small_spec.merges, list(small_spec.special_tokens), prefix_ids=(256,)
+    )
+    store.publish(spec, name="with-prefix")
+    with make_client(default="with-prefix") as client:
+        plain = encode(client, text="the end")["tokens"]
+        for wanted in (["ids"], ["ids", "offsets"]):
+            options = {"add_special_tokens": True, "return": wanted, "offset_unit": "char"}
+            answer = encode(client, text="the end", **options)
+            assert answer["tokens"] == [256, *plain]
+        assert answer["offsets"][0] == [0, 0]
+
+
+def test_batch_limit(client: TestClient) -> None:
+    assert encode(client, text=[""] * 65_536)["count"] == [0] * 65_536
+    response = client.post("/encode", json={"text": [""] * 65_537})
+    assert response.status_code == 413
+    assert response.json()["actual"] == 65_537
+
+
+def test_pinning(
+    store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
+) -> None:
+    other = store.publish(other_spec, name="other")
+    for name in ("other", str(other)):
+        response = client.post("/encode", json={"text": "a", "tokenizer": name})
+        assert response.json()["tokens"] == [1097]
+        assert response.headers["Tokenizer-Digest"] == other.digest
+    statuses = {
+        "starter": 200,
+        "nope": 404,
+        "starter@20200101T000000Z-00000000": 404,
+        "../x": 422,
+        "starter@../x": 422,
+        "active": 200,
+        "starter\n": 422,
+    }
+    for name, status in statuses.items():
+        found = client.post("/encode", json={"text": "a", "tokenizer": name}).status_code
+        assert found == status, name
+
+    def with_match(value: str, **body: str) -> int:
+        headers = {"If-Match": value}
+        return client.post("/encode", json={"text": "a", **body}, headers=headers).status_code
+
+    assert with_match(f'"{starter.digest}"') == 200
+    assert with_match(f'"x", "{starter.digest}"') == 200
+    assert with_match("*") == 200
+    assert with_match(f'"{other.digest}"') == 412
+    assert with_match(f'W/"{starter.digest}"') == 412
+    assert with_match(f'"{other.digest}"', tokenizer="other") == 200
+
+
+def test_not_acceptable(client: TestClient) -> None:
+    response = client.post("/encode", json={"text": "a"}, headers={"Accept": "image/png"})
+    assert response.status_code == 406
+
+
+@pytest.mark.parametrize("character", ["a", "^", " ", "\n", "\u0301", "\u200d", "中"])
+def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None:
+    text = character * (200_000 // len(character.encode()))
+    answer = encode(client, text=text, allowed_special="none")
+    decoded = client.post("/decode", json={"tokens": answer["tokens"]}).json()["text"]
+    assert decoded == text
+
+
+PROBE = """
+import select, socket, sys, time
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
+print("ready", flush=True)
+worst = 0.0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    started = time.perf_counter()
+    connection.sendall(b"GET /livez HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+    answer = b""
+    while b"}" not in answer:
+        answer += connection.recv(4096)
+    assert b" 200 " in answer
+    worst = max(worst, time.perf_counter() - started)
+    time.sleep(0.005)
+print(worst)
+"""
+
+
+@pytest.mark.parametrize("n_bytes", [6_000_000, pytest.param(50_000_000, marks=pytest.mark.slow)])
+def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_bytes: int) -> None:
+    text = (TEXT * (n_bytes // len(TEXT.encode()) + 1))[: n_bytes // 2] + "e " * (n_bytes // 4)
+    body = json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
+    # Other work on the machine only ever adds to the wait: one undisturbed run is proof.
+    waits = []
+    for _ in range(3):
+        waits.append(worst_wait_beside(server, body))
+        if waits[-1] < 0.1:
+            return
+    pytest.fail(f"health waited {waits} seconds")
+
+
+def worst_wait_beside(server: RunningServer, body: bytes) -> float:
+    """The longest that another process waited for /livez while `body` was encoded."""
+    command = [sys.executable, "-c", PROBE, str(server.port)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as probe:
+        assert probe.stdout is not None
+        assert probe.stdin is not None
+        assert probe.stdout.readline() == "ready\n"
+        headers = {"Content-Type": "application/json"}
+        answer = httpx.post(f"{server.url}/encode", content=body, headers=headers, timeout=200)
+        probe.stdin.close()
+        worst = float(probe.stdout.readline())
+    assert answer.status_code == 200
+    assert answer.elapsed.total_seconds() > 0.3  # it was large enough to matter
+    return worst
+
+
+def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
+    def in_flight() -> float:
+        text = httpx.get(f"{server.url}/metrics").text
+        return float(text.split("\ntokenizer_inflight ")[1].split()[0])
+
+    with RawRequest(server.host, server.port, "/encode", "Content-Type: application/json") as raw:
+        raw.send_chunk(b'{"text": "' + b"a" * 10_000)
+        deadline = time.monotonic() + 1
+        while in_flight() < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert in_flight() == 2
+    deadline = time.monotonic() + 1
+    while in_flight() > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert in_flight() == 1
+    assert "Traceback" not in server.log.read_text()

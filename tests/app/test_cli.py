@@ -1,0 +1,328 @@
+"""The command `tokenizer`: what it prints, writes and refuses."""
+
+import base64
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.cli import build_parser, main
+from app.commands.command_line import parse_special_token
+
+TEXT = "low low lower newest newest widest widest widest"
+
+
+class Cli:
+    """Runs the command in a folder with its own artifacts; in this process, which is faster."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch = folder, monkeypatch
+        monkeypatch.chdir(folder)
+        for name in [name for name in os.environ if name.startswith("TOKENIZER_")]:
+            monkeypatch.delenv(name)
+
+    def run(
+        self, *arguments: str, stdin: bytes = b"", code: int = 0, **environment: str
+    ) -> tuple[bytes, str]:
+        out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+        with self._patch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", error)
+            patch.setattr(sys, "argv", ["tokenizer", *arguments])
+            # `serve` hands its options on in the environment; put back after the test.
+            patch.setenv("TOKENIZER_PORT", "8000")
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            try:
+                found = main()
+            except SystemExit as ended:
+                found = int(str(ended.code))
+        out.flush()
+        written = out.buffer.getvalue()  # type: ignore[attr-defined]
+        assert found == code, (written[:500], error.getvalue())
+        return written, error.getvalue()
+
+    def fail(self, *arguments: str, code: int = 1, stdin: bytes = b"", **environment: str) -> str:
+        """The one line of an error."""
+        _, error = self.run(*arguments, code=code, stdin=stdin, **environment)
+        assert error.count("\n") == 1, error
+        assert error.startswith("tokenizer")
+        return error
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    (tmp_path / "corpus.txt").write_text(TEXT)
+    return Cli(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def trained(cli: Cli) -> Cli:
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked", "--promote")
+    return cli
+
+
+def test_train_publishes_and_reports(cli: Cli) -> None:
+    out, error = cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
+    assert b"published worked@" in out
+    assert b"bytes per token" in out
+    assert error == ""  # no bar where standard error is no terminal
+    listed = json.loads(cli.run("list", "--json")[0])
+    assert [(row["name"], row["active"]) for row in listed] == [("worked", False)]
+    manifest = json.loads(cli.run("inspect", "worked", "--json")[0])
+    assert manifest["command"] == "tokenizer train corpus.txt --vocab-size 265 --name worked"
+    assert [source["name"] for source in manifest["provenance"]] == ["corpus.txt"]
+    assert manifest["training"]["n_merges"] == 8
+
+
+def test_counts_saved_once_train_other_sizes(cli: Cli) -> None:
+    cli.run("train", "corpus.txt", "--vocab-size=265", "--name=a", "--save-counts=c.counts")
+    (cli.folder / "corpus.txt").unlink()
+    cli.run("train", "--from-counts=c.counts", "--vocab-size=265", "--name=b")
+    cli.run("train", "--from-counts=c.counts", "--vocab-size=260", "--name=c")
+    digests = {row["name"]: row["digest"] for row in json.loads(cli.run("list", "--json")[0])}
+    assert digests["a"] == digests["b"] != digests["c"]
+    error = cli.fail("train", "--from-counts=c.counts", "--pattern=cl100k", "--name=d")
+    assert "split pattern" in error
+
+
+def test_special_tokens_in_order_and_a_pattern_of_ones_own(cli: Cli) -> None:
+    cli.run(
+        "train", "corpus.txt", "--vocab-size=262", "--name=own", "--pattern", r"\w+|\W+",
+        "--special-token", "<|b|>", "--special-token", "<|a|>",
+    )  # fmt: skip
+    out, _ = cli.run("encode", "--tokenizer=own", "<|a|><|b|>low")
+    assert out.split()[:2] == [b"257", b"256"]
+    cli.run("train", "corpus.txt", "--vocab-size=260", "--name=none", "--no-special-token")
+    out, _ = cli.run("inspect", "none")
+    assert b"special      none" in out
+
+
+def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
+    out, _ = trained.run("encode", "newest lower")
+    ids = [int(word) for word in out.split()]
+    assert json.loads(trained.run("encode", "--json", "newest lower")[0]) == ids
+    assert trained.run("encode", stdin=b"newest lower")[0] == out
+    (tmp_path / "text.txt").write_bytes(b"newest lower")
+    assert trained.run("encode", "--file", "text.txt")[0] == out
+    assert trained.run("encode", "--file", "-", stdin=b"newest lower")[0] == out
+    assert trained.run("count", "newest lower")[0] == b"%d\n" % len(ids)
+    several = trained.run("count", "--file", "text.txt", "corpus.txt")[0]
+    assert several.splitlines()[0] == b"%d\ttext.txt" % len(ids)
+    assert len(several.splitlines()) == 2
+    assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
+    assert trained.run("decode", stdin=out)[0] == b"newest lower"
+    assert trained.run("decode", stdin=json.dumps(ids).encode())[0] == b"newest lower"
+    for width, dtype in (("u16", "<u2"), ("u32", "<u4")):
+        raw, _ = trained.run("encode", "--format", width, "newest lower")
+        assert np.frombuffer(raw, dtype).tolist() == ids
+        assert trained.run("decode", "--format", width, stdin=raw)[0] == b"newest lower"
+
+
+def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
+    text = ("\r\n\t e\u0301 世界 👩‍👩‍👧 \u0000\ufeff" * 20_000).encode()  # over several reads
+    ids, _ = trained.run("encode", "--allowed-special", "none", stdin=text)
+    assert trained.run("decode", stdin=ids)[0] == text
+    assert trained.run("count", stdin=text)[0] == b"%d\n" % len(ids.split())
+
+
+def test_special_tokens_as_asked(trained: Cli) -> None:
+    token = b"<|endoftext|>"
+    assert trained.run("encode", stdin=token)[0] == b"256\n"
+    plain = trained.run("encode", "--allowed-special=none", stdin=token)[0]
+    assert len(plain.split()) > 1
+    assert trained.run("encode", "--allowed-special", token.decode(), stdin=token)[0] == b"256\n"
+    assert trained.run("decode", "--skip-special-tokens", "256", "97")[0] == b"a"
+    assert "<|endoftext|>" in trained.fail("encode", "--allowed-special=<|x|>", "a", code=2)
+
+
+def test_promote_and_back(trained: Cli) -> None:
+    trained.run("train", "corpus.txt", "--vocab-size=260", "--name=other")
+    out, _ = trained.run("promote", "other")
+    back = out.decode().split("tokenizer promote ")[1].strip()
+    assert back.startswith("worked@")
+    assert b"* other@" in trained.run("list")[0]
+    trained.run("promote", back)
+    assert f"* {back}".encode() in trained.run("list")[0]
+
+
+def test_inspect_shows_the_longest_tokens(trained: Cli) -> None:
+    out = trained.run("inspect", "worked", "--longest", "1")[0].decode()
+    assert "' widest'" in out
+    assert "<|endoftext|> = 256" in out
+    assert "gpt2" in out
+
+
+def write_tiktoken(path: Path) -> None:
+    tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
+    lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def test_import_of_a_rank_file_wants_pattern_and_special_tokens(cli: Cli) -> None:
+    write_tiktoken(cli.folder / "cl100k_base.tiktoken")
+    error = cli.fail("import", "cl100k_base.tiktoken", "--name", "mine", code=2)
+    assert "--pattern" in error
+    assert "--special '<|endofprompt|>=100276'" in error  # what this file wants as published
+    error = cli.fail("import", "cl100k_base.tiktoken", "--name=mine", "--pattern=cl100k", code=2)
+    assert "--no-special" in error
+    cli.run(
+        "import", "cl100k_base.tiktoken", "--name=mine", "--pattern=cl100k",
+        "--special", "<|end|>=300", "--promote",
+    )  # fmt: skip
+    assert cli.run("encode", "low<|end|>")[0] == b"257 300\n"
+    assert b"258-299" in cli.run("inspect", "mine")[0]
+
+
+def test_import_of_what_was_exported(trained: Cli) -> None:
+    from tokenizer_core import Tokenizer
+    from tokenizer_core.store import ArtifactStore
+
+    store = ArtifactStore(trained.folder / "artifacts")
+    tokenizer = Tokenizer.from_spec(store.open(store.resolve("worked")))
+    tokenizer.save_tokenizer_json(trained.folder / "t.json")
+    tokenizer.save_gpt2_files(trained.folder / "vocab.json", trained.folder / "merges.txt")
+    trained.run("import", "t.json", "--name", "hf")
+    trained.run(
+        "import", "vocab.json", "merges.txt", "--name", "gpt", "--special", "<|endoftext|>=256"
+    )
+    want = trained.run("encode", "newest<|endoftext|>low")[0]
+    for name in ("hf", "gpt"):
+        assert trained.run("encode", "--tokenizer", name, "newest<|endoftext|>low")[0] == want
+    direct = trained.run(
+        "encode", "--files", "vocab.json", "merges.txt", "--special=<|endoftext|>=256",
+        "--", "newest<|endoftext|>low",
+    )[0]  # fmt: skip
+    assert direct == want
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "--help"),
+        (("frobnicate",), 2, "invalid choice"),
+        (("train",), 2, "no input"),
+        (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
+        (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
+        (("train", "none.txt"), 1, "none.txt is not there"),
+        (("train", "."), 1, "is a folder"),
+        (("train", "corpus.txt", "--workers", "0"), 2, "--workers"),
+        (("train", "corpus.txt", "--name", "../x", "--vocab-size=260"), 1, "name"),
+        (("train", "corpus.txt", "--pattern", "gpt5"), 1, "Known names"),
+        (("train", "corpus.txt", "--pattern", "(("), 1, "compile"),
+        (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
+        (("train", "--from-counts", "corpus.txt"), 1, "counts"),
+        (("encode", "a", "--tokenizer", "none"), 1, "none"),
+        (("encode", "a"), 1, "starter"),
+        (("inspect", "none@../x"), 1, "version"),
+        (("promote", "none"), 1, "none"),
+        (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
+        (("import", "corpus.txt"), 2, "--name"),
+        (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
+        (("serve", "--port", "x"), 2, "--port"),
+        (("serve", "--port", "70000"), 1, "TOKENIZER_PORT"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    cli: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    assert words in cli.fail(*arguments, code=code)
+
+
+def test_errors_of_text_and_ids(trained: Cli) -> None:
+    (trained.folder / "latin.txt").write_bytes(b"abc caf\xe9" + b" x" * 50_000)
+    assert "latin.txt is not UTF-8 at byte 7" in trained.fail("encode", "--file", "latin.txt")
+    late = b"a" * 65_535 + "é".encode() + b"\xff"
+    assert "byte 65537" in trained.fail("count", stdin=late)
+    assert "ids[2] = 99999" in trained.fail("decode", "97", "98", "99999")
+    many = b"97 " * 100_000 + b"99999"
+    assert "ids[100000] = 99999" in trained.fail("decode", stdin=many)
+    assert "list of ids" in trained.fail("decode", "ninety")
+    assert "cut off" in trained.fail("decode", "--format", "u32", stdin=b"abc")
+    assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
+    assert "not both" in trained.fail("decode", "97", "--file", "latin.txt", code=2)
+    assert "TOKENIZER_ENGINE" in trained.fail("list", TOKENIZER_ENGINE="steam")
+
+
+def test_a_reader_that_has_enough_is_no_error(trained: Cli) -> None:
+    done = subprocess.run(
+        f"yes low | head -c 2000000 | {sys.executable} -m app.cli encode | head -c 10",
+        shell=True,
+        capture_output=True,
+        cwd=trained.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+    )
+    assert len(done.stdout) == 10
+    assert done.stderr == b""
+
+
+def test_as_a_process_of_its_own(trained: Cli) -> None:
+    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "app.cli", *arguments]
+        return subprocess.run(
+            command, input=stdin, capture_output=True, cwd=trained.folder, timeout=60
+        )
+
+    text = "low 世界\n".encode() * 1000
+    encoded = run("encode", stdin=text)
+    assert (encoded.returncode, encoded.stderr) == (0, b"")
+    assert run("decode", stdin=encoded.stdout).stdout == text
+    wrong = run("encode", "--tokenizer", "none", "x")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "serve", "train", "encode", "decode", "count", "inspect", "import", "promote", "list"],
+)
+def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [command, "--help"] if command else ["--help"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert f"  tokenizer {command}".rstrip() in text
+    assert max(map(len, text.splitlines())) <= 200
+    if command == "serve":
+        assert "TOKENIZER_CORPUS_ROOTS" in text
+
+
+def test_the_examples_in_the_help_parse() -> None:
+    """Every example line is a command line that the parser takes."""
+    checked = 0
+    parser = build_parser()
+    for command in ("train", "encode", "decode", "count", "inspect", "import", "promote", "list"):
+        (subparsers,) = [a for a in parser._actions if a.dest == "command"]
+        epilog = subparsers.choices[command].epilog.replace("\\\n", " ")  # type: ignore[index, call-overload, union-attr]
+        for line in epilog.splitlines():
+            if not line.startswith("  "):
+                continue
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+            lexer.whitespace_split = True
+            words = list(lexer)
+            if "tokenizer" not in words:
+                continue
+            words = words[words.index("tokenizer") + 1 :]
+            ends = [words.index(mark) for mark in ("|", ">") if mark in words]
+            parser.parse_args(words[: min(ends, default=None)])
+            checked += 1
+    assert checked >= 15
+
+
+def test_a_special_token_may_hold_an_equals_sign() -> None:
+    assert parse_special_token("<|a=b|>=7") == ("<|a=b|>", 7)
+
+
+def test_encode_does_not_pay_for_the_web_server() -> None:
+    code = "import sys; from app.cli import build_parser; build_parser('encode'); "
+    code += "print('fastapi' in sys.modules or 'uvicorn' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "False\n"

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from app.main import create_app
+from app.settings import Settings
+from tests.app.conftest import ADMIN_KEY, run_server
+from tests.app.raw_http import RawRequest
+from tokenizer_core.store import ArtifactStore
+
+
+def test_openapi_shows_models_and_problems(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    assert client.get("/v1/openapi.json").json() == document
+    text = json.dumps(document)
+    assert "HTTPValidationError" not in text
+    assert "$defs" not in text
+    components = document["components"]["schemas"]
+    for reference in set(_references(document)):
+        assert reference in components, reference
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            problems = {s for s in operation["responses"] if s[0] in "45"}
+            for status in problems - {"503"}:
+                content = operation["responses"][status]["content"]
+                assert set(content) == {"application/problem+json"}, (path, method, status)
+            if method in ("post", "put"):
+                assert operation["requestBody"]["content"], path
+    encode = document["paths"]["/encode"]["post"]
+    fields = encode["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"text", "return", "tokenizer", "allowed_special"} <= set(fields)
+    assert encode["responses"]["200"]["content"]["application/json"]["schema"]
+    assert {"400", "401", "413", "415", "422", "503"} <= set(encode["responses"])
+
+
+def _references(value: object) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"].rpartition("/")[2]] if isinstance(value.get("$ref"), str) else []
+        return own + [ref for member in value.values() for ref in _references(member)]
+    if isinstance(value, list):
+        return [ref for member in value for ref in _references(member)]
+    return []
+
+
+def test_documentation_page(client: TestClient) -> None:
+    for path in ("/docs", "/v1/docs"):
+        assert "openapi.json" in client.get(path).text
+
+
+def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
+    for method, path, status in (
+        ("GET", "/nope", 404),
+        ("GET", "/encode/", 404),
+        ("DELETE", "/encode", 405),
+        ("GET", "/v1/encode", 405),
+        ("GET", "/tokenizers/UPPER", 422),
+        ("GET", "/tokenizers/%00", 422),
+        ("GET", "/tokenizers/..%2f", 404),
+    ):
+        response = client.request(method, path)
+        assert response.status_code == status, path
+        assert response.headers["content-type"] == "application/problem+json"
+        problem = response.json()
+        assert problem["status"] == status
+        assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
+    assert client.delete("/encode").headers["Allow"] == "POST"
+
+
+def test_tokenizers_routes(client: TestClient, store: ArtifactStore, settings: Settings) -> None:
+    [only] = client.get("/tokenizers").json()["tokenizers"]
+    assert only["name"] == "starter"
+    assert only["active"] is True
+    active = client.get("/tokenizers/active")
+    assert active.headers["ETag"] == f'"{only["digest"]}"'
+    assert active.json()["manifest"]["fingerprint"] == only["digest"]
+    shown = client.get("/tokenizers/starter").json()
+    assert shown["tokenizers"][0]["manifest"]["name"] == "starter"
+    assert client.get("/tokenizers/nope").status_code == 404
+
+
+def test_promotion_over_http(client: TestClient, store: ArtifactStore, other_spec: object) -> None:
+    first = client.get("/tokenizers/active").json()["digest"]
+    other = store.publish(other_spec, name="other")  # type: ignore[arg-type]
+    admin = {"X-API-Key": ADMIN_KEY}
+
+    def put(name: str, **headers: str) -> httpx.Response:
+        named = {**admin, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        return client.put("/tokenizers/active", json={"tokenizer": name}, headers=named)
+
+    assert put("other", If_Match='"wrong"').status_code == 412
+    done = put("other", If_Match=f'"{first}"')
+    assert done.status_code == 200
+    assert done.json()["active"]["digest"] == other.digest
+    assert done.json()["previous"]["digest"] == first
+    assert done.headers["ETag"] == f'"{other.digest}"'
+    assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
+    assert put("nope").status_code == 404
+    assert put("starter@20200101T000000Z-00000000").status_code == 404
+    assert put("../x").status_code == 422
+    for file in (store.root / "tokenizers" / "starter").rglob("merges.pkl"):
+        file.write_bytes(b"garbage")
+    refused = put("starter")
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "artifact_corrupt"
+    assert str(store.root) not in refused.text
+    assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
+
+
+def test_info(client: TestClient, settings: Settings) -> None:
+    info = client.get("/info").json()
+    assert info["engine"] == "python"
+    assert info["pattern"] == "gpt2"
+    assert info["limits"]["max_body_bytes"] == settings.max_body_bytes
+    assert info["special_tokens"]["<|endoftext|>"] == 256
+
+
+def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClient]) -> None:
+    before = sys.getswitchinterval()
+    with make_client() as client:
+        assert sys.getswitchinterval() < before
+        services = client.app.state.services  # type: ignore[attr-defined]
+    assert sys.getswitchinterval() == before
+    assert services.executor._shutdown
+    assert not list((services.store.root / "run" / "workers").glob("*.json"))
+
+
+def test_a_misspelt_variable_is_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
+    create_app(settings)
+    assert "did you mean TOKENIZER_ADMIN_KEYS" in caplog.text
+
+
+def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
+    with run_server(store.root) as server:
+        with RawRequest(server.host, server.port, "/encode_stream") as raw:
+            raw.send_chunk(b"the quick ")
+            first = raw.read_chunk()
+            started = time.monotonic()
+            os.kill(server.process.pid, signal.SIGTERM)
+            time.sleep(0.3)
+            raw.send_chunk(b"brown fox")
+            raw.end()
+            lines = (first + raw.read_body()).splitlines()
+        assert json.loads(lines[-1])["done"]
+        server.process.wait(10)
+        assert time.monotonic() - started < 7
+        assert "Traceback" not in server.log.read_text()

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from app import encode_answers
+from tests.app.conftest import run_server
+from tokenizer_core.store import ArtifactStore
+
+NAMES = (
+    "tokenizer_inflight",
+    "tokenizer_queue_depth",
+    "tokenizer_event_loop_lag_seconds",
+    "tokenizer_encode_bytes_total",
+    "tokenizer_encode_tokens_total",
+    "tokenizer_decode_tokens_total",
+    "tokenizer_cache_hits_total",
+    "tokenizer_cache_misses_total",
+    "tokenizer_last_swap_timestamp_seconds",
+    "tokenizer_train_progress_ratio",
+    'tokenizer_rejected_total{reason="overloaded"}',
+    'tokenizer_rejected_total{reason="queue_full"}',
+    'tokenizer_swaps_total{result="ok"}',
+    'tokenizer_swaps_total{result="failed"}',
+    'tokenizer_train_jobs_total{status="live"}',
+    'http_requests_total{handler="/encode",method="POST",status="200"}',
+    'http_request_duration_seconds_count{handler="/encode"}',
+)
+
+
+def values(text: str) -> dict[str, float]:
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def scrape(client: TestClient) -> dict[str, float]:
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return values(response.text)
+
+
+def test_all_names_are_there_at_zero(client: TestClient) -> None:
+    found = scrape(client)
+    for name in NAMES:
+        assert name in found, name
+    assert found["tokenizer_encode_bytes_total"] == 0
+    assert found["tokenizer_queue_depth"] == 0
+    assert found["tokenizer_inflight"] == 1  # this very request
+    [info] = [name for name in found if name.startswith("tokenizer_info")]
+    assert 'name="starter"' in info
+    assert 'engine="python"' in info
+
+
+@pytest.mark.parametrize("repeat", [1, 400])
+def test_what_is_counted(client: TestClient, repeat: int) -> None:
+    text = "the quick é " * repeat
+    encoded = client.post("/v1/encode", json={"text": [text, "a"]}).json()
+    client.post("/decode", json={"tokens": encoded["tokens"]})
+    client.post("/encode_stream", content=text.encode())
+    client.post("/encode", json={"text": 1})
+    found = scrape(client)
+    assert found["tokenizer_encode_bytes_total"] == 2 * len(text.encode()) + 1
+    assert found["tokenizer_encode_tokens_total"] == 2 * encoded["count"][0] + 1
+    assert found["tokenizer_decode_tokens_total"] == sum(encoded["count"])
+    assert found["tokenizer_cache_misses_total"] > 0
+    assert found['http_requests_total{handler="/encode",method="POST",status="200"}'] == 1
+    assert found['http_requests_total{handler="/encode",method="POST",status="422"}'] == 1
+    assert found['http_request_duration_seconds_count{handler="/encode"}'] == 2
+
+
+def test_labels_do_not_come_from_requests(client: TestClient) -> None:
+    for index in range(5):
+        client.get(f"/nothing/{index}")
+        client.get(f"/tokenizers/nope{index}")
+        client.request(f"VERB{index}", "/encode")
+    found = scrape(client)
+    assert found['http_requests_total{handler="unmatched",method="GET",status="404"}'] == 5
+    assert found['http_requests_total{handler="/tokenizers/{name}",method="GET",status="404"}'] == 5
+    assert not any("nope" in name or "VERB" in name for name in found)
+
+
+def test_the_cache_counts_survive_a_swap(client: TestClient, store: ArtifactStore) -> None:
+    client.post("/encode", json={"text": "one two three four"})
+    before = scrape(client)["tokenizer_cache_misses_total"]
+    assert before >= 4
+    client.post("/encode", json={"text": "one two three four"})
+    after = scrape(client)
+    assert after["tokenizer_cache_misses_total"] == before
+    assert after["tokenizer_cache_hits_total"] >= 4
+
+
+def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    with run_server(store.root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=str(folder)) as server:
+        n_requests = 40
+        for _ in range(n_requests):  # a connection each: either process may take it
+            httpx.post(f"{server.url}/encode", json={"text": "a b"}).raise_for_status()
+        seen = [values(httpx.get(f"{server.url}/metrics").text) for _ in range(6)]
+        for found in seen:
+            key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
+            assert found[key] == n_requests
+            assert found["tokenizer_encode_bytes_total"] == 3 * n_requests
+            assert found["tokenizer_inflight"] == 1
+            for name in NAMES:
+                assert name in found, name
+        assert len({path.stem.rpartition("_")[2] for path in folder.glob("counter_*.db")}) == 2
+        # A process that is gone leaves no gauge behind.
+        gone = subprocess.Popen([sys.executable, "-c", "pass"])
+        gone.wait()
+        template = next(folder.glob("gauge_livesum_*.db"))
+        (folder / f"gauge_livesum_{gone.pid}.db").write_bytes(template.read_bytes())
+        httpx.get(f"{server.url}/metrics").raise_for_status()
+        assert not (folder / f"gauge_livesum_{gone.pid}.db").exists()
+
+
+def test_a_defect_is_a_500_without_a_trace_of_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("a secret in the message")
+
+    monkeypatch.setattr(encode_answers, "_encode", fail)
+    headers = {"X-Request-Id": "my-request.1"}
+    for text in ("a", "a" * 5000):
+        response = client.post("/encode", json={"text": text}, headers=headers)
+        assert response.status_code == 500
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.headers["X-Request-Id"] == "my-request.1"
+        assert "secret" not in response.text
+        assert "Traceback" not in response.text
+    assert "request my-request.1 failed" in caplog.text
+    assert "a secret in the message" in caplog.text  # in the log it belongs
+    found = scrape(client)
+    assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
+    assert found["tokenizer_inflight"] == 1
+
+
+def test_request_ids_from_outside_are_words(client: TestClient) -> None:
+    for given in ("a b", "x" * 65, "é", ""):
+        response = client.get("/nope", headers={"X-Request-Id": given.encode()})
+        assert response.headers["X-Request-Id"] != given
+        assert len(response.headers["X-Request-Id"]) == 32
+        assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
+
+
+def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]) -> None:
+    with make_client() as client:
+        services = client.app.state.services  # type: ignore[attr-defined]
+        lease = services.budget.lease()
+        lease.reserve(services.budget.maximum)
+        response = client.post("/encode", json={"text": "a"})
+        assert response.status_code == 503
+        assert response.headers["Retry-After"]
+        lease.release()
+        assert client.post("/encode", json={"text": "a" * 9000}).status_code == 200
+        assert client.post("/encode", json={"text": 1}).status_code == 422
+        assert services.budget.used == 0
+        assert scrape(client)['tokenizer_rejected_total{reason="overloaded"}'] == 1
+
+
+def test_this_process_writes_no_files(client: TestClient) -> None:
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    assert json.dumps(scrape(client))

@@ -1,0 +1,203 @@
+"""What a body may be, on the routes themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import ClientDisconnect, Request
+from starlette.testclient import TestClient
+
+from app.problems import Problem
+from app.request_bodies import accepts, read_body
+
+JSON_ROUTES = [("POST", "/encode"), ("POST", "/decode"), ("PUT", "/tokenizers/active")]
+
+
+def request_with(
+    messages: list[dict[str, Any]], headers: dict[str, str] | None = None, delay: float = 0
+) -> Request:
+    waiting = iter(messages)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(delay)
+        return next(waiting)
+
+    raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    return Request({"type": "http", "headers": raw, "method": "POST"}, receive)
+
+
+def chunk(body: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def test_a_body_is_joined_and_its_bytes_are_reserved() -> None:
+    reserved: list[int] = []
+    request = request_with([chunk(b"ab"), chunk(b""), chunk(b"c", False)])
+    body = asyncio.run(read_body(request, max_bytes=3, reserve=reserved.append))
+    assert body == b"abc"
+    assert sum(reserved) == 3
+
+
+def test_one_byte_over_the_limit_is_413_and_nothing_more_is_read() -> None:
+    for messages, headers in (
+        ([chunk(b"ab"), chunk(b"cd"), chunk(b"ef", False)], {}),
+        ([], {"Content-Length": "4"}),  # told beforehand: not a byte is read
+    ):
+        with pytest.raises(Problem) as caught:
+            asyncio.run(read_body(request_with(messages, headers), max_bytes=3))
+        assert (caught.value.status, caught.value.limit, caught.value.actual) == (413, 3, 4)
+
+
+def test_a_slow_body_is_408() -> None:
+    request = request_with([chunk(b"a")] * 50, delay=0.05)
+    with pytest.raises(Problem) as caught:
+        asyncio.run(read_body(request, max_bytes=100, grace_seconds=0.2))
+    assert caught.value.status == 408
+
+
+def test_a_client_that_goes_away_is_no_body() -> None:
+    request = request_with([chunk(b"a"), {"type": "http.disconnect"}])
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(read_body(request, max_bytes=100))
+
+
+@pytest.mark.parametrize(
+    ("accept", "takes_json", "names_octets"),
+    [
+        (None, True, False),
+        ("*/*", True, False),
+        ("application/*;q=0.5", True, False),
+        ("text/html, application/json;q=0.9", True, False),
+        ("application/json;q=0", False, False),
+        ("text/html", False, False),
+        ("application/octet-stream", False, True),
+    ],
+)
+def test_accept(accept: str | None, takes_json: bool, names_octets: bool) -> None:
+    request = request_with([], {} if accept is None else {"Accept": accept})
+    assert accepts(request, "application/json") is takes_json
+    assert accepts(request, "application/octet-stream", by_name=True) is names_octets
+
+
+@pytest.fixture
+def send(client: TestClient) -> Callable[..., httpx.Response]:
+    def send(method: str, path: str, body: bytes, **headers: str) -> httpx.Response:
+        named = {"Content-Type": "application/json", "X-API-Key": "an-admin-key-for-the-tests"}
+        named.update({name.replace("_", "-"): value for name, value in headers.items()})
+        return client.request(method, path, content=body, headers=named)
+
+    return send
+
+
+@pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"null", 422),
+        (b"[]", 422),
+        (b'"text"', 422),
+        (b"{}", 422),
+        (b'{"text":"a","text":"a"}', 400),
+        (b'{"text":"\\ud800"}', 422),
+        (b'{"\\ud800":"a"}', 422),
+        (b'{"tokens":NaN}', 422),
+        (b"[" * 900 + b"]" * 900, 422),
+        (b"[" * 1900, 400),
+        (b"\xff", 400),
+        (b"\xef\xbb\xbf{}", 400),
+    ],
+)
+def test_bad_bodies(
+    send: Callable[..., httpx.Response], method: str, path: str, body: bytes, status: int
+) -> None:
+    response = send(method, path, body)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.content.isascii()
+    assert len(response.content) < 2000
+    assert response.json()["status"] == status
+
+
+@pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
+@pytest.mark.parametrize(
+    ("header", "value", "remedy"),
+    [
+        ("Content_Type", "text/plain", "--json"),
+        ("Content_Type", "application/x-www-form-urlencoded", "--json"),
+        ("Content_Type", "multipart/form-data; boundary=x", "--json"),
+        ("Content_Type", "", "--json"),
+        ("Content_Type", "application/json; charset=latin-1", "UTF-8"),
+        ("Content_Type", 'application/json; charset="bogus"', "UTF-8"),
+        ("Content_Encoding", "gzip", "without Content-Encoding"),
+        ("Content_Encoding", "zstd", "without Content-Encoding"),
+    ],
+)
+def test_media_types(
+    send: Callable[..., httpx.Response],
+    method: str,
+    path: str,
+    header: str,
+    value: str,
+    remedy: str,
+) -> None:
+    response = send(method, path, b"{}", **{header: value})
+    assert response.status_code == 415
+    assert remedy in response.json()["detail"]
+
+
+def test_charset_utf8_is_taken(send: Callable[..., httpx.Response]) -> None:
+    for content_type in ('application/json; charset="UTF-8"', "application/vnd.x+json"):
+        answer = send("POST", "/encode", b'{"text":"a"}', Content_Type=content_type)
+        assert answer.status_code == 200
+
+
+def test_an_unknown_field_is_named_with_those_there_are(client: TestClient) -> None:
+    response = client.post("/encode", json={"text": "a", "alowed_special": "none"})
+    assert response.status_code == 422
+    [error] = response.json()["errors"]
+    assert error["pointer"] == "/alowed_special"
+    assert "allowed_special" in error["detail"]
+    # In the names and shapes that OpenAI's clients read, too.
+    assert response.json()["error"]["param"] == "/alowed_special"
+
+
+def test_values_are_never_echoed(client: TestClient) -> None:
+    secret = "s3cr3t-value"
+    for body in (
+        {"text": {"a": secret}},
+        {"text": "a", "allowed_special": secret},
+        {"text": "a", "tokenizer": secret + "/"},
+        {"text": "a", "offset_unit": secret},
+        {"text": "a", "max_tokens": secret},
+    ):
+        response = client.post("/encode", json=body)
+        assert response.status_code == 422
+        assert secret not in response.text, body
+
+
+def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClient]) -> None:
+    def body(size: int) -> bytes:
+        frame = len(json.dumps({"text": ""}))
+        return json.dumps({"text": "a " * size}).encode()[: size - 2] + b'"}' if frame else b""
+
+    async def in_chunks(data: bytes) -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 100):
+            yield data[start : start + 100]
+
+    headers = {"Content-Type": "application/json"}
+    with make_client(max_body_bytes=2048) as client:
+        for size, status in ((2048, 200), (2049, 413)):
+            assert len(body(size)) == size
+            told = client.post("/encode", content=body(size), headers=headers)
+            parts = (body(size)[i : i + 100] for i in range(0, size, 100))
+            untold = client.post("/encode", content=parts, headers=headers)
+            assert (told.status_code, untold.status_code) == (status, status)
+        assert untold.json()["limit"] == 2048
+        assert untold.json()["actual"] >= 2049
+        assert client.get("/metrics").text.count('rejected_total{reason="body_too_large"} 2.0') == 1

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings, SettingsError, describe
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, _, _ in describe():
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "HOST": ("0.0.0.0", "0.0.0.0"),
+        "PORT": ("9000", 9000),
+        "ARTIFACTS_DIR": ("/data", Path("/data")),
+        "CORPUS_ROOTS": ("a:/b", (Path("a"), Path("/b"))),
+        "REQUIRE_ADMIN_KEY": ("1", True),
+        "WORKERS": ("3", 3),
+        "DEFAULT": ("cl100k", "cl100k"),
+        "ENGINE": ("python", "python"),
+        "LOG_LEVEL": ("debug", "debug"),
+        "MAX_BODY_BYTES": ("4096", 4096),
+        "THREADS": ("2", 2),
+        "TRAIN_QUEUE": ("0", 0),
+        "ADMIN_KEYS": ("one, two,", None),
+        "READ_KEYS": ("é,x", None),
+    }
+    assert {f"TOKENIZER_{name}" for name in given} == {row[0] for row in describe()}
+    for name, (text, _) in given.items():
+        monkeypatch.setenv(f"TOKENIZER_{name}", text)
+    settings = Settings.from_environment()
+    for name, (_, value) in given.items():
+        if value is not None:
+            assert getattr(settings, name.lower()) == value
+    assert [key.get_secret_value() for key in settings.admin_keys] == ["one", "two"]
+    assert [key.get_secret_value() for key in settings.read_keys] == ["é", "x"]
+    assert "one" not in repr(settings)
+
+
+def test_defaults_are_those_described() -> None:
+    settings = Settings.from_environment()
+    for variable, default, meaning in describe():
+        value = getattr(settings, variable.removeprefix("TOKENIZER_").lower())
+        if isinstance(value, tuple):
+            assert ":".join(map(str, value)) == default
+        else:
+            assert str(value if value is not None else "").lower() == default.lower()
+        assert meaning.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "http"),
+        ("PORT", "70000"),
+        ("WORKERS", "0"),
+        ("ENGINE", "rust"),
+        ("LOG_LEVEL", "loud"),
+        ("MAX_BODY_BYTES", "1"),
+        ("THREADS", "many"),
+        ("REQUIRE_ADMIN_KEY", "perhaps"),
+    ],
+)
+def test_a_wrong_value_names_the_variable_and_the_default(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"TOKENIZER_{name}", value)
+    with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
+        Settings.from_environment()
+    assert "Unset it for the default" in str(caught.value)
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings()
+    with pytest.raises(ValueError):
+        settings.port = 1  # type: ignore[misc]

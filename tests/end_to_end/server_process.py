@@ -1,0 +1,158 @@
+"""A real `tokenizer serve` in a process of its own, as a user starts it.
+
+Stands alone so that the benchmarks may use it as well: knows pytest nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+ADMIN_KEY = "end-to-end-key"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+START_SECONDS = 30.0
+
+
+class Server:
+    """One running server. `lines` is what it has printed, standard error included."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.url = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def wait_until_ready(self, *, workers: int) -> None:
+        """Wait for the printed address, and until every serving process has started."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            match = re.search(r"^tokenizer service on (http://\S+)$", self.output, re.MULTILINE)
+            started = self.output.count("Application startup complete")
+            if match and started >= workers:
+                self.url = match[1]
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"the server did not start:\n{self.output}")
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=ADMIN, timeout=30, **options)
+
+    def encode_on_new_connection(self, text: str) -> httpx.Response:
+        """With several workers each connection may meet another of them."""
+        return httpx.post(f"{self.url}/encode", json={"text": text}, timeout=30)
+
+    def processes(self) -> list[psutil.Process]:
+        """The server and all below it."""
+        leader = psutil.Process(self.process.pid)
+        return [leader, *leader.children(recursive=True)]
+
+    def serving_pids(self) -> list[int]:
+        """The processes that serve."""
+        return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", self.output)]
+
+    def terminate(self, *, seconds: float = 15) -> float:
+        """SIGTERM; returns how long the end took. Fails when it takes longer than `seconds`."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(seconds)
+        self._reader.join(5)
+        return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def serve(
+    artifacts_dir: Path, *, workers: int = 1, arguments: tuple[str, ...] = (), **settings: str
+) -> Iterator[Server]:
+    """A server on a free port, ended at the end of the block whatever happened."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
+    environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    environment |= {
+        "TOKENIZER_ARTIFACTS_DIR": str(artifacts_dir),
+        "TOKENIZER_ADMIN_KEYS": ADMIN_KEY,
+        "TOKENIZER_WORKERS": str(workers),
+        "TOKENIZER_PORT": "0",
+        "PYTHONUNBUFFERED": "1",
+        **{f"TOKENIZER_{name.upper()}": value for name, value in settings.items()},
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    server = Server(process)
+    try:
+        server.wait_until_ready(workers=workers)
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> ArtifactRef:
+    """Publish a tokenizer of single bytes whose ids begin at `first_id`."""
+    vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
+    spec = TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"])
+    return ArtifactStore(artifacts_dir).publish(spec, name=name)
+
+
+def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 90) -> dict[str, Any]:
+    """The job once it has ended."""
+    deadline = time.monotonic() + seconds
+    while True:
+        job: dict[str, Any] = client.get(f"/train/{job_id}").raise_for_status().json()
+        if job["state"] not in ("queued", "running"):
+            return job
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+
+
+def wait_until_gone(pids: list[int], *, seconds: float) -> None:
+    """Fail unless all these processes end within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = [pid for pid in pids if _is_running(pid)]
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,215 @@
+"""Processes that are killed or told to end: P2, P3, P5, P9, P10, and nobody left behind."""
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from app.jobs.job_store import JobStore
+from tests.end_to_end.server_process import (
+    Server,
+    publish_bytes,
+    serve,
+    wait_for_job,
+    wait_until_gone,
+)
+
+SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    """A corpus whose merges take seconds to learn."""
+    folder = tmp_path / "corpora"
+    folder.mkdir()
+    generator = random.Random(2)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ("".join(generator.choices(letters, k=generator.randint(5, 14))) for _ in range(70_000))
+    (folder / "slow.txt").write_text(" ".join(words))
+    return folder
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Path:
+    folder = tmp_path / "artifacts"
+    publish_bytes(folder, "starter")
+    return folder
+
+
+def start_slow_job(server: Server, artifacts: Path) -> tuple[str, int, int]:
+    """The job, the pid of the serving process that runs it, and that of its trainer."""
+    with server.client() as client:
+        job_id = client.post("/train", json=SLOW).raise_for_status().json()["id"]
+    jobs = JobStore(artifacts / "jobs.sqlite3")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        job = jobs.get(job_id)
+        if job is not None and job.child is not None and job.phase in ("count", "learn"):
+            assert job.owner is not None
+            return job_id, job.owner.pid, job.child.pid
+        time.sleep(0.01)
+    raise AssertionError("the job never began")
+
+
+def check_database(artifacts: Path) -> None:
+    with sqlite3.connect(artifacts / "jobs.sqlite3") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_while_training_requeues_and_the_next_start_finishes(
+    artifacts: Path, corpora: Path, workers: int
+) -> None:
+    roots = str(corpora)
+    with serve(artifacts, workers=workers, corpus_roots=roots) as server:
+        job_id, _, trainer = start_slow_job(server, artifacts)
+        pids = [process.pid for process in server.processes()]
+        assert trainer in pids
+        assert server.terminate(seconds=12) < 5
+        wait_until_gone(pids, seconds=1)
+    waiting = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+    assert waiting is not None
+    assert waiting.state == "queued"
+    with serve(artifacts, workers=workers, corpus_roots=roots) as server, server.client() as client:
+        job = wait_for_job(client, job_id)
+        assert job["state"] == "live", job
+    done = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+    assert done is not None
+    assert done.attempt == 2
+
+
+def test_kill_9_of_the_server_leaves_no_trainer_and_fails_the_job(
+    artifacts: Path, corpora: Path
+) -> None:
+    with serve(artifacts, corpus_roots=str(corpora)) as server:
+        job_id, _, trainer = start_slow_job(server, artifacts)
+        pids = [process.pid for process in psutil.Process(trainer).children(recursive=True)]
+        os.kill(server.process.pid, signal.SIGKILL)
+        wait_until_gone([trainer, *pids], seconds=2)
+    check_database(artifacts)
+    with serve(artifacts, corpus_roots=str(corpora)) as server, server.client() as client:
+        job = wait_for_job(client, job_id, seconds=10)
+        assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+        request = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
+        after = wait_for_job(client, client.post("/train", json=request).json()["id"])
+        assert after["state"] == "live"
+
+
+def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
+    artifacts: Path, corpora: Path
+) -> None:
+    with serve(artifacts, workers=2, corpus_roots=str(corpora)) as server:
+        job_id, owner, trainer = start_slow_job(server, artifacts)
+        os.kill(owner, signal.SIGKILL)
+        wait_until_gone([trainer], seconds=2)
+        deadline = time.monotonic() + 15
+        served = 0
+        state = ""
+        while state != "failed":
+            assert time.monotonic() < deadline
+            try:
+                answer = server.encode_on_new_connection("a")
+            except httpx.TransportError:
+                continue  # it was in the killed worker's hands (P3)
+            assert answer.status_code == 200
+            served += 1
+            job = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+            assert job is not None
+            state = job.state
+        assert served
+        assert job.error is not None
+        assert job.error["code"] == "runner_died"
+        # The supervisor has put another in its place, and both take jobs.
+        server.wait_until_ready(workers=3)
+        with server.client() as client:
+            request = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
+            after = wait_for_job(client, client.post("/train", json=request).json()["id"])
+        assert after["state"] == "live", after
+
+
+def test_kill_9_of_the_trainer_costs_no_request(artifacts: Path, corpora: Path) -> None:
+    with serve(artifacts, corpus_roots=str(corpora)) as server, server.client() as client:
+        job_id, _, trainer = start_slow_job(server, artifacts)
+        os.kill(trainer, signal.SIGKILL)
+        for _ in range(50):
+            assert client.post("/encode", json={"text": "a"}).status_code == 200
+        job = wait_for_job(client, job_id, seconds=10)
+        assert (job["state"], job["error"]["code"]) == ("failed", "trainer_killed")
+
+
+def test_kill_9_of_the_supervisor_leaves_nobody(artifacts: Path, corpora: Path) -> None:
+    with serve(artifacts, workers=2, corpus_roots=str(corpora)) as server:
+        _, _, trainer = start_slow_job(server, artifacts)
+        pids = [process.pid for process in server.processes()]
+        assert trainer in pids
+        os.kill(server.process.pid, signal.SIGKILL)
+        wait_until_gone(pids, seconds=2)
+    check_database(artifacts)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) -> None:
+    program = textwrap.dedent(
+        """
+        import subprocess, sys, time
+        subprocess.Popen([sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"])
+        time.sleep(600)
+        """
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")} | {
+        "TOKENIZER_ARTIFACTS_DIR": str(artifacts),
+        "TOKENIZER_PORT": "0",
+        "TOKENIZER_WORKERS": str(workers),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as parent:
+        server = Server(parent)
+        try:
+            server.wait_until_ready(workers=workers)
+            pids = [process.pid for process in server.processes()]
+            assert len(pids) >= 2
+        finally:
+            parent.kill()
+        try:
+            wait_until_gone(pids, seconds=4)
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_sigterm_waits_for_the_request_in_hand(artifacts: Path) -> None:
+    """P9: an accepted request is answered, and the end comes in time."""
+    with serve(artifacts) as server:
+        text = "x y " * 1_000_000
+        results: list[tuple[httpx.Response, float]] = []
+
+        def encode() -> None:
+            results.append((server.encode_on_new_connection(text), time.monotonic()))
+
+        thread = threading.Thread(target=encode)
+        thread.start()
+        time.sleep(0.4)
+        told = time.monotonic()
+        assert server.terminate(seconds=12) < 12
+        thread.join(10)
+        ((answer, answered),) = results
+        assert answered > told  # it was in hand when the end was asked for
+        assert answer.status_code == 200
+        assert answer.json()["count"] == len(text)

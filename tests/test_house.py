@@ -1,0 +1,140 @@
+"""The tree is what the documents say: its top level, its names, its pins, its links."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+PACKAGES = ("app", "tokenizer_core")
+TOP_LEVEL = {
+    # what the house is
+    *PACKAGES, "artifacts", "tests", "Dockerfile", "pyproject.toml",
+    # what every project has
+    ".ci", ".dockerignore", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md",
+    "LICENSE", "Makefile", "README.md", "benchmarks", "constraints.txt", "deploy", "docs",
+    "examples", "setup.py",
+}  # fmt: skip
+NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "common", "manager", "core", "misc"}
+MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[Path]:
+    """The files git knows, relative to the top."""
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    )
+    files = [Path(name) for name in listed.stdout.split("\0") if name]
+    return [file for file in files if (REPOSITORY / file).exists()]
+
+
+def modules() -> list[Path]:
+    return [
+        path.relative_to(REPOSITORY)
+        for package in PACKAGES
+        for path in sorted((REPOSITORY / package).rglob("*.py"))
+    ]
+
+
+def documents() -> list[Path]:
+    top = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "deploy").glob("*.md")]
+    found = sorted([*top, *(REPOSITORY / "docs").glob("*.md")])
+    return [path.relative_to(REPOSITORY) for path in found]
+
+
+def test_nothing_new_stands_at_the_top(tracked):
+    assert {file.parts[0] for file in tracked} - TOP_LEVEL == set()
+
+
+def test_files_are_named_for_what_they_hold(tracked):
+    named = {part.removesuffix(".py") for file in tracked for part in file.parts[-2:]}
+    assert named & NAMES_THAT_SAY_NOTHING == set()
+
+
+def test_no_file_knows_the_machine_it_was_written_on(tracked):
+    home = re.compile(rb"(?<![\w.:-])/(?:root|work|home/\w+|Users/\w+)/")
+    found = [
+        f"{file}: {match.group().decode()}"
+        for file in tracked
+        if file.suffix != ".pkl" and (match := home.search((REPOSITORY / file).read_bytes()))
+    ]
+    assert found == []
+
+
+def test_only_the_starter_tokenizer_is_committed(tracked):
+    artifacts = {file.parts[:3] for file in tracked if file.parts[0] == "artifacts"}
+    assert artifacts == {("artifacts", "tokenizers", "starter")}
+
+
+@pytest.mark.parametrize("module", modules(), ids=str)
+def test_each_module_says_what_it_holds_and_stays_short(module):
+    text = (REPOSITORY / module).read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
+    # About 400 lines; the margin is for the one line too many that splits nothing sensibly.
+    assert len(text.splitlines()) <= 450, f"{module} holds more than one thing by now"
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    found = {}
+    for line in lines:
+        name, separator, version = line.partition(";")[0].partition("==")
+        assert separator, f"{line} is not pinned"
+        found[re.sub(r"[-_.]+", "-", name.strip().lower())] = version.strip()
+    return found
+
+
+def test_direct_dependencies_are_pinned_to_the_constraints():
+    text = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
+    constraints = pins([line for line in text.splitlines() if not line.startswith("#")])
+    direct = pins(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    assert direct == {name: constraints.get(name) for name in direct}, "run `make lock`"
+
+
+def test_the_tested_pythons_are_the_same_everywhere():
+    declared = [
+        classifier.rpartition(" ")[2]
+        for classifier in PROJECT["classifiers"]
+        if re.search(r":: 3\.\d+$", classifier)
+    ]
+    looked_for = (REPOSITORY / ".ci" / "find-python").read_text(encoding="utf-8")
+    lock = (REPOSITORY / ".ci" / "lock").read_text(encoding="utf-8")
+    versions = " ".join(declared)
+    assert f'tested="{versions}"' in looked_for
+    assert f"for version in {versions}; do" in MAKEFILE
+    assert f"for version in {versions}; do" in lock
+    assert PROJECT["requires-python"] == f">={declared[0]}"
+
+
+def test_the_version_has_its_entry_in_the_changelog():
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(PROJECT['version'])}\b", changelog, flags=re.MULTILINE)
+
+
+def test_the_licence_is_the_one_declared():
+    first_line = (REPOSITORY / "LICENSE").read_text(encoding="utf-8").splitlines()[0]
+    assert first_line == f"{PROJECT['license']} License"
+
+
+@pytest.mark.parametrize("document", documents(), ids=str)
+def test_documents_name_targets_and_files_that_exist(document):
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, flags=re.MULTILINE))
+    in_code = re.findall(r"`make ([a-z-]+)|^(?:\$ )?make ([a-z-]+)", text, flags=re.MULTILINE)
+    assert {first or second for first, second in in_code} - targets == set()
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (REPOSITORY / document.parent / link).exists()] == []
+
+
+def test_make_help_lists_every_target_a_person_calls():
+    phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, flags=re.MULTILINE)
+    assert phony is not None
+    described = re.findall(r"^([a-z-]+):.*## ", MAKEFILE, flags=re.MULTILINE)
+    assert sorted(described) == sorted(phony[1].split())

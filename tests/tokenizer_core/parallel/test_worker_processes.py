@@ -1,0 +1,308 @@
+"""Workers: order-free results, bounds, deaths, errors, cancelling; no process is ever left."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from operator import mul
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.tokenizer_core.parallel import worker_tasks
+from tokenizer_core.errors import WorkerProcessError
+from tokenizer_core.parallel import WorkerTracebackError, run_tasks
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _tasks_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The workers get the path of this process; pytest may not have put the repository on it.
+    monkeypatch.syspath_prepend(str(REPOSITORY))
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not left, f"left behind: {left}"
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@pytest.mark.parametrize("caller_takes_part", [False, True])
+def test_every_task_is_answered_once(num_workers, caller_takes_part):
+    results = list(
+        run_tasks(
+            mul,
+            range(200),
+            num_workers=num_workers,
+            state=3,
+            caller_takes_part=caller_takes_part,
+            max_tasks_per_worker=30,
+        )
+    )
+    assert sorted(results) == [(i, 3 * i) for i in range(200)]
+
+
+def test_no_task_at_all():
+    assert list(run_tasks(mul, [], num_workers=2, state=3)) == []
+
+
+def test_one_worker_runs_here():
+    found = run_tasks(worker_tasks.process_id, [0], num_workers=1, state=None)
+    assert [pid for _, pid in found] == [os.getpid()]
+
+
+def test_workers_are_other_processes_and_replaced():
+    found = run_tasks(
+        worker_tasks.process_id, range(20), num_workers=2, state=None, max_tasks_per_worker=4
+    )
+    pids = [pid for _, pid in found]
+    assert os.getpid() not in pids
+    assert len(set(pids)) >= 5
+    assert max(map(pids.count, pids)) <= 4
+
+
+def test_the_caller_takes_part():
+    found = run_tasks(
+        worker_tasks.process_id, range(300), num_workers=2, state=None, caller_takes_part=True
+    )
+    pids = [pid for _, pid in found]
+    assert os.getpid() in pids
+    assert len(set(pids)) == 2, "one worker beside the caller"
+
+
+def test_few_tasks_start_few_workers():
+    found = run_tasks(worker_tasks.process_id, [0], num_workers=4, state=None)
+    next(found)
+    assert len(psutil.Process().children()) == 1
+    found.close()
+
+
+def test_two_tasks_go_to_two_workers():
+    found = run_tasks(worker_tasks.process_id, [0, 1], num_workers=2, state=None)
+    assert len({pid for _, pid in found}) == 2
+
+
+def test_tasks_are_read_lazily():
+    read = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal read
+        for i in range(100):
+            read += 1
+            yield i
+
+    done = 0
+    for _ in run_tasks(mul, tasks(), num_workers=2, state=1, max_in_flight_per_worker=3):
+        done += 1
+        assert read - done < 2 * 3 + 6, "tasks were read far ahead of the results"
+    assert done == read == 100
+
+
+def test_large_frames_both_ways_do_not_block_each_other():
+    tasks = [bytes([i]) * 3_000_000 for i in range(12)]
+    results = dict(run_tasks(worker_tasks.large, tasks, num_workers=2, state=None))
+    assert all(results[i] == task[::-1] for i, task in enumerate(tasks))
+
+
+def test_prints_do_not_reach_the_answers(capfd):
+    results = run_tasks(worker_tasks.print_a_lot, range(6), num_workers=2, state=None)
+    assert sorted(results) == [(i, i) for i in range(6)]
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("from a child") == 6
+    assert err.count("no newline") == 6
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGTERM"])
+def test_a_killed_worker_is_an_error_not_a_hang(name):
+    with pytest.raises(WorkerProcessError, match=f"killed by {name}"):
+        list(run_tasks(worker_tasks.die, range(9), num_workers=2, state=int(getattr(signal, name))))
+
+
+def test_a_worker_killed_among_working_ones_is_an_error_with_a_remedy():
+    with pytest.raises(WorkerProcessError, match="out of memory: use fewer workers"):
+        list(run_tasks(worker_tasks.die_on_seven, range(50), num_workers=3, state=None))
+
+
+def test_a_worker_that_leaves_is_an_error():
+    with pytest.raises(WorkerProcessError, match="ended with exit status 3"):
+        list(run_tasks(worker_tasks.leave, [0], num_workers=2, state=None))
+
+
+def test_the_functions_error_arrives_with_the_workers_traceback():
+    with pytest.raises(KeyError, match="task 0") as caught:
+        list(run_tasks(worker_tasks.fail, [0], num_workers=2, state=KeyError))
+    assert isinstance(caught.value.__cause__, WorkerTracebackError)
+    assert "in fail" in str(caught.value.__cause__)
+
+
+def test_sys_exit_in_a_function_is_an_error_like_others():
+    with pytest.raises(SystemExit):
+        list(run_tasks(worker_tasks.fail, [0], num_workers=2, state=SystemExit))
+
+
+def test_an_error_that_cannot_travel_is_described():
+    with pytest.raises(WorkerProcessError, match="OwnError: text") as caught:
+        list(run_tasks(worker_tasks.fail_strangely, [0], num_workers=2, state=None))
+    assert "in fail_strangely" in str(caught.value.__cause__)
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error():
+    with pytest.raises((AttributeError, pickle.PicklingError, WorkerProcessError)):
+        list(run_tasks(worker_tasks.give_what_cannot_be_pickled, [0], num_workers=2, state=None))
+
+
+def test_state_that_cannot_be_loaded_is_an_error():
+    with pytest.raises(ValueError, match="not a number"):
+        list(
+            run_tasks(
+                worker_tasks.process_id,
+                range(9),
+                num_workers=2,
+                state=worker_tasks.RefusesToLoad(),
+            )
+        )
+
+
+def test_what_a_worker_said_before_it_ended_is_heard():
+    def tasks() -> Iterator[int]:
+        yield 0
+        (worker,) = psutil.Process().children()
+        assert wait_for(lambda: not is_running(worker.pid))
+        yield 1  # into a pipe that nobody reads
+
+    with pytest.raises(ValueError, match="not a number"):
+        list(
+            run_tasks(
+                worker_tasks.process_id,
+                tasks(),
+                num_workers=2,
+                state=worker_tasks.RefusesToLoad(),
+                caller_takes_part=True,
+            )
+        )
+
+
+def test_functions_a_worker_cannot_find_are_refused_at_once():
+    with pytest.raises(ValueError, match="top level of a module"):
+        run_tasks(lambda state, task: task, [0], num_workers=2, state=None)
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(WorkerProcessError, match="could not be started"):
+        list(run_tasks(mul, [0], num_workers=2, state=1))
+
+
+def test_an_error_in_the_tasks_ends_the_workers():
+    def tasks() -> Iterator[int]:
+        yield from range(5)
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        list(run_tasks(mul, tasks(), num_workers=2, state=1))
+
+
+def test_closing_ends_sleeping_workers_at_once(tmp_path):
+    found = run_tasks(
+        worker_tasks.note_and_sleep,
+        range(9),
+        num_workers=2,
+        state=str(tmp_path),
+        while_waiting=lambda: (
+            (_ for _ in ()).throw(InterruptedError) if len(list(tmp_path.iterdir())) == 2 else None
+        ),
+    )
+    started = time.monotonic()
+    with pytest.raises(InterruptedError):
+        next(found)
+    assert time.monotonic() - started < 20
+    assert list(found) == []
+
+
+def test_it_works_from_threads_all_at_once():
+    sums: list[int] = []
+
+    def work() -> None:
+        sums.append(sum(r for _, r in run_tasks(mul, range(50), num_workers=2, state=1)))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == [sum(range(50))] * 3
+
+
+SCRIPT = """
+import sys, tempfile
+from tests.tokenizer_core.parallel import worker_tasks
+from tokenizer_core.parallel import run_tasks
+# No main guard: a pool that imports this file again would start itself over.
+for _ in run_tasks(worker_tasks.{function}, range(4), num_workers=2, state={state!r}):
+    print("done", flush=True)
+"""
+
+
+def run_script(tmp_path: Path, function: str, state: object) -> subprocess.Popen[bytes]:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT.format(function=function, state=state)))
+    environment = dict(os.environ, PYTHONPATH=str(REPOSITORY))
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def test_a_script_without_a_main_guard_works(tmp_path):
+    process = run_script(tmp_path, "multiply", 2)
+    out, err = process.communicate(timeout=60)
+    assert (out, err) == (b"done\n" * 4, b"")
+
+
+def wait_for(condition, seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process works on; one that nobody has reaped yet does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_workers_end_with_their_parent(tmp_path, signal_name):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    process = run_script(tmp_path, "note_and_sleep", str(notes))
+    try:
+        assert wait_for(lambda: len(list(notes.iterdir())) == 2), "the workers did not start"
+        pids = {int(note.name.split(".")[0]) for note in notes.iterdir()}
+        # Ctrl-C reaches the whole group, as from a terminal; the others the parent only.
+        kill = os.killpg if signal_name == "SIGINT" else os.kill
+        kill(process.pid, getattr(signal, signal_name))
+        process.communicate(timeout=20)
+        assert wait_for(lambda: not any(map(is_running, pids)), 10)
+    finally:
+        process.kill()
+        process.communicate()

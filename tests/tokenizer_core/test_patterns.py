@@ -1,0 +1,65 @@
+"""Split patterns: names, spellings in circulation, and the pinned tables."""
+
+import pytest
+from tiktoken_ext import openai_public
+
+from tests.adversarial import adversarial_texts, class_borders_in_context
+from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.patterns import (
+    _PUBLISHED_SPELLINGS,
+    ALIASES,
+    PATTERNS,
+    UNICODE_TABLES,
+    SplitPattern,
+    resolve_pattern,
+)
+from tokenizer_core.pretokenize import split
+
+
+def test_names_aliases_and_expressions_lead_to_the_same_pattern():
+    for name, pattern in PATTERNS.items():
+        assert resolve_pattern(name) is pattern
+        assert resolve_pattern(pattern.expression) is pattern
+        assert resolve_pattern(pattern) is pattern
+    for alias, name in ALIASES.items():
+        assert resolve_pattern(alias) is PATTERNS[name]
+    assert resolve_pattern(openai_public.r50k_pat_str).name == "gpt2"
+
+
+@pytest.mark.parametrize("spelling", sorted(_PUBLISHED_SPELLINGS))
+def test_a_spelling_in_circulation_splits_as_the_pattern_it_is_taken_for(spelling):
+    named = PATTERNS[_PUBLISHED_SPELLINGS[spelling]]
+    # `$` in these means the end of the text, as their own engines have it.
+    as_published = resolve_pattern("(?:" + spelling.replace("$", r"\Z") + ")")
+    assert as_published.name == "custom"
+    texts = adversarial_texts(n_random=400, seed=21)
+    for text in [*texts, *class_borders_in_context()]:
+        assert split(text, as_published) == split(text, named), repr(text[:60])
+
+
+def test_llama3_and_cl100k_are_not_the_same():
+    assert split("a\n ", PATTERNS["cl100k"]) == ["a", "\n "]
+    assert split("a\n ", PATTERNS["llama3"]) == ["a", "\n", " "]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "digits"])
+def test_a_name_with_another_expression_is_refused(name):
+    # Under a name the exact streaming rules would be applied to it, and text would be lost.
+    with pytest.raises(UnknownPatternError, match="expression"):
+        resolve_pattern(SplitPattern(name, r"\d+"))
+    assert resolve_pattern(SplitPattern("custom", r"\d+")).name == "custom"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"gpt2", "(" * 100_000])
+def test_what_is_no_pattern_is_refused(wrong):
+    with pytest.raises(UnknownPatternError):
+        resolve_pattern(wrong)
+
+
+def test_a_misspelt_name_is_no_expression():
+    with pytest.raises(UnknownPatternError, match="Known names"):
+        resolve_pattern("gpt-2")
+
+
+def test_the_tables_are_those_of_the_pinned_release():
+    assert UNICODE_TABLES == "regex 2025.9.18"

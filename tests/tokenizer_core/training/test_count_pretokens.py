@@ -1,0 +1,157 @@
+"""Counting whole corpora: errors that name the place, files that change, workers, memory."""
+
+import hashlib
+import os
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tokenizer_core.errors import CorpusError, WorkerProcessError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import CorpusSource, count_pretokens
+
+COUNTING = import_module("tokenizer_core.training.count_pretokens")
+GPT2 = PATTERNS["gpt2"]
+
+
+@pytest.fixture
+def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the corpus is."""
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return tmp_path / "corpus.txt"
+
+
+def test_several_files_are_counted_each_by_itself(tmp_path):
+    (tmp_path / "one").write_text("one tw")
+    (tmp_path / "two").write_text("o three<|e|>")
+    (tmp_path / "none").write_text("")
+    paths = [tmp_path / name for name in ("one", "none", "two")]
+    counted = count_pretokens(paths, pattern=GPT2, special_tokens=["<|e|>"])
+    assert counted.counts == {"one": 1, " tw": 1, "o": 1, " three": 1}
+    assert counted.n_bytes == 18
+    assert counted.n_documents == 2
+    assert counted.sources == tuple(
+        CorpusSource(str(path), path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in paths
+    )
+
+
+def test_newlines_and_byte_order_marks_are_text(corpus):
+    corpus.write_bytes("\ufeffa\r\nb\rc".encode())
+    counted = count_pretokens([corpus], pattern=GPT2).counts
+    assert counted == {"\ufeff": 1, "a": 1, "\r": 2, "\n": 1, "b": 1, "c": 1} or counted == {
+        "\ufeff": 1, "a": 1, "\r\n": 1, "b": 1, "\r": 1, "c": 1
+    }  # fmt: skip
+    assert sum(len(token) * n for token, n in counted.items()) == 7
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xe6\xbc ", b"\xed\xa0\x80", b"\xc0\xaf", b"\x80"])
+def test_an_invalid_byte_is_named_by_file_and_offset(corpus, use_processes, num_workers, bad):
+    lead = "漢字 and words ".encode() * 40
+    corpus.write_bytes(lead + bad + b" more words" * 40)
+    with pytest.raises(CorpusError, match=rf"corpus\.txt is not UTF-8 at byte {len(lead)} "):
+        count_pretokens([corpus], pattern=GPT2, chunk_bytes=64, num_workers=num_workers)
+
+
+def test_the_file_ends_inside_a_code_point(corpus):
+    corpus.write_bytes(b"ab \xe6\xbc")
+    with pytest.raises(CorpusError, match="at byte 3 "):
+        count_pretokens([corpus], pattern=GPT2)
+    replaced = count_pretokens([corpus], pattern=GPT2, errors="replace")
+    assert replaced.counts == {"ab": 1, " \ufffd": 1}
+
+
+def test_no_corpus(corpus):
+    with pytest.raises(CorpusError, match="no corpus file was given"):
+        count_pretokens([], pattern=GPT2)
+    corpus.write_text("")
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        count_pretokens([corpus, corpus], pattern=GPT2)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_corpus_that_grows_meanwhile_is_an_error(corpus, use_processes, num_workers):
+    corpus.write_text("some words " * 1_000)
+
+    def append(done: int, total: int) -> None:
+        with corpus.open("a") as file:
+            file.write("x")
+
+    with pytest.raises(CorpusError, match="changed while it was read"):
+        count_pretokens(
+            [corpus], pattern=GPT2, chunk_bytes=2_000, num_workers=num_workers, progress=append
+        )
+
+
+def test_a_change_after_the_last_chunk_is_an_error(corpus):
+    corpus.write_text("some words")
+    with pytest.raises(CorpusError, match="changed"):
+        count_pretokens(
+            [corpus], pattern=GPT2, progress=lambda done, total: os.utime(corpus, (1, 1))
+        )
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_progress_counts_every_byte(corpus, use_processes, num_workers):
+    corpus.write_text("some words " * 1_000)
+    seen: list[tuple[int, int]] = []
+    count_pretokens(
+        [corpus],
+        pattern=GPT2,
+        chunk_bytes=1_000,
+        num_workers=num_workers,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert len(seen) > 8
+    assert seen == sorted(seen)
+    assert seen[-1] == (11_000, 11_000)
+
+
+def test_workers_are_replaced_and_nothing_is_lost(corpus, use_processes, monkeypatch):
+    monkeypatch.setattr(COUNTING, "_CHUNKS_BEFORE_REPLACEMENT", 2)
+    corpus.write_text("some words " * 1_000)
+    counted = count_pretokens([corpus], pattern=GPT2, chunk_bytes=1_000, num_workers=2)
+    assert counted.counts == {"some": 1, " words": 1_000, " some": 999, " ": 1}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_what_is_raised_while_waiting_ends_the_run(corpus, use_processes, num_workers):
+    corpus.write_text("some words " * 1_000)
+
+    def stop() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        count_pretokens(
+            [corpus], pattern=GPT2, chunk_bytes=99, num_workers=num_workers, while_waiting=stop
+        )
+
+
+def test_a_worker_without_an_interpreter_is_an_error(corpus, use_processes, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    corpus.write_text("some words")
+    with pytest.raises(WorkerProcessError):
+        count_pretokens([corpus], pattern=GPT2, num_workers=2)
+
+
+def test_number_of_workers(monkeypatch):
+    choose = COUNTING.choose_num_workers
+    large = COUNTING.SMALL_CORPUS_BYTES + 1
+    assert choose(large, 3) == 3
+    assert choose(large - 1, 3) == 1
+    monkeypatch.setattr(COUNTING, "count_processors", lambda: 5)
+    assert choose(large, None) == 5
+    with pytest.raises(ValueError, match="num_workers must be at least 1"):
+        choose(large, 0)
+
+
+def test_unknown_error_handling(corpus):
+    corpus.write_text("a")
+    with pytest.raises(ValueError, match="errors must be 'strict' or 'replace'"):
+        count_pretokens([corpus], pattern=GPT2, errors="ignore")

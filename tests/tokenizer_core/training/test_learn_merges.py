@@ -1,0 +1,151 @@
+"""The learner on cases with a known answer; random ones are in tests/property."""
+
+import random
+
+import pytest
+
+from tests.tokenizer_core.training.naive_trainer import learn_naively
+from tokenizer_core.training import learn_merges
+
+
+def test_worked_example():
+    counts = {"low": 1, " low": 1, " lower": 1, " newest": 2, " widest": 3}
+    learned = learn_merges(counts, 8)
+    assert learned.merges == [
+        (b"s", b"t"),
+        (b"e", b"st"),
+        (b"w", b"i"),
+        (b"wi", b"d"),
+        (b"wid", b"est"),
+        (b"o", b"w"),
+        (b"l", b"ow"),
+        (b" ", b"widest"),
+    ]
+    assert not learned.no_pair_left
+
+
+def test_ties_are_decided_one_side_after_the_other():
+    # Joined, both are "abc"; side by side the longer left side is the greater.
+    assert learn_merges({"ab": 9, "bc": 8, "abxxx": 1, "ab c": 1}, 1).merges == [(b"a", b"b")]
+    merges = learn_merges({"ab": 3, "ac": 3, "ba": 3}, 3).merges
+    assert merges == [(b"b", b"a"), (b"a", b"c"), (b"a", b"b")]
+    # `\xff` is greater than any letter, and "aa" is greater than "a".
+    assert learn_merges({"\u00ff": 1, "zz": 1}, 1).merges == [(b"\xc3", b"\xbf")]
+    assert learn_merges({"aa": 5, "aab": 3, "axb": 4, "ax": 1}, 3).merges[0] == (b"a", b"a")
+
+
+def test_runs_merge_from_the_left_without_overlap():
+    assert learn_merges({"aaa": 1}, 2).merges == [(b"a", b"a"), (b"aa", b"a")]
+    assert learn_merges({"aaaaa": 1}, 3).merges == [(b"a", b"a"), (b"aa", b"aa"), (b"aaaa", b"a")]
+
+
+def test_huggingface_ties_follow_the_byte_alphabet():
+    # In that alphabet space and newline come after the letters, byte 0 after byte 255.
+    counts = {" a": 1, "ab": 1, "\na": 1}
+    assert learn_merges(counts, 1, tie_break="huggingface").merges == [(b"a", b"b")]
+    assert learn_merges({" a": 1, "\u00ff": 1}, 1, tie_break="huggingface").merges == [
+        (b"\xc3", b"\xbf")
+    ]
+
+
+def test_it_stops_when_no_pair_is_left():
+    learned = learn_merges({"ab": 1, "c": 5}, 10)
+    assert learned.merges == [(b"a", b"b")]
+    assert learned.no_pair_left
+    assert learned.n_tokens == 6
+    assert learn_merges({}, 3).no_pair_left
+    assert not learn_merges({"ab": 1}, 1).no_pair_left, "it has all merges asked for"
+
+
+def test_tokens_are_counted_with_repetitions():
+    assert learn_merges({"abab": 10, "b": 3}, 0).n_tokens == 43
+    assert learn_merges({"abab": 10, "b": 3}, 1).n_tokens == 23
+    assert learn_merges({"\u6f22": 2}, 0).n_tokens == 6
+
+
+def test_counts_beyond_64_bits():
+    huge = 1 << 70
+    assert learn_merges({"ab": huge, "cd": huge + 1}, 1).merges == [(b"c", b"d")]
+
+
+def test_counts_are_left_as_they_are():
+    counts = {"abab": 2, "b": 1}
+    learn_merges(counts, 3)
+    assert counts == {"abab": 2, "b": 1}
+
+
+def test_ids_beyond_the_surrogates_and_the_first_plane():
+    # Symbol 256 + k is the character of that code point: some are surrogates, some beyond U+FFFF.
+    rng = random.Random(5)
+    words = {"".join(rng.choices("abcdefgh", k=12)): 1 for _ in range(24_000)}
+    learned = learn_merges(words, 70_000)
+    assert len(learned.merges) > 0x10000
+    vocabulary = {bytes([byte]) for byte in range(256)}
+    for left, right in learned.merges:
+        assert left in vocabulary
+        assert right in vocabulary
+        assert left + right not in vocabulary
+        vocabulary.add(left + right)
+
+
+def test_runs_of_a_long_pre_token():
+    text = "ab" * 150 + "a" * 333
+    assert learn_merges({text: 1}, 20).merges == learn_naively({text: 1}, 20)
+
+
+@pytest.mark.timeout(60)
+def test_a_pre_token_of_a_megabyte_takes_linear_time():
+    # To visit the word once an occurrence, not once a merge, took many minutes.
+    learned = learn_merges({"ab" * 250_000 + "a" * 500_001: 1}, 60)
+    assert learned.merges[0] == (b"a", b"a")
+    assert learned.no_pair_left
+    assert learned.n_tokens == 1
+
+
+def test_after_merge_sees_each_merge_and_can_stop_the_run():
+    seen: list[int] = []
+    learn_merges({"abcd": 1}, 2, after_merge=seen.append)
+    assert seen == [1, 2]
+
+    def stop(n_merges: int) -> None:
+        raise InterruptedError(str(n_merges))
+
+    with pytest.raises(InterruptedError, match="1"):
+        learn_merges({"abcd": 1}, 2, after_merge=stop)
+
+
+def test_refused_arguments():
+    with pytest.raises(ValueError, match="tie_break must be one of lexicographic, huggingface"):
+        learn_merges({"ab": 1}, 1, tie_break="random")
+    with pytest.raises(ValueError, match="count 0, below 1"):
+        learn_merges({"ab": 0}, 1)
+
+
+@pytest.mark.parametrize("n_merges", [300])
+def test_huggingface_ties_equal_the_tokenizers_library(n_merges):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    rng = random.Random(11)
+    letters = "abcde AZ\n\t09é漢À\u00ad😀"
+    words = ["".join(rng.choices(letters, k=rng.randint(1, 9))) for _ in range(3_000)]
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + n_merges,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    theirs.train_from_iterator(words, trainer)
+    vocabulary = theirs.get_vocab()
+    counts: dict[str, int] = {}
+    for word in words:
+        counts[word] = counts.get(word, 0) + 1
+    ours = learn_merges(counts, n_merges, tie_break="huggingface").merges
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {byte: chr(byte) for byte in printable}
+    alphabet |= {byte: chr(256 + place) for place, byte in enumerate(others)}
+    named = ["".join(alphabet[byte] for byte in left + right) for left, right in ours]
+    assert named == [
+        token for token, id_ in sorted(vocabulary.items(), key=lambda item: item[1]) if id_ >= 256
+    ]

@@ -1,0 +1,153 @@
+"""Counts on disk: the same again, or a clear refusal."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.training import CorpusSource, PretokenCounts, train_from_counts
+
+COUNTS = PretokenCounts(
+    counts={" low": 3, "low": 1, "漢字": 1 << 40, "😀": 2, "\x00": 7, "é": 1},
+    pattern=PATTERNS["gpt2"],
+    special_tokens=("<|endoftext|>", "<|漢|>"),
+    sources=(CorpusSource("folder/corpus.txt", 12, "ab" * 32),),
+    n_bytes=12,
+    n_documents=2,
+)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    COUNTS.save(tmp_path / "counts")
+    return tmp_path / "counts"
+
+
+def test_saved_and_loaded_is_the_same(saved):
+    assert PretokenCounts.load(saved) == COUNTS
+    loaded = PretokenCounts.load(saved, pattern="gpt2", special_tokens=COUNTS.special_tokens)
+    assert loaded.n_pre_tokens == COUNTS.n_pre_tokens == 14 + (1 << 40)
+
+
+def test_empty_counts(tmp_path):
+    empty = PretokenCounts({}, resolve_pattern(r"\w+|\W+"))
+    empty.save(tmp_path / "counts")
+    assert PretokenCounts.load(tmp_path / "counts") == empty
+
+
+def test_equal_counts_give_equal_files(saved, tmp_path):
+    backwards = dict(reversed(COUNTS.counts.items()))
+    replace(COUNTS, counts=backwards).save(tmp_path / "again")
+    assert saved.read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(saved, tmp_path, monkeypatch):
+    before = saved.read_bytes()
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        replace(COUNTS, n_bytes=99).save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["counts"]
+
+
+def test_cut_short_anywhere(saved):
+    data = saved.read_bytes()
+    for size in range(len(data)):
+        saved.write_bytes(data[:size])
+        with pytest.raises(FormatError):
+            PretokenCounts.load(saved)
+
+
+def test_one_bit_anywhere(saved):
+    data = saved.read_bytes()
+    for place in range(len(data)):
+        saved.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        with pytest.raises(FormatError):
+            PretokenCounts.load(saved)
+
+
+def test_something_appended(saved):
+    saved.write_bytes(saved.read_bytes() + b"\0")
+    with pytest.raises(FormatError, match="damaged"):
+        PretokenCounts.load(saved)
+
+
+MAGIC = b"tokenizer-pretoken-counts-1\n"
+
+
+def seal(header: dict[str, object], numbers: bytes, text: bytes) -> bytes:
+    """A file with a right hash, whatever is in it."""
+    rendered = json.dumps(header).encode()
+    body = MAGIC + len(rendered).to_bytes(8, "little") + rendered + numbers + text
+    return body + hashlib.sha256(body).digest()
+
+
+def header_of(path: Path) -> dict[str, object]:
+    data = path.read_bytes()[len(MAGIC) :]
+    header: dict[str, object] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return header
+
+
+def little(numbers: list[int], size: int) -> bytes:
+    return b"".join(number.to_bytes(size, "little") for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lengths", "counts", "text"),
+    [
+        ({}, [1, 2], [1, 2], b"ab"),  # lengths beyond the text
+        ({"n_pre_tokens": 1}, [1, 1], [1, 0], b"ab"),  # a count of zero
+        ({"n_pre_tokens": 2}, [1, 1], [1, 2], b"aa"),  # the same twice
+        ({}, [0, 2], [1, 2], b"ab"),  # an empty pre-token
+        ({}, [1, 1], [1, 2], b"a\xff"),  # not UTF-8
+        ({"n_pre_tokens": 4}, [1, 1], [1, 2], b"ab"),
+        ({"n_distinct": 1 << 60}, [1, 1], [1, 2], b"ab"),
+        ({"n_distinct": -1}, [1, 1], [1, 2], b"ab"),
+        ({"text_bytes": 1 << 60}, [1, 1], [1, 2], b"ab"),
+        ({"n_bytes": "many"}, [1, 1], [1, 2], b"ab"),
+        ({"sources": [{"path": "x"}]}, [1, 1], [1, 2], b"ab"),
+        ({"pattern": None}, [1, 1], [1, 2], b"ab"),
+    ],
+)
+def test_wrong_inside_a_right_hash(saved, changes, lengths, counts, text):
+    header = header_of(saved) | {"n_distinct": 2, "n_pre_tokens": 3, "text_bytes": len(text)}
+    good = seal(header, little([1, 1], 4) + little([1, 2], 8), b"ab")
+    if len(text) == 2:
+        saved.write_bytes(good)
+        assert PretokenCounts.load(saved).counts == {"a": 1, "b": 2}
+    saved.write_bytes(seal(header | changes, little(lengths, 4) + little(counts, 8), text))
+    with pytest.raises(FormatError, match="damaged"):
+        PretokenCounts.load(saved)
+
+
+def test_another_kind_of_file(tmp_path):
+    (tmp_path / "text").write_text("words")
+    with pytest.raises(FormatError, match="is not a file of pre-token counts"):
+        PretokenCounts.load(tmp_path / "text")
+
+
+def test_counts_made_otherwise_are_refused(saved, tmp_path):
+    with pytest.raises(CorpusError, match="split pattern 'gpt2', not 'cl100k'"):
+        PretokenCounts.load(saved, pattern="cl100k")
+    with pytest.raises(CorpusError, match="special tokens"):
+        PretokenCounts.load(saved, special_tokens=["<|endoftext|>"])
+    replace(COUNTS, unicode_tables="regex 2030.1.1").save(tmp_path / "other")
+    with pytest.raises(CorpusError, match=r"Unicode tables of regex 2030\.1\.1"):
+        PretokenCounts.load(tmp_path / "other")
+
+
+def test_train_two_sizes_from_saved_counts(saved):
+    counts = PretokenCounts.load(saved)
+    small, large = train_from_counts(counts, 259), train_from_counts(counts, 263)
+    assert len(small.merges) == 1
+    assert large.merges[:1] == small.merges
+    assert small.vocab[256] == b"<|endoftext|>"
+    assert large.report.seconds_counting == 0

@@ -1,0 +1,259 @@
+"""Training from end to end: the course's reference, the report, refusals, cancelling."""
+
+import json
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.tokenizer_core.training.naive_trainer import count_naively, train_naively
+from tokenizer_core.errors import (
+    CorpusError,
+    EngineUnavailableError,
+    InvalidSpecError,
+    TrainingCancelledError,
+    VocabSizeError,
+)
+from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.training import PretokenCounts, train, train_bpe, train_from_counts
+
+COUNTING = import_module("tokenizer_core.training.count_pretokens")
+EXAMPLE = "low low lower newest newest widest widest widest"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(EXAMPLE)
+    return path
+
+
+def parse_gpt2_word(word: str) -> bytes:
+    """The bytes of a word written in GPT-2's byte-to-unicode alphabet."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    table = {chr(byte): byte for byte in printable}
+    table |= {chr(256 + place): byte for place, byte in enumerate(others)}
+    return bytes(table[character] for character in word)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_cs336_reference(shared_data, monkeypatch, num_workers):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    folder = shared_data / "cs336"
+    vocab, merges = train_bpe(folder / "corpus.en", 500, ["<|endoftext|>"], num_workers=num_workers)
+    lines = (folder / "train-bpe-reference-merges.txt").read_text("utf-8").splitlines()
+    assert merges == [tuple(map(parse_gpt2_word, line.split(" "))) for line in lines]
+    reference = json.loads((folder / "train-bpe-reference-vocab.json").read_text("utf-8"))
+    assert set(vocab) == set(reference.values())
+    assert set(vocab.values()) == {
+        word.encode() if word == "<|endoftext|>" else parse_gpt2_word(word) for word in reference
+    }
+
+
+def test_worked_example(corpus):
+    _, merges = train_bpe(corpus, 265, ["<|endoftext|>"])
+    assert merges == [
+        (b"s", b"t"),
+        (b"e", b"st"),
+        (b"w", b"i"),
+        (b"wi", b"d"),
+        (b"wid", b"est"),
+        (b"o", b"w"),
+        (b"l", b"ow"),
+        (b" ", b"widest"),
+    ]
+
+
+def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
+    vocab, merges = train_bpe(str(corpus), 260, ["<|b|>", "<|a|>"])
+    assert list(vocab) == list(range(260))
+    assert [vocab[i] for i in range(256)] == [bytes([i]) for i in range(256)]
+    assert [vocab[i] for i in (256, 257)] == [b"<|b|>", b"<|a|>"]
+    assert [vocab[i] for i in (258, 259)] == [left + right for left, right in merges]
+
+
+def test_special_tokens_are_boundaries_and_never_counted(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("ab<|e|>ab<|e|>" * 20)
+    result = train([path], vocab_size=300, special_tokens=["<|e|>"])
+    assert result.merges == [(b"a", b"b")]
+    assert result.counts.counts == {"ab": 40}
+    assert result.spec.special_tokens == {"<|e|>": 256}
+
+
+def test_the_report(tmp_path):
+    path = tmp_path / "corpus.txt"
+    text = "low lower\nnewest 漢字漢字漢字<|e|>widest low" * 3
+    path.write_text(text)
+    result = train([path], vocab_size=266, special_tokens=["<|e|>"], num_workers=1)
+    report = result.report.to_dict()
+    assert json.loads(json.dumps(report)) == report
+    counts = count_naively(text, ["<|e|>"])
+    vocab, merges = train_naively(text, 266, ["<|e|>"])
+    assert report["n_bytes"] == len(text.encode())
+    assert report["n_documents"] == 4
+    assert report["n_pre_tokens"] == counts.total()
+    assert report["n_distinct_pre_tokens"] == len(counts)
+    assert report["vocab_size"] == 266
+    assert report["n_merges"] == len(merges) == 9
+    assert report["stopped_early"] is None
+    assert report["engine"] == "python"
+    assert report["tie_break"] == "lexicographic"
+    assert report["longest_token_bytes"] == max(len(left + right) for left, right in merges)
+    assert report["longest_token_text"].encode("utf-8", "replace")
+    assert report["peak_memory_bytes"] > 10_000_000
+    assert report["peak_own_memory_bytes"] > 10_000_000
+    assert report["seconds_counting"] >= 0
+    from tests.naive_bpe import merge_pre_token
+
+    n_tokens = sum(n * len(merge_pre_token(t.encode(), merges)) for t, n in counts.items())
+    assert report["n_tokens"] == n_tokens
+    n_bytes = sum(n * len(token.encode()) for token, n in counts.items())
+    assert report["bytes_per_token"] == round(n_bytes / n_tokens, 4)
+    assert result.vocab == vocab
+
+
+def test_it_says_why_it_stopped_early(corpus):
+    result = train([corpus], vocab_size=1_000)
+    assert len(result.vocab) == result.report.vocab_size < 1_000
+    assert result.report.stopped_early is not None
+    assert "no pair is left" in result.report.stopped_early
+
+
+def test_a_corpus_of_special_tokens_only(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("<|e|><|e|>")
+    result = train([path], vocab_size=300, special_tokens=["<|e|>"])
+    assert result.merges == []
+    assert result.report.bytes_per_token == 0.0
+
+
+def test_the_smallest_vocabulary_learns_nothing(corpus):
+    vocab, merges = train_bpe(corpus, 257, ["<|e|>"])
+    assert merges == []
+    assert len(vocab) == 257
+
+
+@pytest.mark.parametrize("size", [256, 0, -5])
+def test_too_small_names_the_smallest_that_works(corpus, size):
+    with pytest.raises(VocabSizeError, match="at least 257") as caught:
+        train_bpe(corpus, size, ["<|e|>"])
+    assert isinstance(caught.value, ValueError)
+
+
+def test_too_large_names_the_largest_that_works(corpus):
+    with pytest.raises(VocabSizeError, match=f"at most {MAX_TOKEN_ID + 1}"):
+        train_bpe(corpus, MAX_TOKEN_ID + 2, [])
+
+
+@pytest.mark.parametrize(
+    ("specials", "message"),
+    [
+        (["<|e|>", ""], "not empty"),
+        (["<|e|>", "<|e|>"], "given twice"),
+        (["a"], "single byte"),
+        (["\ud800x"], "lone surrogate"),
+        ([b"<|e|>"], "must be a string"),
+        ("<|e|>", "must be a list"),
+    ],
+)
+def test_refused_special_tokens(corpus, specials, message):
+    with pytest.raises(InvalidSpecError, match=message):
+        train_bpe(corpus, 300, specials)
+
+
+def test_a_special_token_of_one_character_and_several_bytes(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("aé b漢é")
+    vocab, _ = train_bpe(path, 258, ["é", "漢"])
+    assert vocab[256] == "é".encode()
+
+
+def test_refusals_come_before_any_work(tmp_path):
+    missing = tmp_path / "none"
+    with pytest.raises(VocabSizeError):
+        train_bpe(missing, 3, [])
+    with pytest.raises(EngineUnavailableError):
+        train_bpe(missing, 300, [], engine="native")
+    with pytest.raises(ValueError, match="tie_break"):
+        train_bpe(missing, 300, [], tie_break="random")
+    with pytest.raises(CorpusError, match="does not exist"):
+        train_bpe(missing, 300, [])
+
+
+def test_tie_breaks_are_passed_on(corpus):
+    _, merges = train_bpe(corpus, 270, [], tie_break="huggingface")
+    assert merges == train_naively(EXAMPLE, 270, [], "huggingface")[1]
+    assert merges != train_bpe(corpus, 270, [])[1]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_progress_reaches_the_end_of_both_phases(tmp_path, monkeypatch, num_workers):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    path = tmp_path / "corpus.txt"
+    path.write_text(f"{EXAMPLE} " * 200)
+    events = []
+    train(
+        [path],
+        vocab_size=262,
+        num_workers=num_workers,
+        chunk_bytes=2_000,
+        progress=events.append,
+    )
+    size = path.stat().st_size
+    counting = [event for event in events if event.phase == "count"]
+    learning = [event for event in events if event.phase == "learn"]
+    assert events == counting + learning
+    assert (counting[-1].done, counting[-1].total) == (size, size)
+    assert (learning[-1].done, learning[-1].total) == (6, 6)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_cancelled_while_counting(tmp_path, monkeypatch, num_workers):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    path = tmp_path / "corpus.txt"
+    path.write_text(f"{EXAMPLE} " * 20_000)
+    done: list[int] = []
+    started = time.monotonic()
+    with pytest.raises(TrainingCancelledError):
+        train(
+            [path],
+            vocab_size=300,
+            num_workers=num_workers,
+            chunk_bytes=200,
+            progress=lambda event: done.append(event.done),
+            should_cancel=lambda: bool(done),
+        )
+    assert time.monotonic() - started < 30
+    assert done[-1] < path.stat().st_size
+
+
+def test_cancelled_while_learning(tmp_path):
+    counts = PretokenCounts(
+        {f"{i:08d}": 1 for i in range(50_000)}, train_from_counts_pattern(), (), ()
+    )
+    answers = iter([False, False, True])
+    with pytest.raises(TrainingCancelledError):
+        train_from_counts(counts, 60_000, should_cancel=lambda: next(answers, True))
+
+
+def train_from_counts_pattern():
+    from tokenizer_core.patterns import PATTERNS
+
+    return PATTERNS["gpt2"]
+
+
+def test_the_result_is_the_same_for_any_number_of_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    path = tmp_path / "corpus.txt"
+    path.write_text(f"{EXAMPLE} 漢字<|e|> " * 300)
+    fingerprints = {
+        train(
+            [path], vocab_size=280, special_tokens=["<|e|>"], num_workers=n, chunk_bytes=900
+        ).spec.fingerprint
+        for n in (1, 2, 4)
+    }
+    assert len(fingerprints) == 1
