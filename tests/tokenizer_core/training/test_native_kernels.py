@@ -1,7 +1,9 @@
 """Counting and learning in the compiled module, held against the same in Python."""
 
+import operator
 import pickle
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -40,6 +42,13 @@ def real_text(request, shared_data, tmp_path):
 def threads_and_descriptors() -> tuple[int, int]:
     threads, descriptors = (list(Path("/proc/self", kind).iterdir()) for kind in ("task", "fd"))
     return len(threads), len(descriptors)
+
+
+def assert_no_more_than(before: tuple[int, int]) -> None:
+    """A thread that was joined is listed for a moment longer."""
+    deadline = time.monotonic() + 5
+    while any(map(operator.gt, threads_and_descriptors(), before)):
+        assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
 
 
 def alternating(n_words: int) -> dict[str, int]:
@@ -208,7 +217,7 @@ def test_bad_utf8_is_told_of_in_the_same_words(tmp_path, num_workers):
         said[engine] = str(raised.value)
     assert said["native"] == said["python"]
     assert f"at byte {len(good) + 2} (0xff" in said["native"]
-    assert threads_and_descriptors() == before
+    assert_no_more_than(before)
 
 
 def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
@@ -253,7 +262,7 @@ def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path
             engine="native",
             while_waiting=stop_at_the_third,
         )
-    assert threads_and_descriptors() == before
+    assert_no_more_than(before)
 
 
 def test_a_counter_is_used_once():
