@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full test-pythons setup check format lock clean
+.PHONY: help serve test test-long test-full test-native test-pythons setup check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -19,13 +19,27 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # `-n auto` counts physical cores; a virtual machine often shows half of what it has.
 PYTEST := $(BIN)/python -m pytest -n logical
 
-# Nothing is installed again until one of these changes. setup.py exists once code is compiled.
-REQUIREMENTS := pyproject.toml constraints.txt $(wildcard setup.py)
+# The compiled engine, built where there is cargo. TOKENIZER_REQUIRE_NATIVE=1 makes its absence an
+# error, for machines that must test both engines.
+NATIVE := tokenizer_core/native
+CARGO ?= cargo
+CARGO_FILES := --locked --manifest-path $(NATIVE)/Cargo.toml
+
+# Nothing is installed again until one of these changes.
+REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
+	$(shell find $(NATIVE)/src -name '*.rs')
 
 # Stamps: each says that one stage of the set-up is done.
 CREATED := $(VENV)/.stamp-created
 RUNTIME := $(VENV)/.stamp-runtime
 TOOLS := $(VENV)/.stamp-tools
+
+# Runs a command where there is cargo; says so where there is none, and fails if there must be.
+define with-cargo
+if command -v $(CARGO) >/dev/null; then $(1); \
+	elif [ "$${TOKENIZER_REQUIRE_NATIVE:-0}" != 0 ]; then echo "no $(CARGO)" >&2; exit 1; \
+	else echo "skipped, there is no $(CARGO): $(1)"; fi
+endef
 
 help: ## show this
 	@echo "usage: make TARGET"
@@ -35,14 +49,17 @@ help: ## show this
 serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this command
 	@exec $(BIN)/tokenizer serve --exit-with-parent $(ARGS)
 
-test: $(TOOLS) ## run the tests, without the minutes-long ones
+test: $(TOOLS) test-native ## run the tests, without the minutes-long ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-long: $(TOOLS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a fifth of them
 	$(PYTEST) -p tests.slow_share -m slow $(ARGS)
 
-test-full: $(TOOLS) ## run all tests, whole
+test-full: $(TOOLS) test-native ## run all tests, whole
 	$(PYTEST) $(ARGS)
+
+test-native: ## run the tests of the compiled engine that are in Rust
+	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)
 
 test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \
@@ -57,21 +74,27 @@ test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is fou
 setup: $(TOOLS) ## build .venv with everything the other targets need
 	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
 
-check: $(TOOLS) ## lint, formatting, types, and that imports only go down
+check: $(TOOLS) check-native ## lint, formatting, types, and that imports only go down
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+check-native: ## formatting and lints of the compiled engine
+	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/Cargo.toml --check)
+	@$(call with-cargo,$(CARGO) clippy $(CARGO_FILES) --all-targets --quiet -- -D warnings)
+
 format: $(TOOLS) ## reformat the code and apply the lint's safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/Cargo.toml)
 
 lock: ## choose the newest versions pyproject.toml allows and write constraints.txt
 	.ci/lock constraints.txt
 
 clean: ## remove what the targets made; artifacts/ and corpora stay
 	rm -rf .venv .venv-3.* .venv-lock-* *.egg-info build dist
+	rm -rf $(NATIVE)/target tokenizer_core/_native*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find app tokenizer_core tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

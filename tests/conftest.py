@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native_module import native_module
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -16,3 +18,12 @@ def shared_data() -> Path:
     if not (folder / "vocab").is_dir():
         pytest.skip(f"no test data in {folder}; set TOKENIZER_TEST_DATA to its folder")
     return folder
+
+
+@pytest.fixture(scope="session", params=["python", "native"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine; a test that asks for it runs on each. Skips where one is missing."""
+    if request.param == "native":
+        native_module()
+    name: str = request.param
+    return name

@@ -11,14 +11,17 @@ GPT2_AS_PUBLISHED = (
 
 
 def merge_pre_token(data: bytes, merges: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """Apply each merge in order, everywhere, left to right."""
+    """Join the neighbours whose merge stands first in the list, the leftmost first, until none is.
+
+    For a list that was trained this is the same as applying each merge once, in order. It is not
+    where two merges make the same token: the second may make a pair whose turn has passed. There
+    the libraries that run such lists do as is done here.
+    """
+    rank = {merge: place for place, merge in enumerate(merges)}
     parts = [data[i : i + 1] for i in range(len(data))]
-    for left, right in merges:
-        i = 0
-        while i < len(parts) - 1:
-            if parts[i] == left and parts[i + 1] == right:
-                parts[i : i + 2] = [left + right]
-            i += 1
+    while found := [(rank[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in rank]:
+        _, i = min(found)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts
 
 

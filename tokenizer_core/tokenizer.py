@@ -344,10 +344,11 @@ class Tokenizer:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
             UnicodeDecodeError: with `errors="strict"`.
         """
-        listed = _list_of(ids)
+        checked = _check_ids(ids)
         if skip_special_tokens:
-            listed = [id_ for id_ in listed if id_ not in self._special_ids]
-        return self._engine.decode_bytes(listed).decode("utf-8", errors)
+            listed = checked.tolist() if isinstance(checked, np.ndarray) else checked
+            checked = [id_ for id_ in listed if id_ not in self._special_ids]
+        return self._engine.decode_bytes(checked).decode("utf-8", errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of `ids`, joined; cut inside a character they are not UTF-8.
@@ -355,7 +356,7 @@ class Tokenizer:
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
         """
-        return self._engine.decode_bytes(_list_of(ids))
+        return self._engine.decode_bytes(_check_ids(ids))
 
     def cache_statistics(self) -> CacheStatistics:
         """How the engine's pre-token cache has done."""
@@ -402,13 +403,13 @@ def _restore(spec: TokenizerSpec, engine: str) -> Tokenizer:
     return Tokenizer.from_spec(spec, engine=engine)
 
 
-def _list_of(ids: Ids) -> list[int]:
-    if isinstance(ids, np.ndarray):
-        if not np.issubdtype(ids.dtype, np.integer) and ids.size:
+def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
+    """`ids` as they are, but for arrays that hold no integers, which are refused."""
+    if isinstance(ids, np.ndarray) and not np.issubdtype(ids.dtype, np.integer):
+        if ids.size:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
-        listed: list[int] = ids.tolist()
-        return listed
-    return list(ids)
+        return []
+    return ids
 
 
 def _plain_policy(policy: Allowed | Disallowed) -> str | tuple[str, ...]:

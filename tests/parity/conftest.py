@@ -59,10 +59,12 @@ def published_pattern(name: str) -> str:
     return "|".join(parts)
 
 
-def load_pair(data: Path, name: str) -> Pair:
+def load_pair(data: Path, name: str, engine: str) -> Pair:
     if name in RANK_FILES:
         path = data / "vocab" / f"{RANK_FILES[name]}.tiktoken"
-        ours = Tokenizer.from_tiktoken(path, pattern=name, special_tokens=SPECIALS[name])
+        ours = Tokenizer.from_tiktoken(
+            path, pattern=name, special_tokens=SPECIALS[name], engine=engine
+        )
         theirs = tiktoken.Encoding(
             name,
             pat_str=published_pattern(name),
@@ -79,19 +81,19 @@ def load_pair(data: Path, name: str) -> Pair:
     reference = tokenizers.Tokenizer.from_file(str(path))
     return Pair(
         name,
-        Tokenizer.from_tokenizer_json(path),
+        Tokenizer.from_tokenizer_json(path, engine=engine),
         lambda text: reference.encode(text, add_special_tokens=False).ids,
     )
 
 
 @pytest.fixture(scope="session")
-def pairs(shared_data: Path) -> Callable[[str], Pair]:
-    """Each vocabulary loaded at most once in a session."""
+def pairs(shared_data: Path, engine: str) -> Callable[[str], Pair]:
+    """Each vocabulary loaded at most once in a session, for each engine."""
     loaded: dict[str, Pair] = {}
 
     def get(name: str) -> Pair:
         if name not in loaded:
-            loaded[name] = load_pair(shared_data, name)
+            loaded[name] = load_pair(shared_data, name, engine)
         return loaded[name]
 
     return get

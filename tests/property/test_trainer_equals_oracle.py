@@ -1,4 +1,4 @@
-"""The trainer equals the naive one on random corpora: any chunking, any workers, any specials."""
+"""The trainer equals the naive one on random corpora: any engine, chunking, workers, specials."""
 
 import random
 import tempfile
@@ -20,9 +20,11 @@ from tests.tokenizer_core.training.naive_trainer import (
 )
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import count_pretokens, learn_merges, train, train_from_counts
+from tokenizer_core.training.native_kernels import learn_natively
 
 T = TypeVar("T", str, bytes)
 
+LEARNERS = {"python": learn_merges, "native": learn_natively}
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
 
 TINY_WORDS = st.text(alphabet="ab", min_size=1, max_size=9) | st.text(
@@ -82,8 +84,8 @@ def write_corpus(folder: str, data: str | bytes) -> Path:
 @given(counts=COUNTS, n_merges=st.integers(0, 40))
 @settings(max_examples=400, deadline=None)
 @pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
-def test_learner_equals_oracle(counts, n_merges, tie_break):
-    learned = learn_merges(counts, n_merges, tie_break=tie_break)
+def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
+    learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break)
     expected = learn_naively(counts, n_merges, tie_break)
     assert learned.merges == expected
     assert learned.no_pair_left == (len(expected) < n_merges)
@@ -93,7 +95,7 @@ def test_learner_equals_oracle(counts, n_merges, tie_break):
 
 @given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES, n_merges=st.integers(0, 30))
 @settings(max_examples=400, deadline=None)
-def test_trainer_equals_oracle_for_any_chunking(text, specials, chunk_bytes, n_merges):
+def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_bytes, n_merges):
     vocab_size = 256 + len(specials) + n_merges
     with tempfile.TemporaryDirectory() as folder:
         result = train(
@@ -101,6 +103,7 @@ def test_trainer_equals_oracle_for_any_chunking(text, specials, chunk_bytes, n_m
             vocab_size=vocab_size,
             special_tokens=specials,
             chunk_bytes=chunk_bytes,
+            engine=engine,
         )
     vocab, merges = train_naively(text, vocab_size, specials)
     assert result.merges == merges
@@ -111,10 +114,10 @@ def test_trainer_equals_oracle_for_any_chunking(text, specials, chunk_bytes, n_m
 @given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
 @settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("pattern", sorted(PATTERNS))
-def test_counts_are_the_same_for_any_chunking(pattern, text, specials, chunk_bytes):
+def test_counts_are_the_same_for_any_chunking(engine, pattern, text, specials, chunk_bytes):
     with tempfile.TemporaryDirectory() as folder:
         path = write_corpus(folder, text)
-        rules = {"pattern": PATTERNS[pattern], "special_tokens": specials}
+        rules = {"pattern": PATTERNS[pattern], "special_tokens": specials, "engine": engine}
         whole = count_pretokens([path], **rules, chunk_bytes=1 << 30)
         cut = count_pretokens([path], **rules, chunk_bytes=chunk_bytes)
     assert cut == whole
@@ -124,7 +127,7 @@ def test_counts_are_the_same_for_any_chunking(pattern, text, specials, chunk_byt
 
 @given(seed=st.integers(0, 2**32), specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
 @settings(max_examples=400, deadline=None)
-def test_special_tokens_across_chunks(seed, specials, chunk_bytes):
+def test_special_tokens_across_chunks(engine, seed, specials, chunk_bytes):
     rng = random.Random(seed)
     alphabet = [*" ".join(specials), *specials, *(token[:-1] for token in specials)]
     text = mix(rng, rng.choice([FRAGMENT_LIST, [*filter(None, alphabet), "a", "x"]]), "")
@@ -134,6 +137,7 @@ def test_special_tokens_across_chunks(seed, specials, chunk_bytes):
             pattern=PATTERNS["gpt2"],
             special_tokens=specials,
             chunk_bytes=chunk_bytes,
+            engine=engine,
         )
     assert counts.counts == count_naively(text, specials)
     assert counts.n_documents == count_documents(text, specials)
@@ -198,7 +202,7 @@ def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_trainer_equals_oracle_for_any_workers(
-    monkeypatch, text, specials, chunk_bytes, num_workers
+    monkeypatch, engine, text, specials, chunk_bytes, num_workers
 ):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     vocab_size = 256 + len(specials) + 20
@@ -209,17 +213,20 @@ def test_trainer_equals_oracle_for_any_workers(
             special_tokens=specials,
             chunk_bytes=chunk_bytes,
             num_workers=num_workers,
+            engine=engine,
         )
     assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
     assert result.report.num_workers == num_workers
+    assert (result.report.engine, result.report.counting_engine) == (engine, engine)
 
 
 @given(text=TEXTS, sizes=st.tuples(st.integers(0, 15), st.integers(0, 15)))
 @settings(max_examples=100, deadline=None)
-def test_a_smaller_vocabulary_is_the_beginning_of_a_larger(text, sizes):
+def test_a_smaller_vocabulary_is_the_beginning_of_a_larger(engine, text, sizes):
     small, large = sorted(sizes)
     with tempfile.TemporaryDirectory() as folder:
-        counts = count_pretokens([write_corpus(folder, text)], pattern=PATTERNS["gpt2"])
-    first = train_from_counts(counts, 256 + small)
-    second = train_from_counts(counts, 256 + large)
+        corpus = write_corpus(folder, text)
+        counts = count_pretokens([corpus], pattern=PATTERNS["gpt2"], engine=engine)
+    first = train_from_counts(counts, 256 + small, engine=engine)
+    second = train_from_counts(counts, 256 + large, engine=engine)
     assert second.merges[: len(first.merges)] == first.merges

@@ -21,7 +21,6 @@ from tests.conftest import REPOSITORY
 from tests.naive_bpe import encode as encode_by_definition
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import (
-    EngineUnavailableError,
     FormatError,
     InvalidSpecError,
     SpecialTokenForbiddenError,
@@ -38,58 +37,65 @@ MERGES = [
 ]  # fmt: skip
 VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>"]
-TOKENIZER = Tokenizer(VOCAB, MERGES, SPECIALS)
-NFC = Tokenizer.from_spec(
-    TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="qwen2", normalizer="nfc")
-)
 TEXTS = adversarial_texts(n_random=200, seed=3)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=30).map(
     "".join
 )
 
 
-@given(mixed_text)
-@settings(max_examples=300, deadline=None)
-def test_encode_equals_bpe_by_definition(text):
-    assert TOKENIZER.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
+@pytest.fixture(scope="module")
+def tokenizer(engine):
+    return Tokenizer(VOCAB, MERGES, SPECIALS, engine=engine)
+
+
+@pytest.fixture(scope="module")
+def nfc(engine):
+    spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="qwen2", normalizer="nfc")
+    return Tokenizer.from_spec(spec, engine=engine)
 
 
 @given(mixed_text)
 @settings(max_examples=300, deadline=None)
-def test_every_form_gives_the_same_ids(text):
-    for tokenizer in (TOKENIZER, NFC):
-        ids = tokenizer.encode(text)
-        assert tokenizer.encode_to_numpy(text).tolist() == ids
-        assert tokenizer.encode_to_numpy(text).dtype == np.uint32
-        assert tokenizer.encode_with_offsets(text)[0] == ids
-        assert tokenizer.count(text) == len(ids)
-        assert list(tokenizer.encode_iterable(list(text))) == ids
-        assert tokenizer.encode_batch([text, text]) == [ids, ids]
+def test_encode_equals_bpe_by_definition(tokenizer, text):
+    assert tokenizer.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
 
 
 @given(mixed_text)
 @settings(max_examples=300, deadline=None)
-def test_round_trip(text):
-    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
-    assert TOKENIZER.decode_bytes(TOKENIZER.encode_ordinary(text)) == text.encode()
+def test_every_form_gives_the_same_ids(tokenizer, nfc, text):
+    for each in (tokenizer, nfc):
+        ids = each.encode(text)
+        assert each.encode_to_numpy(text).tolist() == ids
+        assert each.encode_to_numpy(text).dtype == np.uint32
+        assert each.encode_with_offsets(text)[0] == ids
+        assert each.count(text) == len(ids)
+        assert list(each.encode_iterable(list(text))) == ids
+        assert each.encode_batch([text, text]) == [ids, ids]
 
 
 @given(mixed_text)
 @settings(max_examples=300, deadline=None)
-def test_byte_offsets_say_where_each_token_stands(text):
-    ids, offsets = TOKENIZER.encode_with_offsets(text)
+def test_round_trip(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode_bytes(tokenizer.encode_ordinary(text)) == text.encode()
+
+
+@given(mixed_text)
+@settings(max_examples=300, deadline=None)
+def test_byte_offsets_say_where_each_token_stands(tokenizer, text):
+    ids, offsets = tokenizer.encode_with_offsets(text)
     data = text.encode()
     assert offsets.shape == (len(ids), 2)
     assert offsets.dtype == np.uint64
     for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
-        assert data[start:end] == TOKENIZER.spec.vocab[id_]
+        assert data[start:end] == tokenizer.spec.vocab[id_]
 
 
 @given(mixed_text)
 @settings(max_examples=300, deadline=None)
-def test_char_offsets_cover_every_character_a_token_touches(text):
-    ids, offsets = TOKENIZER.encode_with_offsets(text, unit="char")
-    _, in_bytes = TOKENIZER.encode_with_offsets(text)
+def test_char_offsets_cover_every_character_a_token_touches(tokenizer, text):
+    ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
+    _, in_bytes = tokenizer.encode_with_offsets(text)
     assert len(ids) == len(offsets)
     starts = [len(text[:i].encode()) for i in range(len(text) + 1)]  # byte at which each begins
     for (start, end), (first, last) in zip(offsets.tolist(), in_bytes.tolist(), strict=True):
@@ -99,35 +105,35 @@ def test_char_offsets_cover_every_character_a_token_touches(text):
 
 @given(mixed_text)
 @settings(max_examples=200, deadline=None)
-def test_offsets_under_nfc_refer_to_the_original(text):
-    ids, offsets = NFC.encode_with_offsets(text)
+def test_offsets_under_nfc_refer_to_the_original(nfc, text):
+    ids, offsets = nfc.encode_with_offsets(text)
     data = text.encode()
     for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
         assert 0 <= start < end <= len(data)
         piece = data[start:end].decode("utf-8", "ignore")
-        token = NFC.spec.vocab[id_]
+        token = nfc.spec.vocab[id_]
         assert token in data[start:end] or token in normalize_nfc(piece).encode()
     if ids:
         assert offsets[0, 0] == 0
         assert offsets[-1, 1] == len(data)
 
 
-def test_offsets_of_nothing():
-    ids, offsets = TOKENIZER.encode_with_offsets("")
+def test_offsets_of_nothing(tokenizer):
+    ids, offsets = tokenizer.encode_with_offsets("")
     assert ids == []
     assert offsets.shape == (0, 2)
     with pytest.raises(ValueError, match="unit"):
-        TOKENIZER.encode_with_offsets("a", unit="word")
+        tokenizer.encode_with_offsets("a", unit="word")
 
 
-def test_special_tokens_longest_first_and_by_policy():
-    end, double = TOKENIZER.spec.special_tokens["<|endoftext|>"], 268
-    assert TOKENIZER.encode("<|endoftext|><|endoftext|><|endoftext|>") == [double, end]
-    plain = TOKENIZER.encode_ordinary("<|endoftext|>")
-    assert TOKENIZER.encode("<|endoftext|>", allowed_special="none") == plain
-    assert TOKENIZER.encode("<|endoftext|>", allowed_special={"<|end|>"}) == plain
+def test_special_tokens_longest_first_and_by_policy(tokenizer):
+    end, double = tokenizer.spec.special_tokens["<|endoftext|>"], 268
+    assert tokenizer.encode("<|endoftext|><|endoftext|><|endoftext|>") == [double, end]
+    plain = tokenizer.encode_ordinary("<|endoftext|>")
+    assert tokenizer.encode("<|endoftext|>", allowed_special="none") == plain
+    assert tokenizer.encode("<|endoftext|>", allowed_special={"<|end|>"}) == plain
     with pytest.raises(SpecialTokenForbiddenError, match="allowed_special"):
-        TOKENIZER.encode("a<|end|>", allowed_special={"<|endoftext|>"}, disallowed_special="all")
+        tokenizer.encode("a<|end|>", allowed_special={"<|endoftext|>"}, disallowed_special="all")
 
 
 def test_new_special_tokens_go_after_the_largest_id_and_known_ones_keep_theirs():
@@ -161,67 +167,67 @@ def test_the_post_processor_is_applied_only_when_asked():
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.uint32, np.int64])
-def test_decode_takes_lists_and_arrays(dtype):
-    ids = TOKENIZER.encode("the cat's hat")
-    assert TOKENIZER.decode(np.array(ids, dtype=dtype)) == TOKENIZER.decode(tuple(ids))
+def test_decode_takes_lists_and_arrays(tokenizer, dtype):
+    ids = tokenizer.encode("the cat's hat")
+    assert tokenizer.decode(np.array(ids, dtype=dtype)) == tokenizer.decode(tuple(ids))
     with pytest.raises(TypeError, match="integers"):
-        TOKENIZER.decode(np.array([1.0, 2.0]))
+        tokenizer.decode(np.array([1.0, 2.0]))
 
 
-def test_decode_of_bytes_that_are_no_text():
-    assert TOKENIZER.decode([0xFF, 97]) == "\ufffda"
+def test_decode_of_bytes_that_are_no_text(tokenizer):
+    assert tokenizer.decode([0xFF, 97]) == "\ufffda"
     with pytest.raises(UnicodeDecodeError):
-        TOKENIZER.decode([0xFF, 97], errors="strict")
+        tokenizer.decode([0xFF, 97], errors="strict")
     with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 99999"):
-        TOKENIZER.decode([97, 99999])
+        tokenizer.decode([97, 99999])
 
 
-def test_count_with_a_limit():
+def test_count_with_a_limit(tokenizer):
     text = "word " * 1000 + "<|end|>"
-    full = TOKENIZER.count(text)
-    assert TOKENIZER.count(text, limit=full) == full
-    assert TOKENIZER.count(text, limit=10) > 10
+    full = tokenizer.count(text)
+    assert tokenizer.count(text, limit=full) == full
+    assert tokenizer.count(text, limit=10) > 10
 
 
-def test_long_texts_go_through_windows_without_a_seam():
+def test_long_texts_go_through_windows_without_a_seam(tokenizer):
     text = "".join(TEXTS) * 40
     assert len(text) > 3 * (1 << 16)
-    assert TOKENIZER.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
+    assert tokenizer.encode_ordinary(text) == encode_by_definition(text, VOCAB, MERGES)
 
 
-def test_batches_over_processes_equal_batches_in_one():
+def test_batches_over_processes_equal_batches_in_one(tokenizer):
     texts = [text * 200 for text in TEXTS[:60]]
-    expected = [TOKENIZER.encode(text) for text in texts]
-    assert TOKENIZER.encode_batch(texts, num_workers=2) == expected
-    plain = TOKENIZER.encode_batch(texts, num_workers=3, allowed_special="none")
-    assert plain == [TOKENIZER.encode(text, allowed_special="none") for text in texts]
+    expected = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts, num_workers=2) == expected
+    plain = tokenizer.encode_batch(texts, num_workers=3, allowed_special="none")
+    assert plain == [tokenizer.encode(text, allowed_special="none") for text in texts]
     with pytest.raises(SpecialTokenForbiddenError):
-        TOKENIZER.encode_batch(
+        tokenizer.encode_batch(
             [*texts, "<|end|>"], num_workers=2, allowed_special="none", disallowed_special="all"
         )
 
 
-def test_it_is_picklable_and_copies_are_equal():
-    for copied in (pickle.loads(pickle.dumps(TOKENIZER)), copy.deepcopy(TOKENIZER)):
-        assert copied.spec.fingerprint == TOKENIZER.spec.fingerprint
-        assert copied.encode("the <|end|>") == TOKENIZER.encode("the <|end|>")
+def test_it_is_picklable_and_copies_are_equal(tokenizer):
+    for copied in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
+        assert copied.spec.fingerprint == tokenizer.spec.fingerprint
+        assert copied.encode("the <|end|>") == tokenizer.encode("the <|end|>")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_it_works_in_forked_and_spawned_processes(method):
+def test_it_works_in_forked_and_spawned_processes(tokenizer, method):
     with multiprocessing.get_context(method).Pool(1) as pool:
-        assert pool.map(TOKENIZER.encode, ["the the"]) == [TOKENIZER.encode("the the")]
+        assert pool.map(tokenizer.encode, ["the the"]) == [tokenizer.encode("the the")]
 
 
-def test_threads_share_it():
+def test_threads_share_it(tokenizer):
     barrier = threading.Barrier(4)
 
     def work(_):
         barrier.wait()
-        return [TOKENIZER.encode(text) for text in TEXTS]
+        return [tokenizer.encode(text) for text in TEXTS]
 
-    expected = [TOKENIZER.encode(text) for text in TEXTS]
+    expected = [tokenizer.encode(text) for text in TEXTS]
     with ThreadPoolExecutor(4) as pool:
         assert all(result == expected for result in pool.map(work, range(4)))
 
@@ -259,25 +265,25 @@ def test_a_special_token_that_is_a_rank_is_refused():
         TokenizerSpec.from_ranks(ranks, {"th": 256}, pattern="gpt2")
 
 
-def test_specs_are_equal_by_what_decides_an_id():
+def test_specs_are_equal_by_what_decides_an_id(tokenizer):
     same = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
-    assert same == TOKENIZER.spec
-    assert hash(same) == hash(TOKENIZER.spec)
+    assert same == tokenizer.spec
+    assert hash(same) == hash(tokenizer.spec)
     assert same != TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="o200k")
 
 
-def test_a_text_is_no_batch():
+def test_a_text_is_no_batch(tokenizer):
     with pytest.raises(TypeError, match="list"):
-        TOKENIZER.encode_batch("abc")
+        tokenizer.encode_batch("abc")
 
 
-def test_pickles_of_another_pattern_are_refused_and_those_of_gpt2_come_back(tmp_path):
+def test_pickles_of_another_pattern_are_refused_and_those_of_gpt2_come_back(tokenizer, tmp_path):
     files = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
     with pytest.raises(FormatError, match="o200k"):
         Tokenizer(VOCAB, MERGES, SPECIALS, pattern="o200k").save_files(*files)
-    TOKENIZER.save_files(*files)
+    tokenizer.save_files(*files)
     again = Tokenizer.from_files(*files, SPECIALS)
-    assert again.spec == TOKENIZER.spec
+    assert again.spec == tokenizer.spec
 
 
 @pytest.mark.shared_data
@@ -304,16 +310,13 @@ def test_an_unknown_pattern_or_engine_is_refused_by_name():
         Tokenizer(VOCAB, MERGES, pattern="gpt5")
     with pytest.raises(UnknownPatternError, match="compile"):
         Tokenizer(VOCAB, MERGES, pattern="(unclosed")
-    with pytest.raises(EngineUnavailableError, match="native"):
-        Tokenizer(VOCAB, MERGES, engine="native")
     with pytest.raises(ValueError, match="'rust'"):
         Tokenizer(VOCAB, MERGES, engine="rust")
 
 
-def test_the_engine_comes_from_the_environment(monkeypatch):
-    monkeypatch.setenv("TOKENIZER_ENGINE", "native")
-    with pytest.raises(EngineUnavailableError):
-        Tokenizer(VOCAB, MERGES)
+def test_the_engine_comes_from_the_environment(engine, monkeypatch):
+    monkeypatch.setenv("TOKENIZER_ENGINE", engine)
+    assert Tokenizer(VOCAB, MERGES).engine_name == engine
     assert Tokenizer(VOCAB, MERGES, engine="python").engine_name == "python"
 
 

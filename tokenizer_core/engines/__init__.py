@@ -1,7 +1,8 @@
 """Engines compute ids. Which one runs is chosen here, in one place, and every one is exact.
 
-`auto` takes the fastest engine of this installation. This release has one, `python`; a name that
-is known but not installed is an error, never a silent fallback.
+`auto` takes the fastest engine of this installation: `native` where its compiled module is there,
+else `python`, which always is. Asking by name for one that is not there is an error, never a
+silent fallback; `native_unavailable_reason` says why `auto` took the slower one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.engines.native_engine import NativeEngine
+from tokenizer_core.engines.native_engine import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import EngineUnavailableError
@@ -16,7 +19,13 @@ from tokenizer_core.errors import EngineUnavailableError
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
-__all__ = ["CacheStatistics", "Engine", "create_engine", "resolve_engine"]
+__all__ = [
+    "CacheStatistics",
+    "Engine",
+    "create_engine",
+    "native_unavailable_reason",
+    "resolve_engine",
+]
 
 ENGINE_VARIABLE: Final = "TOKENIZER_ENGINE"
 
@@ -31,17 +40,21 @@ def resolve_engine(engine: str = "auto") -> str:
         ValueError: a name that is no engine.
     """
     asked = os.environ.get(ENGINE_VARIABLE, "auto") or "auto" if engine == "auto" else engine
-    if asked in ("auto", "python"):
-        return "python"
+    if asked not in ("auto", "python", "native"):
+        raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
+    if asked == "python":
+        return asked
+    reason = native_unavailable_reason()
+    if reason is None:
+        return "native"
     if asked == "native":
         raise EngineUnavailableError(
-            "the native engine is not part of this release; use engine='auto' or 'python' "
+            f"there is no native engine: {reason}. Or use engine='auto' or 'python' "
             f"(or unset {ENGINE_VARIABLE})"
         )
-    raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
+    return "python"
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
     """An engine for `spec`; see `resolve_engine` for the names and what is raised."""
-    resolve_engine(engine)
-    return PythonEngine(spec)
+    return NativeEngine(spec) if resolve_engine(engine) == "native" else PythonEngine(spec)

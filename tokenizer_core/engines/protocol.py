@@ -51,8 +51,8 @@ class Engine(Protocol):
         """The number of ids of `text`; may stop counting once it is over `limit`."""
         ...
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of `ids`, joined.
+    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
+        """The bytes of `ids`, joined; an array has shape (n_tokens,).
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.

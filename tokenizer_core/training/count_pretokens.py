@@ -5,25 +5,29 @@ counts are added up. So the memory needed is that of the distinct pre-tokens, wh
 the corpus, and the result is the same for any number of workers and any size of chunk. Workers
 are replaced now and then: a Python process does not give back the memory of its largest chunk.
 
-May import `errors`, `patterns`, `pretokenize`, `special_tokens`, `parallel` and its neighbours in
-this folder; nothing above.
+With the native engine the chunks are counted by threads of this process (`native_kernels`).
+
+May import `engines`, `errors`, `patterns`, `pretokenize`, `special_tokens`, `parallel` and its
+neighbours in this folder; nothing above.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import run_tasks
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
+from tokenizer_core.training.native_kernels import count_natively
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 
 DecodeErrors = Literal["strict", "replace"]
@@ -95,6 +99,7 @@ def count_pretokens(
     num_workers: int | None = None,
     errors: DecodeErrors = "strict",
     chunk_bytes: int | None = None,
+    engine: str = "auto",
     progress: Callable[[int, int], object] | None = None,
     while_waiting: Callable[[], object] | None = None,
 ) -> PretokenCounts:
@@ -104,16 +109,20 @@ def count_pretokens(
     ends of the files. Newlines are taken as they are. `progress` gets bytes done and bytes in all;
     `while_waiting` is called often, and what it raises ends the run (this is how to cancel).
 
-    - `num_workers`: processes; by default as many as there are processors, none for a small corpus.
+    - `num_workers`: processes or threads; by default as many as there are processors, one for a
+      small corpus.
     - `chunk_bytes`: about how much is counted at a time; changes nothing but memory and time.
+    - `engine`: see `choose_counting_engine`.
 
     Raises:
         CorpusError: a file is missing, no regular file, not UTF-8 (names file and byte offset),
             or changed during the run; or all files are empty.
         WorkerProcessError: a worker was killed.
+        EngineUnavailableError: the engine asked for is not installed.
     """
     if errors not in ("strict", "replace"):
         raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
+    native = choose_counting_engine(engine, pattern, errors) == "native"
     files = [CorpusFile.examine(path) for path in inputs]
     n_bytes = sum(file.size_bytes for file in files)
     if not n_bytes:
@@ -124,6 +133,7 @@ def count_pretokens(
         )
     workers = choose_num_workers(n_bytes, num_workers)
     chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers)
+    rules = CountingRules(pattern, tuple(special_tokens), errors)
     planner = ChunkPlanner(
         pattern,
         special_tokens,
@@ -131,22 +141,15 @@ def count_pretokens(
         window_bytes=min(chunk_bytes, WINDOW_BYTES),
         stop_at_invalid=errors == "strict",
     )
-    counts: dict[str, int] = {}
-    bytes_done = n_documents = 0
-    for _, counted in run_tasks(
-        count_chunk,
-        (chunk for file in files for chunk in planner.plan(file)),
-        num_workers=workers,
-        state=CountingRules(pattern, tuple(special_tokens), errors),
-        max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
-        while_waiting=while_waiting,
-    ):
-        for pre_token, count in counted.counts.items():
-            counts[pre_token] = counts.get(pre_token, 0) + count
-        bytes_done += counted.n_bytes
-        n_documents += counted.n_documents
-        if progress is not None:
-            progress(bytes_done, n_bytes)
+    count = _count_in_threads if native else _count_in_processes
+    counts, n_documents = count(
+        files,
+        planner,
+        rules,
+        workers,
+        lambda n_done: progress(n_done, n_bytes) if progress is not None else None,
+        while_waiting,
+    )
     for file in files:
         file.check_unchanged()
     return PretokenCounts(
@@ -157,6 +160,67 @@ def count_pretokens(
         n_bytes=n_bytes,
         n_documents=n_documents,
     )
+
+
+def _count_in_processes(
+    files: Sequence[CorpusFile],
+    planner: ChunkPlanner,
+    rules: CountingRules,
+    workers: int,
+    progress: Callable[[int], object],
+    while_waiting: Callable[[], object] | None,
+) -> tuple[Mapping[str, int], int]:
+    counts: dict[str, int] = {}
+    bytes_done = n_documents = 0
+    for _, counted in run_tasks(
+        count_chunk,
+        (chunk for file in files for chunk in planner.plan(file)),
+        num_workers=workers,
+        state=rules,
+        max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
+        while_waiting=while_waiting,
+    ):
+        for pre_token, count in counted.counts.items():
+            counts[pre_token] = counts.get(pre_token, 0) + count
+        bytes_done += counted.n_bytes
+        n_documents += counted.n_documents
+        progress(bytes_done)
+    return counts, n_documents
+
+
+def _count_in_threads(
+    files: Sequence[CorpusFile],
+    planner: ChunkPlanner,
+    rules: CountingRules,
+    workers: int,
+    progress: Callable[[int], object],
+    while_waiting: Callable[[], object] | None,
+) -> tuple[Mapping[str, int], int]:
+    counted = count_natively(
+        files,
+        planner,
+        pattern=rules.pattern,
+        special_tokens=rules.special_tokens,
+        num_threads=workers,
+        progress=progress,
+        while_waiting=while_waiting,
+    )
+    if isinstance(counted, Chunk):
+        count_chunk(rules, counted)  # raises what is wrong with it, in the same words
+        raise counted.file.changed()
+    return counted
+
+
+def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
+    """Which engine counts when `engine` is asked for: the native one knows the named patterns, and
+    leaves the replacing of bytes that are not UTF-8 to Python.
+
+    Raises:
+        EngineUnavailableError, ValueError: as `resolve_engine`.
+    """
+    can_be_native = pattern.is_named and errors == "strict"
+    resolved = resolve_engine(engine)
+    return resolved if can_be_native else "python"
 
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:

@@ -2,8 +2,8 @@
 
 Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
 a file, the counts train another size in seconds and without the corpus. They stand apart from the
-counting so that learning from saved counts needs nothing of it. May import `errors`,
-`patterns` and `formats.whole_files`.
+counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns`,
+`formats.whole_files` and `engines.native_training`, whose counts are taken as they are.
 
 The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
 u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
@@ -17,11 +17,12 @@ import json
 import os
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
@@ -51,7 +52,7 @@ class PretokenCounts:
       between special tokens that are not empty.
     """
 
-    counts: dict[str, int]
+    counts: Mapping[str, int]
     pattern: SplitPattern
     special_tokens: tuple[str, ...] = ()
     sources: tuple[CorpusSource, ...] = ()
@@ -62,7 +63,19 @@ class PretokenCounts:
     @property
     def n_pre_tokens(self) -> int:
         """Pre-tokens of the corpus, repetitions included."""
+        if isinstance(self.counts, NativeCounts):
+            return self.counts.n_pre_tokens
         return sum(self.counts.values())
+
+    @property
+    def n_pre_token_bytes(self) -> int:
+        """UTF-8 bytes of these pre-tokens, which is the corpus without its special tokens."""
+        if isinstance(self.counts, NativeCounts):
+            return self.counts.n_bytes
+        return sum(
+            count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
+            for pre_token, count in self.counts.items()
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a file, whole or not at all (a temporary file beside it, renamed).

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -22,6 +22,7 @@ from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
 from tokenizer_core.training.count_pretokens import (
     DecodeErrors,
+    choose_counting_engine,
     choose_num_workers,
     count_pretokens,
 )
@@ -31,6 +32,7 @@ from tokenizer_core.training.learn_merges import (
     check_tie_break,
     learn_merges,
 )
+from tokenizer_core.training.native_kernels import learn_natively
 from tokenizer_core.training.pretoken_counts import PretokenCounts
 from tokenizer_core.training.training_report import TrainingReport
 
@@ -130,8 +132,10 @@ def train(
 ) -> TrainingResult:
     """Count the pre-tokens of these files and learn merges from them.
 
-    - `num_workers`: processes that count; by default as many as there are processors. A corpus of
-      a few megabytes is counted in this process.
+    - `num_workers`: processes, or threads of the native engine, that count; by default as many as
+      there are processors. A corpus of a few megabytes is counted by one.
+    - `engine`: what counts and learns. The native one leaves custom patterns, and bytes that
+      `errors="replace"` is for, to the Python one to count; the report names both.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` takes U+FFFD for them.
     - `progress` is called several times a second; `should_cancel` too, and ends the run when true.
 
@@ -147,7 +151,7 @@ def train(
     tokens = check_special_tokens(special_tokens)
     check_vocab_size(vocab_size, len(tokens))
     check_tie_break(tie_break)
-    resolve_engine(engine)
+    engine = resolve_engine(engine)
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
     counts = count_pretokens(
@@ -157,6 +161,7 @@ def train(
         num_workers=num_workers,
         errors=errors,
         chunk_bytes=chunk_bytes,
+        engine=engine,
         progress=watch.count,
         while_waiting=watch.poll,
     )
@@ -164,6 +169,7 @@ def train(
         counts,
         vocab_size,
         engine=engine,
+        counting_engine=choose_counting_engine(engine, split_pattern, errors),
         tie_break=tie_break,
         watch=watch,
         seconds_counting=time.perf_counter() - started,
@@ -195,11 +201,11 @@ def train_from_counts(
     """
     check_vocab_size(vocab_size, len(check_special_tokens(counts.special_tokens)))
     check_tie_break(tie_break)
-    resolve_engine(engine)
     return _learn(
         counts,
         vocab_size,
-        engine=engine,
+        engine=resolve_engine(engine),
+        counting_engine=None,
         tie_break=tie_break,
         watch=_Watch(progress, should_cancel),
         seconds_counting=0.0,
@@ -304,6 +310,7 @@ def _learn(
     vocab_size: int,
     *,
     engine: str,
+    counting_engine: str | None,
     tie_break: TieBreak,
     watch: _Watch,
     seconds_counting: float,
@@ -312,7 +319,8 @@ def _learn(
     started = time.perf_counter()
     n_merges = vocab_size - _N_BYTES - len(counts.special_tokens)
     watch.memory.sample(now=True)
-    learned = learn_merges(
+    learn = learn_natively if engine == "native" else learn_merges
+    learned = learn(
         counts.counts,
         n_merges,
         tie_break=tie_break,
@@ -325,7 +333,8 @@ def _learn(
     )
     longest = max((left + right for left, right in learned.merges), key=len, default=b"")
     report = TrainingReport(
-        engine=resolve_engine(engine),
+        engine=engine,
+        counting_engine=counting_engine,
         tie_break=tie_break,
         num_workers=workers,
         vocab_size=len(vocab),
@@ -340,7 +349,7 @@ def _learn(
         n_pre_tokens=counts.n_pre_tokens,
         n_distinct_pre_tokens=len(counts.counts),
         n_tokens=learned.n_tokens,
-        bytes_per_token=_bytes_per_token(counts.counts, learned),
+        bytes_per_token=_bytes_per_token(counts, learned),
         longest_token_bytes=len(longest),
         longest_token_text=longest.decode("utf-8", "replace")[:_SHOWN_CHARS],
     )
@@ -363,14 +372,10 @@ def _build_vocab(
     return vocab
 
 
-def _bytes_per_token(counts: Mapping[str, int], learned: LearnedMerges) -> float:
+def _bytes_per_token(counts: PretokenCounts, learned: LearnedMerges) -> float:
     if not learned.n_tokens:
         return 0.0
-    n_bytes = sum(
-        count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
-        for pre_token, count in counts.items()
-    )
-    return round(n_bytes / learned.n_tokens, 4)
+    return round(counts.n_pre_token_bytes / learned.n_tokens, 4)
 
 
 def _peak_own_memory_bytes() -> int:

@@ -14,6 +14,7 @@ from typing import Any
 class TrainingReport:
     """Figures of one training run. Sizes in bytes, times in seconds of wall clock.
 
+    - `engine` learned; `counting_engine` counted, None when the counts came from elsewhere.
     - `stopped_early`: why there are fewer merges than asked for, or None.
     - `peak_memory_bytes`: resident memory of this process and its workers together, at its
       highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
@@ -25,6 +26,7 @@ class TrainingReport:
     """
 
     engine: str
+    counting_engine: str | None
     tie_break: str
     num_workers: int
     vocab_size: int

@@ -15,6 +15,12 @@ COUNTING = import_module("tokenizer_core.training.count_pretokens")
 GPT2 = PATTERNS["gpt2"]
 
 
+@pytest.fixture(autouse=True)
+def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """Every test here runs on each engine, but for what names one."""
+    monkeypatch.setenv("TOKENIZER_ENGINE", engine)
+
+
 @pytest.fixture
 def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the corpus is."""
@@ -116,7 +122,9 @@ def test_progress_counts_every_byte(corpus, use_processes, num_workers):
 def test_workers_are_replaced_and_nothing_is_lost(corpus, use_processes, monkeypatch):
     monkeypatch.setattr(COUNTING, "_CHUNKS_BEFORE_REPLACEMENT", 2)
     corpus.write_text("some words " * 1_000)
-    counted = count_pretokens([corpus], pattern=GPT2, chunk_bytes=1_000, num_workers=2)
+    counted = count_pretokens(
+        [corpus], pattern=GPT2, chunk_bytes=1_000, num_workers=2, engine="python"
+    )
     assert counted.counts == {"some": 1, " words": 1_000, " some": 999, " ": 1}
 
 
@@ -137,7 +145,7 @@ def test_a_worker_without_an_interpreter_is_an_error(corpus, use_processes, monk
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     corpus.write_text("some words")
     with pytest.raises(WorkerProcessError):
-        count_pretokens([corpus], pattern=GPT2, num_workers=2)
+        count_pretokens([corpus], pattern=GPT2, num_workers=2, engine="python")
 
 
 def test_number_of_workers(monkeypatch):

@@ -22,6 +22,12 @@ COUNTING = import_module("tokenizer_core.training.count_pretokens")
 EXAMPLE = "low low lower newest newest widest widest widest"
 
 
+@pytest.fixture(autouse=True)
+def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """Every test here runs on each engine, but for what names one."""
+    monkeypatch.setenv("TOKENIZER_ENGINE", engine)
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
@@ -84,7 +90,7 @@ def test_special_tokens_are_boundaries_and_never_counted(tmp_path):
     assert result.spec.special_tokens == {"<|e|>": 256}
 
 
-def test_the_report(tmp_path):
+def test_the_report(tmp_path, engine):
     path = tmp_path / "corpus.txt"
     text = "low lower\nnewest 漢字漢字漢字<|e|>widest low" * 3
     path.write_text(text)
@@ -100,7 +106,7 @@ def test_the_report(tmp_path):
     assert report["vocab_size"] == 266
     assert report["n_merges"] == len(merges) == 9
     assert report["stopped_early"] is None
-    assert report["engine"] == "python"
+    assert report["engine"] == report["counting_engine"] == engine
     assert report["tie_break"] == "lexicographic"
     assert report["longest_token_bytes"] == max(len(left + right) for left, right in merges)
     assert report["longest_token_text"].encode("utf-8", "replace")
@@ -172,12 +178,14 @@ def test_a_special_token_of_one_character_and_several_bytes(tmp_path):
     assert vocab[256] == "é".encode()
 
 
-def test_refusals_come_before_any_work(tmp_path):
+def test_refusals_come_before_any_work(tmp_path, monkeypatch):
     missing = tmp_path / "none"
     with pytest.raises(VocabSizeError):
         train_bpe(missing, 3, [])
-    with pytest.raises(EngineUnavailableError):
-        train_bpe(missing, 300, [], engine="native")
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenizer_core.engines.native_unavailable_reason", lambda: "not built")
+        with pytest.raises(EngineUnavailableError):
+            train_bpe(missing, 300, [], engine="native")
     with pytest.raises(ValueError, match="tie_break"):
         train_bpe(missing, 300, [], tie_break="random")
     with pytest.raises(CorpusError, match="does not exist"):
@@ -215,7 +223,7 @@ def test_progress_reaches_the_end_of_both_phases(tmp_path, monkeypatch, num_work
 def test_cancelled_while_counting(tmp_path, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     path = tmp_path / "corpus.txt"
-    path.write_text(f"{EXAMPLE} " * 20_000)
+    path.write_text(f"{EXAMPLE} " * 200_000)
     done: list[int] = []
     started = time.monotonic()
     with pytest.raises(TrainingCancelledError):
@@ -233,11 +241,11 @@ def test_cancelled_while_counting(tmp_path, monkeypatch, num_workers):
 
 def test_cancelled_while_learning(tmp_path):
     counts = PretokenCounts(
-        {f"{i:08d}": 1 for i in range(50_000)}, train_from_counts_pattern(), (), ()
+        {f"{i:08d}": 1 for i in range(400_000)}, train_from_counts_pattern(), (), ()
     )
     answers = iter([False, False, True])
     with pytest.raises(TrainingCancelledError):
-        train_from_counts(counts, 60_000, should_cancel=lambda: next(answers, True))
+        train_from_counts(counts, 400_000, should_cancel=lambda: next(answers, True))
 
 
 def train_from_counts_pattern():

@@ -1,0 +1,41 @@
+"""Small specs whose merges overlap, repeat and contradict each other, for tests of engines."""
+
+import random
+
+from tokenizer_core.spec import TokenizerSpec
+
+BYTES = {i: bytes([i]) for i in range(256)}
+
+
+def random_merges(rng: random.Random, alphabet: bytes, n: int) -> list[tuple[bytes, bytes]]:
+    """Merges over a tiny alphabet, so that they overlap, repeat and contradict each other."""
+    tokens = [bytes([b]) for b in alphabet]
+    merges: list[tuple[bytes, bytes]] = []
+    for _ in range(n):
+        pair = (rng.choice(tokens), rng.choice(tokens))
+        if pair not in merges and len(pair[0] + pair[1]) <= 12:
+            merges.append(pair)
+            if pair[0] + pair[1] not in tokens:
+                tokens.append(pair[0] + pair[1])
+    return merges
+
+
+def spec_of(merges: list[tuple[bytes, bytes]], **options) -> TokenizerSpec:
+    products = dict.fromkeys(left + right for left, right in merges)
+    return TokenizerSpec.from_merges(
+        BYTES | {256 + i: product for i, product in enumerate(products)}, merges, **options
+    )
+
+
+def random_ranks(rng: random.Random, alphabet: bytes, n: int) -> dict[bytes, int]:
+    """Ranks over a tiny alphabet in no order: parts may rank behind what they make, tokens may
+    have no parts at all, and ids have gaps."""
+    tokens = {left + right for left, right in random_merges(rng, alphabet, n)}
+    tokens |= {
+        bytes(rng.choices(alphabet, k=rng.randrange(2, 7))) for _ in range(rng.randrange(0, 6))
+    }
+    ordered = sorted(tokens)
+    rng.shuffle(ordered)
+    ids = rng.sample(range(4 * len(ordered) + 256), len(ordered) + 256)
+    singles = [bytes([byte]) for byte in range(256)]
+    return dict(zip([*singles, *ordered], ids, strict=True))

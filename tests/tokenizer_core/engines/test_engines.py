@@ -1,0 +1,103 @@
+"""What every engine promises, on each of them; and that they agree."""
+
+import gc
+import random
+import weakref
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers.models import BPE
+
+from tests.naive_bpe import merge_by_ranks, merge_pre_token
+from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
+from tokenizer_core.engines import create_engine
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.spec import TokenizerSpec
+
+
+@pytest.fixture(scope="module")
+def create(engine):
+    return lambda spec: create_engine(spec, engine)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 30), st.text("ab", min_size=1, max_size=150))
+@settings(max_examples=400, deadline=None)
+def test_merges_equal_the_definition(create, seed, n_merges, text):
+    merges = random_merges(random.Random(seed), b"ab", n_merges)
+    spec = spec_of(merges)
+    expected = [spec.token_to_id[part] for part in merge_pre_token(text.encode(), merges)]
+    assert create(spec).encode_pre_tokens([text]) == expected
+
+
+def test_merges_that_contradict_each_other_equal_hugging_faces(create):
+    for seed in range(1000):
+        rng = random.Random(seed)
+        spec = spec_of(random_merges(rng, b"ab", rng.randrange(1, 30)))
+        vocab = {token.decode("latin-1"): id_ for token, id_ in spec.token_to_id.items()}
+        merges = [(left.decode(), right.decode()) for left, right in spec.merges]
+        reference = tokenizers.Tokenizer(BPE(vocab=vocab, merges=merges))
+        engine = create(spec)
+        for length in (3, 10, 40, 100):
+            text = "".join(rng.choices("ab", k=length))
+            assert engine.encode_pre_tokens([text]) == reference.encode(text).ids, (seed, text)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 30), st.text("abc", min_size=1, max_size=150))
+@settings(max_examples=1000, deadline=None)
+def test_ranks_equal_the_definition(create, seed, n_merges, text):
+    ranks = random_ranks(random.Random(seed), b"abc", n_merges)
+    spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
+    expected = [ranks[part] for part in merge_by_ranks(text.encode(), ranks)]
+    assert create(spec).encode_pre_tokens([text]) == expected
+
+
+def test_greedy_longest_match_is_not_bpe(create):
+    engine = create(spec_of([(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]))
+    assert [engine.decode_bytes([i]) for i in engine.encode("abc")] == [b"a", b"bc"]
+
+
+def test_ignore_merges_takes_a_vocabulary_entry_whole(create):
+    merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
+    assert len(create(spec_of(merges)).encode("abc")) == 2
+    assert len(create(spec_of(merges, ignore_merges=True)).encode("abc")) == 1
+
+
+def test_surrogate_valued_ids_are_symbols_like_any_other(create):
+    # Symbols are chr(id); ids 0xD800.. are lone surrogates and must not join or fail.
+    vocab = dict(BYTES) | {0xD800: b"ab", 0xDC00: b"cd", 0xDC01: b"abcd"}
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd")])
+    assert create(spec).encode("abcd") == [0xDC01]
+    assert create(spec).encode("ab.cd") == [0xD800, ord("."), 0xDC00]
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udfff" * 100, "ok \ud83d\ude00"])
+def test_a_lone_surrogate_is_an_error_every_time(create, text):
+    engine = create(spec_of([]))
+    for _ in range(2):
+        with pytest.raises(UnicodeEncodeError):
+            engine.encode(text)
+
+
+@pytest.mark.parametrize("bad", [-1, 256, 1 << 40, None, "97", 1.5, [1]])
+def test_an_unknown_id_is_named_with_its_place(create, bad):
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[2\]") as caught:
+        create(spec_of([])).decode_bytes([97, 98, bad, -7])
+    assert caught.value.index == 2
+
+
+def test_count_stops_once_it_is_over_the_limit(create):
+    engine = create(spec_of([]))
+    text = "ab " * 100_000
+    assert engine.count(text) == 300_000
+    assert 10 < engine.count(text, limit=10) < 300_000
+
+
+def test_a_retired_engine_is_freed(create):
+    engine = create(spec_of([]))
+    engine.encode("warm the cache")
+    alive = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert alive() is None

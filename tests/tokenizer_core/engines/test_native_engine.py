@@ -1,0 +1,251 @@
+"""The native engine against the Python engine, and what only it has: caches, locks, its absence."""
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.native_module import native_module
+from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
+from tokenizer_core.engines import create_engine, native_engine, resolve_engine
+from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.spec import TokenizerSpec
+
+mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=60).map(
+    "".join
+)
+text_of_bytes = st.binary(max_size=200).map(lambda data: data.decode("utf-8", "replace"))
+repeated = st.builds(
+    lambda text, n: text * n, st.sampled_from(_FRAGMENTS) | mixed_text, st.integers(1, 80)
+)
+
+
+def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
+    """A vocabulary with tokens of the fragments, so that most of what is encoded merges."""
+    rng = random.Random(7)
+    tokens = dict.fromkeys(bytes([byte]) for byte in range(256))
+    merges = {}
+    for fragment in ["the ", "  ", "\n\n", "aaaa", *_FRAGMENTS] * 2:
+        parts = [bytes([byte]) for byte in fragment.encode()]
+        while len(parts) > 1:
+            at = rng.randrange(len(parts) - 1)
+            merges[parts[at], parts[at + 1]] = None
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            tokens[parts[at]] = None
+    if kind == "ranks":
+        ranks = {token: rank for rank, token in enumerate(tokens)}
+        return TokenizerSpec.from_ranks(ranks, pattern=pattern)
+    vocab = dict(enumerate(tokens))
+    return TokenizerSpec.from_merges(
+        vocab, merges, pattern=pattern, ignore_merges=kind == "whole merges"
+    )
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (kind, pattern)
+        for kind in ("merges", "whole merges", "ranks")
+        for pattern in [*PATTERNS, r"\s?\w+|\d"]
+    ],
+    ids=" ".join,
+)
+def both(request):
+    native_module()
+    spec = spec_from_corpus(*request.param)
+    return create_engine(spec, "native"), create_engine(spec, "python")
+
+
+def assert_same(both, text: str) -> None:
+    native, python = both
+    ids = python.encode(text)
+    assert native.encode(text) == ids, repr(text[:80])
+    assert native.encode_to_numpy(text).tolist() == ids
+    assert native.encode_to_numpy(text, 2).dtype == np.uint32
+    assert native.count(text) == len(ids)
+    assert native.decode_bytes(ids) == text.encode()
+    assert native.decode_bytes(np.array(ids, dtype=np.uint32)) == text.encode()
+
+
+@given(text=mixed_text | text_of_bytes | repeated)
+@settings(max_examples=150, deadline=None)
+def test_ids_equal_the_python_engines(both, text):
+    assert_same(both, text)
+
+
+def test_ids_of_adversarial_texts_equal_the_python_engines(both):
+    texts = adversarial_texts(n_random=300, seed=5)
+    for text in texts:
+        assert_same(both, text)
+    assert_same(both, "".join(texts))
+    native, python = both
+    assert native.encode_pre_tokens(texts) == python.encode_pre_tokens(texts)
+    assert native.encode_pre_tokens(tuple(texts)) == python.encode_pre_tokens(texts)
+
+
+@given(st.integers(0, 10**9), st.booleans(), st.text("abc", max_size=400))
+@settings(max_examples=1000, deadline=None)
+def test_any_vocabulary_gives_the_ids_of_the_python_engine(seed, is_ranks, text):
+    native_module()
+    rng = random.Random(seed)
+    if is_ranks:
+        ranks = random_ranks(rng, b"abc", rng.randrange(40))
+        spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
+    else:
+        merges = random_merges(rng, b"abc", rng.randrange(60))
+        spec = spec_of(merges, ignore_merges=rng.random() < 0.5)
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    for cut in (text, text[: len(text) // 9], text[:5]):
+        assert native.encode_pre_tokens([cut]) == python.encode_pre_tokens([cut])
+
+
+@pytest.mark.shared_data
+def test_corpora_give_the_ids_of_the_python_engine(both, shared_data: Path):
+    for path in sorted((shared_data / "corpora").glob("*.txt")):
+        with path.open("rb") as file:
+            assert_same(both, file.read(60_000).decode("utf-8", "ignore"))
+
+
+@pytest.mark.parametrize("length", [1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000])
+def test_lengths_at_the_edges_of_the_tables_cold_and_warm(length):
+    native_module()
+    rng = random.Random(length)
+    spec = spec_of(random_merges(rng, b"abc", 25))
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    for _ in range(20):
+        piece = "".join(rng.choices("abc", k=length))
+        for text in (piece, f"{piece} {piece}", f"x {piece}"):
+            assert native.encode(text) == native.encode(text) == python.encode(text)
+
+
+def test_the_caches_stay_within_their_bound_whatever_the_text():
+    native_module()
+    engine = create_engine(spec_of([(b"a", b"b")]), "native")
+    rng = random.Random(0)
+    for _ in range(6):
+        words = (str(rng.random()) * rng.choice([1, 1, 2, 9]) for _ in range(60_000))
+        engine.encode_to_numpy("x" + "x".join(words))
+        statistics = engine.cache_statistics()
+        assert 0 < statistics.entries <= statistics.maximum
+    assert statistics.hits + statistics.misses > 1_000_000
+    before = engine.cache_statistics()
+    engine.encode("y" * 1000)
+    after = engine.cache_statistics()
+    assert (after.entries, after.misses) == (before.entries, before.misses + 1)
+
+
+def test_many_threads_share_an_engine():
+    native_module()
+    spec = spec_from_corpus("merges", "o200k")
+    engine = create_engine(spec, "native")
+    texts = adversarial_texts(n_random=60, seed=9)
+    texts.append("".join(texts) * 3)
+    expected = [create_engine(spec, "python").encode(text) for text in texts]
+    barrier = threading.Barrier(24)
+
+    def work(seed):
+        order = list(range(len(texts)))
+        random.Random(seed).shuffle(order)
+        barrier.wait()
+        return all(engine.encode(texts[i]) == expected[i] for i in order)
+
+    with ThreadPoolExecutor(24) as pool:
+        assert all(pool.map(work, range(24)))
+
+
+def test_a_long_call_lets_other_threads_run():
+    native_module()
+    engine = create_engine(spec_of([]), "native")
+    text = "".join(map(chr, range(0x4E00, 0x9FFF))) * 60
+    done = threading.Event()
+    ticks = 0
+
+    def encode():
+        engine.count(text)
+        done.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    while not done.is_set():
+        ticks += 1
+        done.wait(0.0005)
+    thread.join()
+    # Without releasing the GIL this thread would run once before and once after.
+    assert ticks > 5
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+def test_arrays_of_any_integers_decode(dtype):
+    native_module()
+    engine = create_engine(spec_of([]), "native")
+    ids = np.arange(100, dtype=dtype)
+    assert engine.decode_bytes(ids) == bytes(range(100))
+    assert engine.decode_bytes(ids[::-3]) == bytes(range(100))[::-3]
+    assert engine.decode_bytes(ids[:0]) == b""
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 33, (1 << 32) + 5, 300])
+def test_an_array_with_an_unknown_id_is_refused(bad):
+    native_module()
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\]") as caught:
+        create_engine(spec_of([]), "native").decode_bytes(np.array([5, bad, -1]))
+    assert caught.value.token_id == bad
+
+
+def test_what_only_a_dict_would_take_decodes_as_in_the_python_engine():
+    native_module()
+    spec = spec_of([])
+    odd = [True, np.int64(98), 99.0]
+    for name in ("native", "python"):
+        assert create_engine(spec, name).decode_bytes(odd) == b"\x01bc"  # type: ignore[arg-type]
+
+
+def test_a_vocabulary_no_spec_lets_through_is_refused():
+    native = native_module()
+    known = {token: id_ for id_, token in BYTES.items()}
+    for vocab, tokens in [
+        (BYTES | {1 << 20: b"ab"}, known),
+        (BYTES, {token: id_ for token, id_ in known.items() if id_ != 7}),
+        (BYTES, known | {b"ab": 5}),
+    ]:
+        with pytest.raises(ValueError, match=r"2\^20|0x07|is not that"):
+            native.NativeEncoder(vocab, tokens, [], False, "gpt2")
+    with pytest.raises(ValueError, match="gpt5"):
+        native.NativeEncoder(BYTES, known, [], False, "gpt5")
+    with pytest.raises(KeyError):
+        native.NativeEncoder(BYTES, known, [(b"a", b"b")], False, "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ModuleNotFoundError("gone", name="tokenizer_core._native"), "not in this installation"),
+        (ImportError("wrong machine"), "wrong machine"),
+    ],
+)
+def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
+    monkeypatch.setattr(native_engine, "_import_error", error)
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    assert resolve_engine() == "python"
+    assert create_engine(spec_of([])).name == "python"
+    for start in (resolve_engine, lambda name: create_engine(spec_of([]), name)):
+        with pytest.raises(EngineUnavailableError, match=says):
+            start("native")
+    monkeypatch.setenv("TOKENIZER_ENGINE", "native")
+    with pytest.raises(EngineUnavailableError, match="TOKENIZER_ENGINE"):
+        resolve_engine()
+
+
+def test_tables_of_another_regex_release_are_not_used(monkeypatch):
+    native_module()
+    monkeypatch.setattr(native_engine, "UNICODE_TABLES", "regex 1999.1.1")
+    assert resolve_engine() == "python"
+    with pytest.raises(EngineUnavailableError, match=r"1999\.1\.1"):
+        native_engine.NativeEngine(spec_of([]))

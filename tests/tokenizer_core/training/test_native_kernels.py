@@ -1,0 +1,278 @@
+"""Counting and learning in the compiled module, held against the same in Python."""
+
+import operator
+import pickle
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.native_module import native_module
+from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
+from tokenizer_core.errors import CorpusError, TrainingCancelledError
+from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.training import (
+    PretokenCounts,
+    count_pretokens,
+    learn_merges,
+    train,
+    train_from_counts,
+)
+from tokenizer_core.training.native_kernels import learn_natively
+
+SPECIAL = "<|endoftext|>"
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    native_module()
+
+
+@pytest.fixture(params=["zh_modern_bitext", "en_reuters_news", "edge_unicode", "code_c_linux"])
+def real_text(request, shared_data, tmp_path):
+    """A file with the first 2 MB of a corpus."""
+    data = (shared_data / "corpora" / f"{request.param}.txt").read_bytes()[:2_000_000]
+    path = tmp_path / "corpus.txt"
+    path.write_text(data.decode("utf-8", "ignore"), encoding="utf-8", newline="")
+    return path
+
+
+def threads_and_descriptors() -> tuple[int, int]:
+    threads, descriptors = (list(Path("/proc/self", kind).iterdir()) for kind in ("task", "fd"))
+    return len(threads), len(descriptors)
+
+
+def assert_no_more_than(before: tuple[int, int]) -> None:
+    """A thread that was joined is listed for a moment longer."""
+    deadline = time.monotonic() + 5
+    while any(map(operator.gt, threads_and_descriptors(), before)):
+        assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
+
+
+def alternating(n_words: int) -> dict[str, int]:
+    """Words that take a second or more to learn from, all different."""
+    return {f"{i:x}x{i * 7919 % 1000003:x}y{i % 977}": 1 + i % 3 for i in range(n_words)}
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("pattern", sorted(PATTERNS))
+def test_counts_and_merges_of_real_text_are_those_of_python(real_text, pattern):
+    results = {}
+    for engine in ("python", "native"):
+        results[engine] = train(
+            [real_text],
+            vocab_size=1500,
+            special_tokens=[SPECIAL],
+            pattern=pattern,
+            num_workers=1 if engine == "python" else 3,
+            chunk_bytes=None if engine == "python" else 50_000,
+            engine=engine,
+        )
+    python, native = results["python"], results["native"]
+    assert native.merges == python.merges
+    assert native.vocab == python.vocab
+    assert native.counts == python.counts
+    figures = ("n_documents", "n_pre_tokens", "n_distinct_pre_tokens", "n_tokens")
+    for figure in (*figures, "bytes_per_token", "n_bytes", "stopped_early"):
+        assert getattr(native.report, figure) == getattr(python.report, figure)
+
+
+@pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
+def test_many_pairs_are_learned_over_several_epochs(tie_break):
+    # Two million symbols: far more than are listed at once, and thousands of ties.
+    counts = alternating(150_000)
+    learned = learn_natively(counts, 600, tie_break=tie_break)
+    assert learned == learn_merges(counts, 600, tie_break=tie_break)
+
+
+def test_counts_are_a_mapping_like_any_other(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("low low lower é漢字 é漢字", encoding="utf-8")
+    counted = count_pretokens([path], pattern=PATTERNS["gpt2"], engine="native")
+    counts = counted.counts
+    assert isinstance(counts, NativeCounts)
+    expected = {"low": 1, " low": 1, " lower": 1, " é漢字": 2}
+    for equal in (expected, Counter(expected)):
+        assert counts == equal
+        assert equal == counts
+    assert counts != {**expected, "low": 2}
+    assert len(counts) == 4
+    assert sorted(counts) == sorted(expected)
+    assert counts[" é漢字"] == 2
+    assert "lowest" not in counts
+    assert counted.n_pre_tokens == 5
+    assert counted.n_pre_token_bytes == len(path.read_bytes())
+    copied = pickle.loads(pickle.dumps(counted))
+    assert type(copied.counts) is dict
+    assert copied == counted
+
+
+def test_native_counts_are_saved_and_loaded(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("one two two\nthree é" * 50, encoding="utf-8")
+    counted = {
+        engine: count_pretokens([path], pattern=PATTERNS["gpt2"], engine=engine)
+        for engine in ("python", "native")
+    }
+    for engine, counts in counted.items():
+        counts.save(tmp_path / engine)
+    assert (tmp_path / "native").read_bytes() == (tmp_path / "python").read_bytes()
+    loaded = type(counted["native"]).load(tmp_path / "native")
+    for engine in ("python", "native"):
+        from_file = train_from_counts(loaded, 270, engine=engine)
+        assert from_file.merges == train_from_counts(counted["native"], 270, engine="python").merges
+        assert (from_file.report.engine, from_file.report.counting_engine) == (engine, None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [({"ab": 0}, "below 1"), ({"ab": -3}, "below 1"), ({"ab": 1 << 64}, "64 bits")],
+)
+def test_impossible_counts_are_refused(counts, said):
+    with pytest.raises(ValueError, match=said):
+        learn_natively(counts, 1)
+
+
+def test_sums_beyond_64_bits_are_refused_and_counts_below_are_exact():
+    with pytest.raises(ValueError, match="64 bits"):
+        learn_natively({"ab": (1 << 64) - 1}, 1)
+    counts = {"ab": (1 << 60) + 1, "cd": 1 << 60, "ce": 1}
+    learned = learn_natively(counts, 9)
+    assert learned == learn_merges(counts, 9)
+    assert learned.merges[0] == (b"a", b"b")
+
+
+def test_an_unknown_tie_break_and_lone_surrogates_are_refused():
+    with pytest.raises(ValueError, match="tie_break"):
+        learn_natively({"ab": 1}, 1, tie_break="alphabetic")
+    with pytest.raises(UnicodeEncodeError):
+        learn_natively({"a\ud800": 1}, 1)
+
+
+def test_learning_stops_when_asked_and_tells_of_the_end():
+    seen = []
+    learned = learn_natively({"abcdef": 1}, 3, after_merge=seen.append)
+    assert len(learned.merges) == seen[-1] == 3
+
+    class StopError(Exception):
+        pass
+
+    def stop(n_done):
+        raise StopError
+
+    with pytest.raises(StopError):
+        learn_natively({"abcdef": 1}, 3, after_merge=stop)
+
+
+def test_a_run_is_cancelled_while_it_learns():
+    counts = PretokenCounts(alternating(400_000), PATTERNS["gpt2"])
+    cancelled = threading.Event()
+    phases = []
+
+    def progress(event):
+        phases.append(event.phase)
+        cancelled.set()
+
+    with pytest.raises(TrainingCancelledError):
+        train_from_counts(
+            counts, 400_000, engine="native", progress=progress, should_cancel=cancelled.is_set
+        )
+    assert set(phases) == {"learn"}
+
+
+def test_other_python_threads_run_while_it_learns():
+    words = NativeCounts.of(alternating(200_000))
+    finished, turns = threading.Event(), 0
+
+    def learn():
+        words.learn(3000, "lexicographic", None)
+        finished.set()
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    while not finished.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 5
+
+
+@pytest.mark.parametrize("num_workers", [1, 4])
+def test_bad_utf8_is_told_of_in_the_same_words(tmp_path, num_workers):
+    path = tmp_path / "corpus.txt"
+    good = "some words, é漢字 and more; ".encode() * 2000
+    path.write_bytes(good + b"a \xff b" + good + b"\xc3 c" + good)
+    before = threads_and_descriptors()
+    said = {}
+    for engine in ("python", "native"):
+        with pytest.raises(CorpusError) as raised:
+            count_pretokens(
+                [path],
+                pattern=PATTERNS["gpt2"],
+                chunk_bytes=3000,
+                num_workers=num_workers if engine == "native" else 1,
+                engine=engine,
+            )
+        said[engine] = str(raised.value)
+    assert said["native"] == said["python"]
+    assert f"at byte {len(good) + 2} (0xff" in said["native"]
+    assert_no_more_than(before)
+
+
+def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"one two \xff two")
+    pattern = resolve_pattern(r"\w+|\W+")
+    replaced = train([path], vocab_size=260, special_tokens=[], errors="replace", engine="native")
+    assert (replaced.report.engine, replaced.report.counting_engine) == ("native", "python")
+    assert replaced.counts.counts[" \ufffd"] == 1
+    path.write_bytes(b"one two two")
+    custom = train([path], vocab_size=260, special_tokens=[], pattern=pattern, engine="native")
+    assert (custom.report.engine, custom.report.counting_engine) == ("native", "python")
+    assert custom.counts.counts == {"one": 1, " ": 2, "two": 2}
+
+
+def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("one two three " * 1000, encoding="utf-8")
+    with NativeCounter("gpt2", [], 2) as counter, path.open("rb") as file:
+        path.write_text("one", encoding="utf-8")
+        counter.submit(file.fileno(), 0, 3)
+        counter.submit(file.fileno(), 3, 14_000)
+        assert counter.finish() == 1
+
+
+def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("one two three " * 50_000, encoding="utf-8")
+    before = threads_and_descriptors()
+    calls = []
+
+    def stop_at_the_third():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count_pretokens(
+            [path],
+            pattern=PATTERNS["gpt2"],
+            chunk_bytes=10_000,
+            engine="native",
+            while_waiting=stop_at_the_third,
+        )
+    assert_no_more_than(before)
+
+
+def test_a_counter_is_used_once():
+    counter = NativeCounter("gpt2", [SPECIAL], 1)
+    counts, n_documents = counter.finish()
+    assert (dict(counts), n_documents) == ({}, 0)
+    for use in (counter.finish, counter.bytes_done, lambda: counter.submit(0, 0, 0)):
+        with pytest.raises(ValueError, match="finished or closed"):
+            use()
+    with pytest.raises(ValueError, match="no compiled split pattern"):
+        NativeCounter("custom", [], 1)
+    with NativeCounter("gpt2", [], 1) as open_counter, pytest.raises(ValueError):
+        open_counter.submit(-1, 0, 1)

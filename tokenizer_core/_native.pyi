@@ -1,0 +1,96 @@
+"""Types of the compiled module; its crate is in `native/`, its one user `engines/native_engine.py`.
+
+A lone surrogate in a text raises UnicodeEncodeError, as `str.encode` does. Calls on more than two
+kilobytes release the GIL. Nothing here changes what it is given.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "UNICODE_TABLES",
+    "NativeEncoder",
+    "PretokenCounter",
+    "WordCounts",
+    "split",
+    "unicode_classes",
+]
+
+UNICODE_TABLES: Final[str]
+"""The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""
+
+@final
+class NativeEncoder:
+    def __new__(
+        cls,
+        vocab: dict[int, bytes],
+        token_to_id: dict[bytes, int],
+        merges: list[tuple[bytes, bytes]] | None,
+        take_whole: bool,
+        pattern: str | None,
+    ) -> NativeEncoder:
+        """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
+        in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded.
+
+        Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
+        """
+
+    def encode(self, text: str) -> list[int]: ...
+    def encode_to_numpy(self, text: str) -> NDArray[np.uint32]:
+        """Shape (n_tokens,)."""
+
+    def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
+    def count(self, text: str, limit: int | None = None) -> int:
+        """Stops once it is over `limit`."""
+
+    def decode_list(self, ids: list[int]) -> bytes | int:
+        """The bytes, or the index of the first element that is no id with a token."""
+
+    def decode_array(self, ids: NDArray[np.uint32]) -> bytes | int:
+        """As `decode_list`, of an array of shape (n_tokens,)."""
+
+    def cache_statistics(self) -> tuple[int, int, int, int]:
+        """Hits, misses, entries, and the most entries all caches can hold."""
+
+def split(text: str, pattern: str) -> list[str]:
+    """The pre-tokens of a text by a named pattern."""
+
+def unicode_classes() -> bytes:
+    """The class byte of every code point, for the test that compares them with `regex`."""
+
+@final
+class PretokenCounter:
+    """Counts chunks of files in threads of its own; used from one thread."""
+
+    def __new__(
+        cls, pattern: str, special_tokens: list[str], num_threads: int
+    ) -> PretokenCounter: ...
+    def submit(self, descriptor: int, start: int, end: int) -> bool:
+        """Waits while enough chunks are under way; False once one has failed."""
+
+    def bytes_done(self) -> int: ...
+    def finish(self) -> tuple[WordCounts, int] | int:
+        """Counts and number of documents, or the number of the first chunk that failed."""
+
+    def close(self) -> None:
+        """Ends the threads; nothing may be asked any more."""
+
+@final
+class WordCounts:
+    """Pre-tokens with their counts, packed."""
+
+    @staticmethod
+    def from_dict(counts: dict[str, int]) -> WordCounts: ...
+    def to_dict(self) -> dict[str, int]: ...
+    def __len__(self) -> int: ...
+    @property
+    def n_pre_tokens(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    def learn(
+        self, n_merges: int, tie_break: str, after_merge: Callable[[int], object] | None
+    ) -> tuple[list[tuple[bytes, bytes]], bool, int]:
+        """Merges, whether no pair was left, and the number of tokens; see `learn_merges`."""

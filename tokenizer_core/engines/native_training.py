@@ -1,0 +1,132 @@
+"""The compiled trainer: a thin adapter over the counting and learning part of `_native`.
+
+Beside `native_engine`, the only file that imports the compiled module: encoding needs a spec and
+this needs none, and a training run should not pay for what only encoding imports. Whoever calls
+this has asked `resolve_engine` whether there is a native engine.
+
+Counts stay packed in the compiled module between counting and learning. `NativeCounts` is a
+mapping like any other, which makes its dict when it is first asked for an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tokenizer_core._native import PretokenCounter, WordCounts
+
+
+class NativeCounts(Mapping[str, int]):
+    """Pre-token -> occurrences, held by the compiled module. Equal to a dict of the same entries.
+
+    Pickled, it is a dict.
+    """
+
+    def __init__(self, words: WordCounts) -> None:
+        self._words = words
+        self._entries: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> NativeCounts:
+        """`counts` packed; they themselves if they are packed already.
+
+        Raises:
+            ValueError: a count is below 1, or does not fit 64 bits.
+        """
+        if isinstance(counts, NativeCounts):
+            return counts
+        from tokenizer_core._native import WordCounts
+
+        for pre_token, count in counts.items():
+            if count < 1:
+                raise ValueError(f"the pre-token {pre_token!r:.60} has the count {count}, below 1")
+            if count >= 1 << 64:
+                raise ValueError(f"the count of {pre_token!r:.60} does not fit 64 bits")
+        return cls(WordCounts.from_dict(counts if isinstance(counts, dict) else dict(counts)))
+
+    @property
+    def n_pre_tokens(self) -> int:
+        """Pre-tokens, repetitions included."""
+        return self._words.n_pre_tokens
+
+    @property
+    def n_bytes(self) -> int:
+        """UTF-8 bytes of all pre-tokens, repetitions included."""
+        return self._words.n_bytes
+
+    def learn(
+        self, n_merges: int, tie_break: str, after_merge: Callable[[int], object] | None
+    ) -> tuple[list[tuple[bytes, bytes]], bool, int]:
+        """`(merges, whether no pair was left, tokens in all)`; see `training.learn_merges`.
+
+        `after_merge` is called several times a second and after the last merge.
+        """
+        return self._words.learn(n_merges, tie_break, after_merge)
+
+    def __getitem__(self, pre_token: str) -> int:
+        return self._dict[pre_token]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dict)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._dict,)
+
+    @property
+    def _dict(self) -> dict[str, int]:
+        if self._entries is None:
+            self._entries = self._words.to_dict()
+        return self._entries
+
+
+class NativeCounter:
+    """Counts chunks of open files in threads; a context manager that ends them.
+
+    Special tokens are cut out first, leftmost, then longest. What is counted is UTF-8.
+    """
+
+    def __init__(self, pattern_name: str, special_tokens: Sequence[str], num_threads: int) -> None:
+        """Raises ValueError for a pattern without a compiled scanner."""
+        from tokenizer_core._native import PretokenCounter
+
+        self._counter: PretokenCounter = PretokenCounter(
+            pattern_name, list(special_tokens), num_threads
+        )
+
+    def __enter__(self) -> NativeCounter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._counter.close()
+
+    def submit(self, descriptor: int, start: int, end: int) -> bool:
+        """Hand out the bytes from `start` to `end` of an open file, which may be closed after.
+
+        Waits while enough chunks are under way. False when one has failed and no more are wanted.
+        """
+        return self._counter.submit(descriptor, start, end)
+
+    def bytes_done(self) -> int:
+        """Bytes of the chunks counted so far."""
+        return self._counter.bytes_done()
+
+    def finish(self) -> tuple[NativeCounts, int] | int:
+        """The counts of all chunks and the number of documents, a document being a stretch of text
+        between special tokens that does not begin in a chunk before; or the number of the first
+        chunk that is not UTF-8 or could not be read to its end."""
+        counted = self._counter.finish()
+        if isinstance(counted, int):
+            return counted
+        words, n_documents = counted
+        return NativeCounts(words), n_documents

@@ -1,0 +1,108 @@
+//! Distinct words with their counts, packed: what counting gives and learning takes.
+
+/// Words, each once, with how often each occurs; one after the other in one block of memory as
+/// length, bytes, count, the numbers in seven bits a byte.
+#[derive(Clone, Debug, Default)]
+pub struct CountedWords {
+    packed: Vec<u8>,
+    n_words: usize,
+    n_occurrences: u64,
+    n_bytes: u64,
+}
+
+impl CountedWords {
+    pub fn with_capacity(size: usize) -> CountedWords {
+        CountedWords {
+            packed: Vec::with_capacity(size),
+            ..CountedWords::default()
+        }
+    }
+
+    /// Adds a word that is not there yet, with a count of at least 1.
+    pub fn push(&mut self, word: &[u8], count: u64) {
+        push_number(&mut self.packed, word.len() as u64);
+        self.packed.extend_from_slice(word);
+        push_number(&mut self.packed, count);
+        self.n_words += 1;
+        // Sums that do not fit are refused by the learner; they must not look small here.
+        self.n_occurrences = self.n_occurrences.saturating_add(count);
+        let size = count.saturating_mul(word.len() as u64);
+        self.n_bytes = self.n_bytes.saturating_add(size);
+    }
+
+    /// Distinct words.
+    pub fn len(&self) -> usize {
+        self.n_words
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.n_words == 0
+    }
+
+    /// The sum of all counts.
+    pub fn n_occurrences(&self) -> u64 {
+        self.n_occurrences
+    }
+
+    /// Bytes of all occurrences.
+    pub fn n_bytes(&self) -> u64 {
+        self.n_bytes
+    }
+
+    pub fn iter(&self) -> Words<'_> {
+        Words(&self.packed)
+    }
+}
+
+impl<'a> IntoIterator for &'a CountedWords {
+    type Item = (&'a [u8], u64);
+    type IntoIter = Words<'a>;
+
+    fn into_iter(self) -> Words<'a> {
+        self.iter()
+    }
+}
+
+/// The words with their counts, in no particular order.
+#[derive(Clone)]
+pub struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = (&'a [u8], u64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let len = read_number(&mut self.0) as usize;
+        let (word, rest) = self.0.split_at(len);
+        self.0 = rest;
+        Some((word, read_number(&mut self.0)))
+    }
+}
+
+/// Seven bits a byte, the lowest first; the eighth bit says that more follow.
+#[inline]
+pub(super) fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Takes what `push_number` wrote from the beginning of `bytes`.
+#[inline]
+pub(super) fn read_number(bytes: &mut &[u8]) -> u64 {
+    let (mut number, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[0];
+        *bytes = &bytes[1..];
+        number |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return number;
+        }
+        shift += 7;
+    }
+}

@@ -1,0 +1,175 @@
+//! Counting against a slow count, for any cut and any number of threads.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use super::word_table::WordTable;
+use super::*;
+
+type Counts = HashMap<Vec<u8>, u64>;
+
+fn to_map(words: &CountedWords) -> Counts {
+    let map: Counts = words
+        .iter()
+        .map(|(word, count)| (word.to_vec(), count))
+        .collect();
+    assert_eq!(map.len(), words.len(), "a word was there twice");
+    assert_eq!(map.values().sum::<u64>(), words.n_occurrences());
+    map
+}
+
+/// A text of words of all lengths around the edges of keys, many of them many times.
+fn sample_text() -> String {
+    let mut text = String::new();
+    for i in 0..3000_usize {
+        let len = 1 + i * 7919 % 40;
+        let letter = char::from(b'a' + (i % 26) as u8);
+        text.push(' ');
+        text.extend(std::iter::repeat_n(letter, len));
+        text.push_str(["é漢字", " 12", "\n\n  x", "<e>", "<e><e>"][i % 5]);
+    }
+    text
+}
+
+fn count_slowly(text: &str, special_tokens: &[String]) -> (Counts, u64) {
+    let mut counts = Counts::new();
+    let mut n_documents = 0;
+    let (mut place, mut start) = (0, 0);
+    let mut count = |plain: &str| {
+        n_documents += u64::from(!plain.is_empty());
+        Scanner::Gpt2.for_each(plain, |word| *counts.entry(word.to_vec()).or_default() += 1);
+    };
+    while place < text.len() {
+        let here = &text[place..];
+        let found = special_tokens
+            .iter()
+            .filter(|token| here.starts_with(token.as_str()));
+        if let Some(found) = found.max_by_key(|token| token.len()) {
+            count(&text[start..place]);
+            place += found.len();
+            start = place;
+        } else {
+            place += here.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    count(&text[start..]);
+    (counts, n_documents)
+}
+
+fn temporary_file(name: &str, bytes: &[u8]) -> Arc<File> {
+    let name = format!("tokenizer-native-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut file = File::create_new(&path).expect("a new file");
+    file.write_all(bytes).expect("room");
+    let file = File::open(&path).expect("just written");
+    std::fs::remove_file(path).expect("just written");
+    Arc::new(file)
+}
+
+fn count_in_chunks(
+    file: &Arc<File>,
+    cuts: &[u64],
+    special_tokens: &[String],
+    n_threads: usize,
+) -> Result<Counted, CountError> {
+    let rules = CountingRules::new(Scanner::Gpt2, special_tokens).expect("few tokens");
+    let mut counter = Counter::new(rules, n_threads);
+    for ends in cuts.windows(2) {
+        let (start, end, file) = (ends[0], ends[1], Arc::clone(file));
+        if !counter.submit(Chunk { file, start, end }) {
+            break;
+        }
+    }
+    counter.finish()
+}
+
+#[test]
+fn any_cut_and_any_number_of_threads_count_the_same() {
+    let text = sample_text();
+    let file = temporary_file("cuts", text.as_bytes());
+    let special_tokens = ["<e>".to_string(), "<e><e>".to_string()];
+    let expected = count_slowly(&text, &special_tokens);
+    // Behind a letter and before a space every pattern has a boundary.
+    let is_cut = |&place: &usize| {
+        text.as_bytes()[place] == b' ' && text.as_bytes()[place - 1].is_ascii_lowercase()
+    };
+    let places: Vec<u64> = (1..text.len())
+        .filter(is_cut)
+        .map(|place| place as u64)
+        .collect();
+    for (step, n_threads) in [(usize::MAX, 1), (500, 1), (97, 2), (7, 5), (1, 3)] {
+        let mut cuts = vec![0];
+        cuts.extend(places.iter().step_by(step));
+        cuts.push(text.len() as u64);
+        let counted = count_in_chunks(&file, &cuts, &special_tokens, n_threads).expect("valid");
+        assert_eq!((to_map(&counted.words), counted.n_documents), expected);
+    }
+}
+
+#[test]
+fn a_table_counts_words_of_any_length_and_any_count() {
+    let mut tables = [WordTable::new(), WordTable::new()];
+    let mut expected = Counts::new();
+    for i in 0..40_000_usize {
+        let word = vec![(i % 3) as u8; i % 97 + 1];
+        let word = if i % 2 == 0 {
+            word
+        } else {
+            [word, i.to_le_bytes().to_vec()].concat()
+        };
+        let count = 1 << (i % 40);
+        tables[i % 2].add(&word, count);
+        *expected.entry(word).or_default() += count;
+    }
+    let [mut first, second] = tables;
+    first.add_all(&second);
+    assert_eq!(first.len(), expected.len());
+    assert_eq!(to_map(&first.into_words()), expected);
+}
+
+#[test]
+fn the_first_broken_chunk_is_told_of() {
+    let mut bytes = vec![b'a'; 1000];
+    bytes[555] = 0xFF;
+    bytes[777] = 0xC3;
+    let file = temporary_file("broken", &bytes);
+    let cuts: Vec<u64> = (0..=100).map(|i| 10 * i).collect();
+    for n_threads in [1, 4] {
+        let error = count_in_chunks(&file, &cuts, &[], n_threads).expect_err("not UTF-8");
+        assert_eq!(error, CountError::Chunk(55, ChunkFailure::NotUtf8(5)));
+    }
+    let error = count_in_chunks(&file, &[990, 1010], &[], 1).expect_err("too short");
+    assert_eq!(error, CountError::Chunk(0, ChunkFailure::Unreadable));
+}
+
+#[test]
+fn a_counter_that_is_dropped_ends_its_threads() {
+    let file = temporary_file("dropped", &[b'a'; 100]);
+    let rules = CountingRules::new(Scanner::Gpt2, &[]).expect("none");
+    let mut counter = Counter::new(rules, 3);
+    for _ in 0..50 {
+        let file = Arc::clone(&file);
+        assert!(counter.submit(Chunk {
+            file,
+            start: 0,
+            end: 100
+        }));
+    }
+    drop(counter);
+    assert_eq!(Arc::strong_count(&file), 1);
+}
+
+#[test]
+fn numbers_of_all_sizes_are_packed() {
+    let mut words = CountedWords::default();
+    let counts: Vec<u64> = (0..64)
+        .flat_map(|bit| [1 << bit, (1 << bit) + 1, u64::MAX >> bit])
+        .collect();
+    for &count in &counts {
+        words.push(b"w", count);
+    }
+    assert_eq!(
+        words.iter().map(|(_, count)| count).collect::<Vec<_>>(),
+        counts
+    );
+}

@@ -1,0 +1,242 @@
+//! Counted words -> merges: byte-level BPE learned exactly and incrementally.
+//!
+//! **Layout.** All words lie in one flat arena of symbols, each word ended by `BOUNDARY`. A symbol
+//! covers as many places as it has had symbols merged into it since the arena was last compacted
+//! (`spans`), and stands at the first and at the last of them, so the neighbours of a symbol are
+//! found without links: its right one behind its last place, its left one before its first. Words
+//! are ordered by falling count, so how often a place occurs is known from the group of words it
+//! lies in; lists of places ascend, and a cursor over the groups walks along with them.
+//!
+//! **Occurrences.** Every occurrence of a pair (x, y) arises in the step that makes the younger of
+//! the two, so the list of its places is complete from the beginning. An entry goes stale when one
+//! of the two is merged away; the symbols at its places tell. This is exact because a place that
+//! was the beginning of a symbol is overwritten when that symbol is merged: by the product, which
+//! is younger than any pair an older entry may ask for, or by `DEAD`.
+//!
+//! **Epochs.** Counts of existing pairs only fall. So only pairs that reach a threshold when they
+//! arise are given a list, a count and a place in the queue. When the queue is empty the arena is
+//! compacted, the threshold is lowered, and the pairs that reach it are counted anew. The many pairs
+//! that never come near the top cost nothing, and lists stay a fraction of the arena. The
+//! threshold decides time and memory, never the result.
+//!
+//! **The tie rule** is that of `tokenizer_core/training/learn_merges.py`, which is the reference.
+//!
+//! Free of Python types; knows nothing of files or text. `learn/` holds the parts: the tie rule
+//! (`ties`), the order of merging (`pair_queue`), the lookup of pairs (`pair_table`), the epochs
+//! (`epochs`) and what one merge does (`merging`).
+
+mod epochs;
+mod merging;
+mod pair_queue;
+mod pair_table;
+#[cfg(test)]
+mod tests;
+mod ties;
+
+use pair_queue::{Pair, PairQueue};
+use pair_table::PairTable;
+use ties::TieOrder;
+pub use ties::{TieBreak, TokenTable};
+
+/// Why nothing was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearnError {
+    /// The progress callback said so.
+    Cancelled,
+    /// The sum of all symbols counted does not fit 64 bits.
+    CountOverflow,
+}
+
+/// The merges in order, and what the words are like once they are applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// Pairs of symbols: 0-255 are bytes, `256 + k` is the product of merge `k`.
+    pub merges: Vec<(u32, u32)>,
+    /// The bytes of all symbols.
+    pub tokens: TokenTable,
+    /// Whether learning ended because every word had become one token.
+    pub no_pair_left: bool,
+    /// Tokens of all words counted, repetitions included.
+    pub n_tokens: u64,
+}
+
+/// What decides time and memory but never the result.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Each epoch's threshold is the highest possible count divided by this.
+    pub threshold_divisor: u64,
+    /// Arenas up to this many symbols have all their pairs listed at once.
+    pub small_arena: usize,
+    /// A threshold is raised until so many pairs, for each merge that is left, reach it ...
+    pub pairs_per_merge: usize,
+    /// ... and so many more.
+    pub min_pairs: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Tuning {
+            threshold_divisor: 32,
+            small_arena: 1 << 18,
+            pairs_per_merge: 4,
+            min_pairs: 1 << 12,
+        }
+    }
+}
+
+/// The first `n_merges` merges over these words, fewer if no pair is left.
+///
+/// `words` gives each distinct word once with its count (at least 1) and is iterated over several
+/// times. `after_merge` is called with the number of merges so far, and ends the run with `false`.
+pub fn learn<'a, W>(
+    words: W,
+    n_merges: usize,
+    tie_break: TieBreak,
+    tuning: Tuning,
+    after_merge: &mut dyn FnMut(usize) -> bool,
+) -> Result<Learned, LearnError>
+where
+    W: Iterator<Item = (&'a [u8], u64)> + Clone,
+{
+    let (mut total, mut places) = (0_u128, 1_usize);
+    for (word, count) in words.clone() {
+        total += word.len() as u128 * u128::from(count);
+        places += word.len() + 1;
+    }
+    if total > u128::from(u64::MAX) {
+        return Err(LearnError::CountOverflow);
+    }
+    // Two ids above the symbols are BOUNDARY and DEAD.
+    let narrow_symbols = N_BYTES + n_merges + 2 <= usize::from(u16::MAX);
+    let narrow_places = places <= u32::MAX as usize;
+    match (narrow_symbols, narrow_places) {
+        (true, true) => {
+            Learner::<u16, u32>::new(words, tie_break, tuning).run(n_merges, after_merge)
+        }
+        (true, false) => {
+            Learner::<u16, u64>::new(words, tie_break, tuning).run(n_merges, after_merge)
+        }
+        (false, true) => {
+            Learner::<u32, u32>::new(words, tie_break, tuning).run(n_merges, after_merge)
+        }
+        (false, false) => {
+            Learner::<u32, u64>::new(words, tie_break, tuning).run(n_merges, after_merge)
+        }
+    }
+}
+
+const N_BYTES: usize = 256;
+
+/// The widths a symbol or a place may have.
+trait Unsigned: Copy + Eq {
+    const MAX: usize;
+    fn of(value: usize) -> Self;
+    fn get(self) -> usize;
+}
+
+macro_rules! unsigned {
+    ($($width:ty),*) => {$(
+        impl Unsigned for $width {
+            const MAX: usize = <$width>::MAX as usize;
+            #[inline(always)]
+            fn of(value: usize) -> Self {
+                debug_assert!(value <= <Self as Unsigned>::MAX);
+                value as $width
+            }
+            #[inline(always)]
+            fn get(self) -> usize {
+                self as usize
+            }
+        }
+    )*};
+}
+unsigned!(u16, u32, u64);
+
+/// The words that occur `count` times end at place `end`.
+#[derive(Clone, Copy)]
+struct Group {
+    end: usize,
+    count: u64,
+}
+
+/// What one merge finds out about one symbol on one side of the product.
+#[derive(Clone, Copy)]
+struct Neighbour {
+    count: u64,
+    /// First how many places there are; then where in `places` the next is written.
+    cursor: u64,
+}
+
+const NO_NEIGHBOUR: Neighbour = Neighbour {
+    count: 0,
+    cursor: 0,
+};
+
+/// One place where the merge was applied; `BOUNDARY` stands for a side that makes no new pair here.
+#[derive(Clone, Copy)]
+struct Hit<S, P> {
+    place: P,
+    left: S,
+    right: S,
+}
+
+struct Learner<S, P> {
+    tuning: Tuning,
+    order: TieOrder,
+    symbols: Vec<S>,
+    groups: Vec<Group>,
+    spans: Vec<P>,
+    n_tokens: u64,
+    threshold: u64,
+    pairs: Vec<Pair<S>>,
+    places: Vec<P>,
+    table: PairTable,
+    queue: PairQueue,
+    before: Vec<Neighbour>,
+    after: Vec<Neighbour>,
+    seen_before: Vec<S>,
+    seen_after: Vec<S>,
+    hits: Vec<Hit<S, P>>,
+}
+
+impl<S: Unsigned, P: Unsigned> Learner<S, P> {
+    fn boundary() -> S {
+        S::of(S::MAX)
+    }
+
+    fn dead() -> S {
+        S::of(S::MAX - 1)
+    }
+
+    fn run(
+        mut self,
+        n_merges: usize,
+        after_merge: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Learned, LearnError> {
+        let mut merges = Vec::new();
+        if n_merges > 0 {
+            self.list_pairs(u64::MAX, n_merges);
+        }
+        while merges.len() < n_merges {
+            let Some(index) = self.queue.pop(&self.pairs, &self.order, self.threshold) else {
+                if self.threshold <= 1 {
+                    break;
+                }
+                self.begin_next_epoch(n_merges - merges.len());
+                continue;
+            };
+            let pair = self.pairs[index as usize];
+            merges.push((pair.left.get() as u32, pair.right.get() as u32));
+            self.merge(index);
+            if !after_merge(merges.len()) {
+                return Err(LearnError::Cancelled);
+            }
+        }
+        Ok(Learned {
+            no_pair_left: merges.len() < n_merges,
+            merges,
+            n_tokens: self.n_tokens,
+            tokens: self.order.tokens,
+        })
+    }
+}

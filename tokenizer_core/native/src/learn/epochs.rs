@@ -1,0 +1,286 @@
+//! What happens between epochs: the arena is filled or compacted, and the pairs that reach the
+//! threshold are counted and listed.
+
+use std::collections::BTreeMap;
+
+use super::pair_queue::{Pair, PairQueue};
+use super::pair_table::{PairTable, hash_pair, key_of};
+use super::ties::{TieBreak, TieOrder};
+use super::{Group, Learner, N_BYTES, NO_NEIGHBOUR, Tuning, Unsigned};
+
+/// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
+const MAX_BUCKETS: usize = 1 << 22;
+/// Up to this many possible pairs are counted in a square.
+const DENSE_PAIRS: usize = 1 << 21;
+const NO_NUMBER: u32 = u32::MAX;
+
+impl<S: Unsigned, P: Unsigned> Learner<S, P> {
+    pub(super) fn new<'a, W>(words: W, tie_break: TieBreak, tuning: Tuning) -> Self
+    where
+        W: Iterator<Item = (&'a [u8], u64)> + Clone,
+    {
+        // Where the words of each count begin: counts fall along the arena.
+        let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut n_tokens = 0;
+        for (word, count) in words.clone() {
+            n_tokens += word.len() as u64 * count;
+            if word.len() > 1 {
+                *sizes.entry(count).or_default() += word.len() + 1;
+            }
+        }
+        let mut end = 1;
+        let mut groups = Vec::with_capacity(sizes.len());
+        for (&count, size) in sizes.iter_mut().rev() {
+            let start = end;
+            end += *size;
+            groups.push(Group { end, count });
+            *size = start;
+        }
+        let mut symbols = vec![Self::boundary(); end];
+        for (word, count) in words {
+            if word.len() > 1 {
+                let next = sizes.get_mut(&count).expect("counted above");
+                for (place, &byte) in symbols[*next..].iter_mut().zip(word) {
+                    *place = S::of(usize::from(byte));
+                }
+                *next += word.len() + 1;
+            }
+        }
+        Learner {
+            tuning,
+            order: TieOrder::new(tie_break),
+            symbols,
+            groups,
+            spans: vec![P::of(1); N_BYTES],
+            n_tokens,
+            threshold: 0,
+            pairs: Vec::new(),
+            places: Vec::new(),
+            table: PairTable::new(),
+            queue: PairQueue::default(),
+            before: vec![NO_NEIGHBOUR; N_BYTES],
+            after: vec![NO_NEIGHBOUR; N_BYTES],
+            seen_before: Vec::new(),
+            seen_after: Vec::new(),
+            hits: Vec::new(),
+        }
+    }
+
+    /// Calls `visit(place, left, right, count)` for every pair of the compacted arena.
+    #[inline(always)]
+    fn for_each_pair(symbols: &[S], groups: &[Group], mut visit: impl FnMut(usize, S, S, u64)) {
+        let mut place = 1;
+        for group in groups {
+            let mut left = Self::boundary();
+            while place < group.end {
+                let right = symbols[place];
+                if left != Self::boundary() && right != Self::boundary() {
+                    visit(place - 1, left, right, group.count);
+                }
+                left = right;
+                place += 1;
+            }
+        }
+    }
+
+    fn choose_threshold(&self, highest: u64) -> u64 {
+        if self.symbols.len() <= self.tuning.small_arena {
+            return 1;
+        }
+        (highest / self.tuning.threshold_divisor.max(2)).max(1)
+    }
+
+    pub(super) fn begin_next_epoch(&mut self, n_left: usize) {
+        self.pairs = Vec::new();
+        self.places = Vec::new();
+        self.table = PairTable::new();
+        self.queue.clear();
+        self.compact();
+        // Every pair that had reached the old threshold was merged, or has fallen below it.
+        let highest = self.threshold - 1;
+        self.threshold = self.choose_threshold(highest);
+        self.list_pairs(highest, n_left);
+    }
+
+    /// Moves the symbols together: each covers one place again, and words of one are dropped.
+    fn compact(&mut self) {
+        let boundary = Self::boundary();
+        let (mut read, mut write) = (1, 1);
+        for group in &mut self.groups {
+            while read < group.end {
+                let start = write;
+                loop {
+                    let symbol = self.symbols[read];
+                    self.symbols[write] = symbol;
+                    write += 1;
+                    if symbol == boundary {
+                        read += 1;
+                        break;
+                    }
+                    read += self.spans[symbol.get()].get();
+                }
+                if write - start <= 2 {
+                    write = start;
+                }
+            }
+            group.end = write;
+        }
+        self.symbols.truncate(write);
+        self.symbols.shrink_to_fit();
+        self.groups
+            .dedup_by(|later, earlier| later.end == earlier.end);
+        self.spans.fill(P::of(1));
+    }
+
+    /// Finds the pairs that reach the threshold, with their counts and places, and queues them.
+    pub(super) fn list_pairs(&mut self, highest: u64, n_left: usize) {
+        if self.spans.len().pow(2) <= DENSE_PAIRS {
+            self.list_pairs_by_square();
+        } else {
+            self.list_pairs_by_sketch(highest, n_left);
+        }
+        for (number, pair) in self.pairs.iter().enumerate() {
+            self.table
+                .get_or_insert(key_of(pair.left, pair.right), number as u32);
+            self.queue.add(number as u32, pair, &self.order);
+        }
+    }
+
+    /// With few symbols all pairs have a place in a square.
+    fn list_pairs_by_square(&mut self) {
+        let side = self.spans.len();
+        let mut sums = vec![(0_u64, 0_u64); side * side];
+        Self::for_each_pair(&self.symbols, &self.groups, |_, left, right, count| {
+            let sum = &mut sums[left.get() * side + right.get()];
+            sum.0 += count;
+            sum.1 += 1;
+        });
+        if self.threshold == 0 {
+            let highest = sums.iter().map(|sum| sum.0).max().unwrap_or(0);
+            self.threshold = self.choose_threshold(highest);
+        }
+        let mut numbers = vec![NO_NUMBER; side * side];
+        for (code, &(count, len)) in sums.iter().enumerate() {
+            if len > 0 && count >= self.threshold {
+                numbers[code] = self.pairs.len() as u32;
+                let (left, right) = (S::of(code / side), S::of(code % side));
+                self.pairs.push(Pair {
+                    count,
+                    start: 0,
+                    len,
+                    left,
+                    right,
+                });
+            }
+        }
+        drop(sums);
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.places);
+        let places = &mut self.places;
+        Self::for_each_pair(&self.symbols, &self.groups, |place, left, right, _| {
+            let number = numbers[left.get() * side + right.get()];
+            if number != NO_NUMBER {
+                let end = &mut ends[number as usize];
+                places[*end] = P::of(place);
+                *end += 1;
+            }
+        });
+    }
+
+    /// With many symbols most pairs are ruled out before they need an entry of their own: sums
+    /// over hash buckets bound the counts of the pairs in them from above.
+    fn list_pairs_by_sketch(&mut self, highest: u64, n_left: usize) {
+        let n_buckets = self.symbols.len().next_power_of_two().min(MAX_BUCKETS);
+        let mut sketch = vec![0_u32; n_buckets];
+        Self::for_each_pair(&self.symbols, &self.groups, |_, left, right, count| {
+            let sum = &mut sketch[bucket_of(key_of(left, right), n_buckets)];
+            *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        });
+        if self.symbols.len() > self.tuning.small_arena {
+            let enough_pairs = n_left * self.tuning.pairs_per_merge + self.tuning.min_pairs;
+            self.threshold = self
+                .threshold
+                .max(threshold_for(enough_pairs, highest, &sketch));
+        }
+        let enough = u32::try_from(self.threshold).unwrap_or(u32::MAX);
+        let mut found: Vec<(P, u32)> = Vec::new();
+        let (pairs, table) = (&mut self.pairs, &mut self.table);
+        Self::for_each_pair(&self.symbols, &self.groups, |place, left, right, count| {
+            let key = key_of(left, right);
+            if sketch[bucket_of(key, n_buckets)] < enough {
+                return;
+            }
+            let number = table.get_or_insert(key, pairs.len() as u32);
+            if number as usize == pairs.len() {
+                pairs.push(Pair {
+                    count: 0,
+                    start: 0,
+                    len: 0,
+                    left,
+                    right,
+                });
+            }
+            let pair = &mut pairs[number as usize];
+            pair.count += count;
+            pair.len += 1;
+            found.push((P::of(place), number));
+        });
+        drop(sketch);
+        self.table = PairTable::new();
+        let mut numbers = vec![NO_NUMBER; self.pairs.len()];
+        let (mut old, mut kept) = (0, 0);
+        let threshold = self.threshold;
+        self.pairs.retain(|pair| {
+            let keep = pair.count >= threshold;
+            if keep {
+                numbers[old] = kept;
+                kept += 1;
+            }
+            old += 1;
+            keep
+        });
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.places);
+        for (place, number) in found {
+            let number = numbers[number as usize];
+            if number != NO_NUMBER {
+                let end = &mut ends[number as usize];
+                self.places[*end] = place;
+                *end += 1;
+            }
+        }
+    }
+}
+
+/// Gives each pair its part of `places`; answers where the parts begin.
+fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], places: &mut Vec<P>) -> Vec<usize> {
+    let mut end = 0;
+    let starts = pairs.iter_mut().map(|pair| {
+        pair.start = end;
+        end += pair.len;
+        pair.start as usize
+    });
+    let starts = starts.collect();
+    *places = vec![P::of(0); end as usize];
+    starts
+}
+
+/// The lowest threshold, up to `highest`, that no more than about `n_pairs` reach.
+fn threshold_for(n_pairs: usize, highest: u64, sketch: &[u32]) -> u64 {
+    let last = usize::try_from(highest).unwrap_or(usize::MAX).min(1 << 16);
+    let mut sizes = vec![0_usize; last + 1];
+    for &sum in sketch {
+        sizes[last.min(sum as usize)] += 1;
+    }
+    let mut reached = 0;
+    for threshold in (1..last).rev() {
+        reached += sizes[threshold + 1];
+        if reached + sizes[threshold] > n_pairs {
+            return threshold as u64 + 1;
+        }
+    }
+    1
+}
+
+#[inline(always)]
+fn bucket_of(key: u64, n_buckets: usize) -> usize {
+    hash_pair(key) as usize & (n_buckets - 1)
+}

@@ -1,0 +1,139 @@
+//! The order of merging: highest count first, then the tie rule.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use super::Unsigned;
+use super::ties::{TieOrder, Tied};
+
+/// A pair that reached the threshold when it arose. `count` is 0 once it is merged.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<S> {
+    pub(super) count: u64,
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) left: S,
+    pub(super) right: S,
+}
+
+/// Gives pairs by falling count, ties by the tie rule; counts may fall without telling it.
+///
+/// A pair waits under the count it had when it was put in. When its turn comes and the count has
+/// fallen, it is put where it belongs. Ties are compared only among pairs of the highest count.
+#[derive(Default)]
+pub(super) struct PairQueue {
+    waiting: BinaryHeap<(u64, u32)>,
+    open_count: u64,
+    open: Vec<Tied>,
+}
+
+impl PairQueue {
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.open.clear();
+        self.open_count = 0;
+    }
+
+    pub(super) fn add<S: Unsigned>(&mut self, index: u32, pair: &Pair<S>, order: &TieOrder) {
+        if pair.count == self.open_count {
+            self.open.push(tied(index, pair, order));
+            sift_up(&mut self.open, order);
+        } else {
+            self.waiting.push((pair.count, index));
+        }
+    }
+
+    /// The pair to merge next, or None when none is left with a count of `threshold` or more.
+    pub(super) fn pop<S: Unsigned>(
+        &mut self,
+        pairs: &[Pair<S>],
+        order: &TieOrder,
+        threshold: u64,
+    ) -> Option<u32> {
+        loop {
+            while let Some(index) = pop_greatest(&mut self.open, order) {
+                let count = pairs[index as usize].count;
+                if count == self.open_count {
+                    return Some(index);
+                }
+                if count >= threshold {
+                    self.waiting.push((count, index));
+                }
+            }
+            let &(highest, _) = self.waiting.peek()?;
+            self.open_count = highest;
+            while let Some(mut top) = self.waiting.peek_mut() {
+                if top.0 != highest {
+                    break;
+                }
+                let index = top.1;
+                let pair = &pairs[index as usize];
+                if pair.count < highest && pair.count >= threshold {
+                    top.0 = pair.count;
+                    continue;
+                }
+                PeekMut::pop(top);
+                if pair.count == highest {
+                    self.open.push(tied(index, pair, order));
+                }
+            }
+            for place in (0..self.open.len() / 2).rev() {
+                sift_down(&mut self.open, place, order);
+            }
+        }
+    }
+}
+
+fn tied<S: Unsigned>(index: u32, pair: &Pair<S>, order: &TieOrder) -> Tied {
+    let (left, right) = (pair.left.get(), pair.right.get());
+    Tied {
+        left_key: order.keys[left],
+        right_key: order.keys[right],
+        left: left as u32,
+        right: right as u32,
+        pair: index,
+    }
+}
+
+// A binary heap by hand: that of the standard library cannot compare with the help of a table.
+
+fn sift_up(heap: &mut [Tied], order: &TieOrder) {
+    let mut place = heap.len() - 1;
+    while place > 0 {
+        let parent = (place - 1) / 2;
+        if order.compare(&heap[place], &heap[parent]) != Ordering::Greater {
+            return;
+        }
+        heap.swap(place, parent);
+        place = parent;
+    }
+}
+
+fn sift_down(heap: &mut [Tied], mut place: usize, order: &TieOrder) {
+    loop {
+        let mut child = 2 * place + 1;
+        if child >= heap.len() {
+            return;
+        }
+        if child + 1 < heap.len() && order.compare(&heap[child + 1], &heap[child]).is_gt() {
+            child += 1;
+        }
+        if order.compare(&heap[child], &heap[place]) != Ordering::Greater {
+            return;
+        }
+        heap.swap(place, child);
+        place = child;
+    }
+}
+
+fn pop_greatest(heap: &mut Vec<Tied>, order: &TieOrder) -> Option<u32> {
+    if heap.is_empty() {
+        return None;
+    }
+    let greatest = heap.swap_remove(0);
+    if !heap.is_empty() {
+        sift_down(heap, 0, order);
+    }
+    Some(greatest.pair)
+}

@@ -1,0 +1,224 @@
+//! The learner against BPE by its definition, and what it must withstand.
+
+use super::merging::find_group;
+use super::*;
+use std::collections::HashMap;
+
+type Merge = (Vec<u8>, Vec<u8>);
+
+/// BPE by its definition, everything counted anew before every merge.
+fn learn_naively(
+    words: &[(Vec<u8>, u64)],
+    n_merges: usize,
+    tie_break: TieBreak,
+) -> (Vec<Merge>, u64) {
+    let order = TieOrder::new(TieBreak::HuggingFace);
+    let mut ranks: HashMap<Vec<u8>, u64> = (0..=255_u8)
+        .map(|b| (vec![b], u64::MAX - order.keys[usize::from(b)]))
+        .collect();
+    let mut split: Vec<(Vec<Vec<u8>>, u64)> = words
+        .iter()
+        .map(|(w, n)| (w.iter().map(|&b| vec![b]).collect(), *n))
+        .collect();
+    let mut merges = Vec::new();
+    while merges.len() < n_merges {
+        let mut counts: HashMap<(Vec<u8>, Vec<u8>), u64> = HashMap::new();
+        for (word, n) in &split {
+            for pair in word.windows(2) {
+                *counts
+                    .entry((pair[0].clone(), pair[1].clone()))
+                    .or_default() += n;
+            }
+        }
+        let best = counts.into_iter().max_by(|(a, n), (b, m)| {
+            n.cmp(m).then_with(|| match tie_break {
+                TieBreak::Lexicographic => a.cmp(b),
+                TieBreak::HuggingFace => {
+                    (ranks[&b.0], ranks[&b.1]).cmp(&(ranks[&a.0], ranks[&a.1]))
+                }
+            })
+        });
+        let Some((best, _)) = best else { break };
+        let joined = [best.0.clone(), best.1.clone()].concat();
+        for (word, _) in &mut split {
+            let mut i = 0;
+            while i + 1 < word.len() {
+                if word[i] == best.0 && word[i + 1] == best.1 {
+                    word[i] = joined.clone();
+                    word.remove(i + 1);
+                }
+                i += 1;
+            }
+        }
+        let rank = ranks.len() as u64;
+        ranks.entry(joined).or_insert(rank);
+        merges.push(best);
+    }
+    (
+        merges,
+        split.iter().map(|(word, n)| word.len() as u64 * n).sum(),
+    )
+}
+
+fn learn_here(
+    words: &[(Vec<u8>, u64)],
+    n_merges: usize,
+    tie_break: TieBreak,
+    tuning: Tuning,
+) -> Learned {
+    let words = words.iter().map(|(word, count)| (word.as_slice(), *count));
+    learn(words, n_merges, tie_break, tuning, &mut |_| true).expect("not cancelled")
+}
+
+fn pairs_of(learned: &Learned) -> Vec<Merge> {
+    let bytes = |id: u32| learned.tokens.get(id as usize).to_vec();
+    learned
+        .merges
+        .iter()
+        .map(|&(left, right)| (bytes(left), bytes(right)))
+        .collect()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn words(&mut self) -> Vec<(Vec<u8>, u64)> {
+        let alphabets: [&[u8]; 5] = [b"ab", b"a", b"abc\x00\xff", "é漢À".as_bytes(), b" abcdefgh"];
+        let alphabet = alphabets[self.below(5) as usize];
+        let longest = 1 + self.below(14);
+        let highest = [1, 3, 50][self.below(3) as usize];
+        let mut words: HashMap<Vec<u8>, u64> = HashMap::new();
+        for _ in 0..1 + self.below(25) {
+            let size = 1 + self.below(longest);
+            let word = (0..size).map(|_| alphabet[self.below(alphabet.len() as u64) as usize]);
+            let word = word.collect();
+            words.insert(word, 1 + self.below(highest));
+        }
+        words.into_iter().collect()
+    }
+}
+
+#[test]
+fn equals_the_definition() {
+    let mut random = Random(1);
+    for round in 0..4000 {
+        let words = random.words();
+        let n_merges = random.below(60) as usize;
+        let tie_break = [TieBreak::Lexicographic, TieBreak::HuggingFace][round % 2];
+        let tuning = Tuning {
+            threshold_divisor: 2 + random.below(4),
+            small_arena: [0, 20, 1 << 20][random.below(3) as usize],
+            pairs_per_merge: random.below(3) as usize,
+            min_pairs: random.below(5) as usize,
+        };
+        let learned = learn_here(&words, n_merges, tie_break, tuning);
+        let (merges, n_tokens) = learn_naively(&words, n_merges, tie_break);
+        assert_eq!(
+            pairs_of(&learned),
+            merges,
+            "{words:?} {tie_break:?} {tuning:?}"
+        );
+        assert_eq!(learned.n_tokens, n_tokens);
+        assert_eq!(learned.no_pair_left, merges.len() < n_merges);
+    }
+}
+
+#[test]
+fn wide_symbols_and_places_learn_the_same() {
+    let mut random = Random(2);
+    for _ in 0..300 {
+        let words = random.words();
+        let given = || words.iter().map(|(word, count)| (word.as_slice(), *count));
+        let tuning = Tuning {
+            threshold_divisor: 3,
+            small_arena: 10,
+            ..Tuning::default()
+        };
+        let tie_break = TieBreak::Lexicographic;
+        let narrow = Learner::<u16, u32>::new(given(), tie_break, tuning).run(40, &mut |_| true);
+        let wide = Learner::<u32, u64>::new(given(), tie_break, tuning).run(40, &mut |_| true);
+        assert_eq!(narrow, wide);
+    }
+}
+
+#[test]
+fn a_long_run_takes_no_time_and_no_stack() {
+    let words = [(vec![b'a'; 1_000_003], 1)];
+    let learned = learn_here(&words, 100, TieBreak::Lexicographic, Tuning::default());
+    assert!(learned.no_pair_left);
+    let longest = learned.merges.len() + 255;
+    assert_eq!(learned.tokens.get(longest).len(), 1_000_003);
+}
+
+#[test]
+fn counts_are_of_64_bits() {
+    let huge = 1_u64 << 40;
+    let words = [
+        (b"ab".to_vec(), huge),
+        (b"cd".to_vec(), huge + 1),
+        (b"ce".to_vec(), 1 << 32),
+    ];
+    let learned = learn_here(
+        &words,
+        3,
+        TieBreak::Lexicographic,
+        Tuning {
+            threshold_divisor: 2,
+            small_arena: 0,
+            ..Tuning::default()
+        },
+    );
+    assert_eq!(pairs_of(&learned)[0], (b"c".to_vec(), b"d".to_vec()));
+    assert_eq!(learned.n_tokens, 2 * huge + 1 + (1 << 32));
+    let words = [(b"ab".as_slice(), u64::MAX), (b"a".as_slice(), 1)];
+    let learned = learn(
+        words.into_iter(),
+        1,
+        TieBreak::Lexicographic,
+        Tuning::default(),
+        &mut |_| true,
+    );
+    assert_eq!(learned, Err(LearnError::CountOverflow));
+}
+
+#[test]
+fn can_be_cancelled() {
+    let words = [(b"abcdef".as_slice(), 1)];
+    let mut seen = Vec::new();
+    let learned = learn(
+        words.into_iter(),
+        5,
+        TieBreak::Lexicographic,
+        Tuning::default(),
+        &mut |n| {
+            seen.push(n);
+            n < 2
+        },
+    );
+    assert_eq!(learned, Err(LearnError::Cancelled));
+    assert_eq!(seen, [1, 2]);
+}
+
+#[test]
+fn groups_are_found_from_any_place() {
+    let groups: Vec<Group> = (0..50)
+        .map(|i| Group {
+            end: 3 * i + 4,
+            count: 1,
+        })
+        .collect();
+    for from in 0..49 {
+        for place in groups[from].end..groups[49].end {
+            let found = find_group(&groups, from, place);
+            assert!(groups[found].end > place && groups[found - 1].end <= place);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The compiled engine of `tokenizer_core`: the module `tokenizer_core._native`.
+//!
+//! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
+//! (`cargo test --no-default-features`).
+
+pub mod count;
+pub mod encoder;
+mod keyed_hash;
+pub mod learn;
+pub mod merge;
+mod piece_cache;
+pub mod scan;
+pub mod unicode;
+mod unicode_tables;
+pub mod vocabulary;
+
+#[cfg(feature = "python")]
+mod python;
+#[cfg(feature = "python")]
+mod python_training;
+
+#[cfg(feature = "python")]
+#[pyo3::pymodule(name = "_native")]
+mod module {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::python::register(module)?;
+        crate::python_training::register(module)
+    }
+}

@@ -1,0 +1,419 @@
+//! Byte-pair merging: always the pair of the lowest rank, the leftmost of equals.
+//!
+//! Both kinds of tokenizer become one table, (id, id) -> rank, and a product id for each rank.
+//!
+//! Kind `merges` brings the table: rank is the place in the list. Of kind `ranks` any two
+//! neighbours may merge whose bytes joined have a rank. Yet for each token only one pair ever
+//! does. Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as
+//! symbols never part again; so the merges within them are those of t's bytes merged alone: the
+//! lowest of all pairs, where it lies within, is the lowest within. Merging t alone passes through
+//! at most one state of two symbols, and (a, b) is that state. So tokens are taken by rising
+//! length, each is merged alone with the pairs known so far (all that are shorter, which is all it
+//! can hold), and the last pair is its entry; a token that gets stuck before is never a product.
+//! Ranks need not rise with length for this, and no limit on rank is put while merging: a pair of
+//! higher rank may have to come first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::keyed_hash::HashKeys;
+
+/// Ids are below this: two of them and a rank fit one word.
+pub const ID_BITS: u32 = 20;
+/// Ranks are below this less one.
+pub const RANK_BITS: u32 = 24;
+pub const NO_RANK: u32 = (1 << RANK_BITS) - 1;
+
+/// Pieces of up to this many bytes are merged by scanning; longer ones with a heap. The scan costs
+/// n^2 at the speed of vector minima, and one word of bits says which symbols are left.
+const SCAN_BYTES: usize = 64;
+
+/// Why no table could be made; the message is for people.
+#[derive(Debug)]
+pub struct TooManyMerges(pub usize);
+
+/// Merges the bytes of one piece to ids.
+pub struct Merger {
+    /// The id of each byte.
+    start: Box<[u32; 256]>,
+    /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
+    start_ranks: Box<[u32]>,
+    pairs: PairTable,
+    /// rank -> id.
+    product: Vec<u32>,
+}
+
+/// Memory for merging, kept between pieces.
+#[derive(Default)]
+pub struct MergeScratch {
+    ids: Vec<u32>,
+    ranks: Vec<u32>,
+    before: Vec<u32>,
+    after: Vec<u32>,
+    heap: BinaryHeap<Reverse<u64>>,
+}
+
+impl MergeScratch {
+    /// Gives memory back that one very long piece has taken.
+    fn shrink(&mut self) {
+        const KEPT: usize = 1 << 16;
+        if self.ids.capacity() > KEPT {
+            *self = MergeScratch::default();
+        }
+    }
+}
+
+impl Merger {
+    /// Kind `merges`: `(left id, right id, product id)` in order of rank.
+    pub fn from_merges(
+        start: [u32; 256],
+        merges: &[(u32, u32, u32)],
+    ) -> Result<Merger, TooManyMerges> {
+        if merges.len() >= NO_RANK as usize {
+            return Err(TooManyMerges(merges.len()));
+        }
+        let mut merger = Merger::without_pairs(start, merges.len());
+        for (rank, &(left, right, _)) in merges.iter().enumerate() {
+            merger.pairs.insert(left, right, rank as u32);
+        }
+        merger.product = merges.iter().map(|&(_, _, product)| product).collect();
+        merger.fill_start_ranks();
+        Ok(merger)
+    }
+
+    /// Kind `ranks`: all tokens that encoding can produce, single bytes included, with their ids,
+    /// which are their ranks. See the top of the file.
+    pub fn from_ranks(start: [u32; 256], tokens: &[(&[u8], u32)]) -> Merger {
+        let mut merger = Merger::without_pairs(start, tokens.len());
+        merger.product = (0..=tokens.iter().map(|t| t.1).max().unwrap_or(0)).collect();
+        let mut by_length: Vec<(&[u8], u32)> =
+            tokens.iter().copied().filter(|t| t.0.len() > 1).collect();
+        by_length.sort_by_key(|t| t.0.len());
+        let (pairs, longer) =
+            by_length.split_at(by_length.iter().take_while(|t| t.0.len() == 2).count());
+        for &(token, id) in pairs {
+            let (left, right) = (start[token[0] as usize], start[token[1] as usize]);
+            merger.pairs.insert(left, right, id);
+        }
+        merger.fill_start_ranks();
+        let mut scratch = MergeScratch::default();
+        for &(token, id) in longer {
+            if let Some((left, right)) = merger.last_pair(token, &mut scratch) {
+                merger.pairs.insert(left, right, id);
+            }
+        }
+        merger
+    }
+
+    fn without_pairs(start: [u32; 256], n_pairs: usize) -> Merger {
+        Merger {
+            start: Box::new(start),
+            start_ranks: vec![NO_RANK; 1 << 16].into(),
+            pairs: PairTable::with_room_for(n_pairs),
+            product: Vec::new(),
+        }
+    }
+
+    fn fill_start_ranks(&mut self) {
+        for first in 0..256 {
+            for second in 0..256 {
+                self.start_ranks[first << 8 | second] =
+                    self.pairs.rank(self.start[first], self.start[second]);
+            }
+        }
+    }
+
+    /// The last two symbols that merging `token` alone comes to; None when it stops before.
+    fn last_pair(&self, token: &[u8], scratch: &mut MergeScratch) -> Option<(u32, u32)> {
+        let mut found = None;
+        self.merge(token, scratch, 2, |ids| {
+            if let [left, right] = *ids {
+                found = Some((left, right));
+            }
+        });
+        found
+    }
+
+    /// Calls `take` once with the ids of a piece of at least one byte.
+    #[inline]
+    pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
+        self.merge(piece, scratch, 1, take);
+    }
+
+    /// Merges until `at_most` symbols are left or no pair has a rank.
+    #[inline]
+    fn merge(
+        &self,
+        piece: &[u8],
+        scratch: &mut MergeScratch,
+        at_most: usize,
+        take: impl FnOnce(&[u32]),
+    ) {
+        if piece.len() <= SCAN_BYTES {
+            let mut ids = [0; SCAN_BYTES];
+            let n = self.merge_by_scan(piece, &mut ids, at_most);
+            take(&ids[..n]);
+        } else {
+            self.merge_by_heap(piece, scratch, at_most);
+            take(&scratch.ids);
+            scratch.shrink();
+        }
+    }
+
+    /// Symbols stay where they are; a bit says which are left. A code is `rank << 8 | place`, so
+    /// the smallest code is the lowest rank, then the leftmost, and where to merge.
+    fn merge_by_scan(&self, piece: &[u8], ids: &mut [u32; SCAN_BYTES], at_most: usize) -> usize {
+        let n = piece.len();
+        let mut codes = [u32::MAX; SCAN_BYTES];
+        for (id, &byte) in ids.iter_mut().zip(piece) {
+            *id = self.start[byte as usize];
+        }
+        for (place, pair) in piece.windows(2).enumerate() {
+            let rank = self.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
+            codes[place] = rank << 8 | place as u32;
+        }
+        let mut left: u64 = u64::MAX >> (SCAN_BYTES - n);
+        let mut n_left = n;
+        // Whole blocks of eight, so that the minimum is taken in vectors; unused codes are highest.
+        let blocks = n.div_ceil(8) * 8;
+        while n_left > at_most {
+            let lowest = codes[..blocks].iter().copied().fold(u32::MAX, u32::min);
+            let rank = lowest >> 8;
+            if rank == NO_RANK {
+                break;
+            }
+            let place = (lowest & 0xFF) as usize;
+            let id = self.product[rank as usize];
+            let behind = left & (u64::MAX << place << 1);
+            let gone = behind.trailing_zeros() as usize;
+            left &= !(1 << gone);
+            codes[gone] = u32::MAX;
+            ids[place] = id;
+            n_left -= 1;
+            let behind = behind & (behind - 1);
+            codes[place] = if behind != 0 {
+                let next = behind.trailing_zeros() as usize;
+                self.pairs.rank(id, ids[next]) << 8 | place as u32
+            } else {
+                u32::MAX
+            };
+            let ahead = left & ((1 << place) - 1);
+            if ahead != 0 {
+                let previous = 63 - ahead.leading_zeros() as usize;
+                codes[previous] = self.pairs.rank(ids[previous], id) << 8 | previous as u32;
+            }
+        }
+        let mut n_out = 0;
+        while left != 0 {
+            ids[n_out] = ids[left.trailing_zeros() as usize];
+            n_out += 1;
+            left &= left - 1;
+        }
+        n_out
+    }
+
+    /// O(n log n), without recursion; leaves the ids in `scratch.ids`. An entry of the heap is
+    /// `rank << 40 | place`; it is stale when the pair at its place has another rank by now.
+    fn merge_by_heap(&self, piece: &[u8], scratch: &mut MergeScratch, at_most: usize) {
+        const GONE: u32 = u32::MAX;
+        let n = piece.len();
+        assert!(n < GONE as usize, "a piece of 4 GiB or more");
+        let MergeScratch {
+            ids,
+            ranks,
+            before,
+            after,
+            heap,
+        } = scratch;
+        ids.clear();
+        ids.extend(piece.iter().map(|&byte| self.start[byte as usize]));
+        ranks.clear();
+        ranks.extend(
+            piece
+                .windows(2)
+                .map(|pair| self.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])]),
+        );
+        ranks.push(NO_RANK);
+        after.clear();
+        after.extend(1..=n as u32);
+        before.clear();
+        before.push(GONE);
+        before.extend(0..n as u32 - 1);
+        let entry = |rank: u32, place: usize| Reverse(u64::from(rank) << 40 | place as u64);
+        let mut entries = std::mem::take(heap).into_vec();
+        entries.clear();
+        let ranked = ranks.iter().enumerate();
+        entries.extend(
+            ranked
+                .filter(|&(_, &rank)| rank != NO_RANK)
+                .map(|(place, &rank)| entry(rank, place)),
+        );
+        *heap = entries.into();
+        let mut n_left = n;
+        while n_left > at_most {
+            let Some(Reverse(lowest)) = heap.pop() else {
+                break;
+            };
+            let (rank, place) = ((lowest >> 40) as u32, (lowest & ((1 << 40) - 1)) as usize);
+            if ranks[place] != rank {
+                continue;
+            }
+            let gone = after[place] as usize;
+            let id = self.product[rank as usize];
+            ids[place] = id;
+            ids[gone] = GONE;
+            ranks[gone] = NO_RANK;
+            n_left -= 1;
+            let next = after[gone] as usize;
+            after[place] = next as u32;
+            ranks[place] = NO_RANK;
+            if next < n {
+                before[next] = place as u32;
+                let rank = self.pairs.rank(id, ids[next]);
+                ranks[place] = rank;
+                if rank != NO_RANK {
+                    heap.push(entry(rank, place));
+                }
+            }
+            if before[place] != GONE {
+                let previous = before[place] as usize;
+                let rank = self.pairs.rank(ids[previous], id);
+                ranks[previous] = rank;
+                if rank != NO_RANK {
+                    heap.push(entry(rank, previous));
+                }
+            }
+        }
+        heap.clear();
+        ids.retain(|&id| id != GONE);
+    }
+}
+
+/// (id, id) -> rank in one word a slot, at most half full: `left << 44 | right << 24 | rank`.
+struct PairTable {
+    slots: Vec<u64>,
+    shift: u32,
+    keys: HashKeys,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+impl PairTable {
+    fn with_room_for(n_pairs: usize) -> PairTable {
+        let bits = (2 * n_pairs.max(8)).next_power_of_two().trailing_zeros();
+        PairTable {
+            slots: vec![EMPTY; 1 << bits],
+            shift: 64 - bits,
+            keys: HashKeys::random(),
+        }
+    }
+
+    #[inline(always)]
+    fn key(left: u32, right: u32) -> u64 {
+        u64::from(left) << ID_BITS | u64::from(right)
+    }
+
+    /// Keeps what is there when the pair already is: the lower rank, as ranks come in order.
+    fn insert(&mut self, left: u32, right: u32, rank: u32) {
+        debug_assert!(left >> ID_BITS == 0 && right >> ID_BITS == 0 && rank < NO_RANK);
+        let key = Self::key(left, right);
+        let mut at = (self.keys.of_u64(key) >> self.shift) as usize;
+        while self.slots[at] != EMPTY {
+            if self.slots[at] >> RANK_BITS == key {
+                return;
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        self.slots[at] = key << RANK_BITS | u64::from(rank);
+    }
+
+    /// `NO_RANK` when the pair does not merge.
+    #[inline(always)]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        let key = Self::key(left, right);
+        let mut at = (self.keys.of_u64(key) >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at];
+            if slot >> RANK_BITS == key {
+                return slot as u32 & NO_RANK;
+            }
+            if slot == EMPTY {
+                return NO_RANK;
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_as_ids() -> [u32; 256] {
+        std::array::from_fn(|byte| byte as u32)
+    }
+
+    fn encode(merger: &Merger, piece: &[u8]) -> Vec<u32> {
+        let mut found = Vec::new();
+        merger.encode(piece, &mut MergeScratch::default(), |ids| found.extend(ids));
+        let mut scratch = MergeScratch::default();
+        merger.merge_by_heap(piece, &mut scratch, 1);
+        assert_eq!(scratch.ids, found, "scan and heap differ");
+        found
+    }
+
+    #[test]
+    fn the_leftmost_of_equals_comes_first() {
+        let merger = Merger::from_merges(bytes_as_ids(), &[(97, 97, 256), (256, 97, 257)]).unwrap();
+        assert_eq!(encode(&merger, b"aaa"), [257]);
+        assert_eq!(encode(&merger, b"aaaa"), [256, 256]);
+        assert_eq!(encode(&merger, b"aaaaa"), [256, 257]);
+    }
+
+    #[test]
+    fn greedy_longest_match_is_not_bpe() {
+        let merges = [(98, 99, 256), (97, 98, 257), (257, 99, 258)];
+        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        assert_eq!(encode(&merger, b"abc"), [97, 256]);
+    }
+
+    #[test]
+    fn a_rank_lower_than_that_of_its_parts_still_merges() {
+        // "ab" has to be made, at rank 300, before "abc" can be, at rank 260.
+        let singles: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        let mut tokens: Vec<(&[u8], u32)> = singles.iter().map(|t| &t[..]).zip(0..).collect();
+        tokens.extend([(&b"ab"[..], 300), (b"abc", 260), (b"xyz", 270)]);
+        let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
+        assert_eq!(encode(&merger, b"abc"), [260]);
+        assert_eq!(encode(&merger, b"xyz"), [120, 121, 122]);
+    }
+
+    #[test]
+    fn long_pieces_are_merged_without_recursion() {
+        let merges = [(97, 97, 256), (256, 256, 257), (257, 257, 258)];
+        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        let mut n = 0;
+        merger.encode(&vec![97; 1 << 20], &mut MergeScratch::default(), |ids| {
+            n = ids.len();
+            assert!(ids.iter().all(|&id| id == 258));
+        });
+        assert_eq!(n, 1 << 17);
+    }
+
+    #[test]
+    fn the_scan_covers_every_length_it_is_used_for() {
+        let merges = [
+            (97, 98, 256),
+            (256, 256, 257),
+            (98, 97, 258),
+            (257, 97, 259),
+        ];
+        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        for length in 1..=SCAN_BYTES {
+            for step in 1..6 {
+                let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
+                encode(&merger, &piece);
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
+
+use crate::encoder::Encoder;
+use crate::merge::{ID_BITS, Merger};
+use crate::scan::Scanner;
+use crate::unicode::{UNICODE_TABLES, class_of};
+use crate::vocabulary::{TokenTable, Vocabulary};
+
+/// Calls on less than this hold the GIL: giving it up and taking it back costs as much as encoding
+/// some hundred bytes, and may cost a wait.
+const RELEASE_GIL_FROM_BYTES: usize = 2048;
+
+/// Adds all of this file to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("UNICODE_TABLES", UNICODE_TABLES)?;
+    module.add_class::<NativeEncoder>()?;
+    module.add_function(wrap_pyfunction!(split, module)?)?;
+    module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
+    Ok(())
+}
+
+/// Encodes and decodes for one tokenizer; see `_native.pyi`.
+#[pyclass(frozen, module = "tokenizer_core._native")]
+struct NativeEncoder {
+    encoder: Encoder,
+    scanner: Option<Scanner>,
+    /// The Python int of each id, made at the first call that returns a list: handing out one that
+    /// is there costs a third of making one.
+    ints: PyOnceLock<Vec<Py<PyInt>>>,
+}
+
+#[pymethods]
+impl NativeEncoder {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        vocab: &Bound<'_, PyDict>,
+        token_to_id: &Bound<'_, PyDict>,
+        merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
+        take_whole: bool,
+        pattern: Option<&str>,
+    ) -> PyResult<Self> {
+        let scanner = pattern.map(scanner_of).transpose()?;
+        let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
+        let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
+        let merges = merges
+            .map(|merges| ids_of_merges(&merges, token_to_id))
+            .transpose()?;
+        let vocab = vocab
+            .iter()
+            .map(|(id, token)| (*id, token.as_bytes()))
+            .collect();
+        let known: Vec<(&[u8], u32)> = known
+            .iter()
+            .map(|(token, id)| (token.as_bytes(), *id))
+            .collect();
+        let encoder = py
+            .detach(|| build(vocab, &known, merges.as_deref(), take_whole))
+            .map_err(PyValueError::new_err)?;
+        Ok(NativeEncoder {
+            encoder,
+            scanner,
+            ints: PyOnceLock::new(),
+        })
+    }
+
+    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyList>> {
+        let ids = self.ids_of(py, text)?;
+        self.list_of(py, &ids)
+    }
+
+    fn encode_to_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let mut ids = self.ids_of(py, text)?;
+        if ids.capacity() > ids.len() + ids.len() / 8 {
+            ids.shrink_to_fit();
+        }
+        Ok(ids.into_pyarray(py))
+    }
+
+    fn encode_pre_tokens<'py>(
+        &self,
+        py: Python<'py>,
+        pre_tokens: Vec<PyBackedStr>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let n_bytes: usize = pre_tokens.iter().map(|pre_token| pre_token.len()).sum();
+        let mut ids = Vec::new();
+        releasing_gil_if_long(py, n_bytes, || {
+            self.encoder
+                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids);
+        });
+        self.list_of(py, &ids)
+    }
+
+    #[pyo3(signature = (text, limit=None))]
+    fn count(&self, py: Python<'_>, text: &str, limit: Option<usize>) -> PyResult<usize> {
+        let scanner = self.scanner()?;
+        Ok(releasing_gil_if_long(py, text.len(), || {
+            self.encoder.count(scanner, text, limit)
+        }))
+    }
+
+    fn decode_list<'py>(&self, ids: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
+        let mut plain: Vec<u32> = Vec::with_capacity(ids.len());
+        for (index, id) in ids.iter().enumerate() {
+            match id.extract() {
+                Ok(id) => plain.push(id),
+                // One before it may be unknown; that one is the first.
+                Err(_) => {
+                    let first = self.encoder.vocabulary.decoded_len(&plain).err();
+                    return Ok(first.unwrap_or(index).into_pyobject(ids.py())?.into_any());
+                }
+            }
+        }
+        self.decode(ids.py(), &plain)
+    }
+
+    fn decode_array<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u32>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // A copy, because another thread may write to the array while the GIL is released.
+        self.decode(py, &ids.as_array().to_vec())
+    }
+
+    /// (hits, misses, entries, maximum)
+    fn cache_statistics(&self) -> (u64, u64, u64, u64) {
+        let statistics = self.encoder.statistics();
+        let maximum = statistics.maximum;
+        (
+            statistics.hits,
+            statistics.misses,
+            statistics.entries,
+            maximum,
+        )
+    }
+}
+
+impl NativeEncoder {
+    fn scanner(&self) -> PyResult<Scanner> {
+        self.scanner
+            .ok_or_else(|| PyValueError::new_err("this tokenizer's split pattern is not compiled"))
+    }
+
+    fn ids_of(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+        let scanner = self.scanner()?;
+        Ok(releasing_gil_if_long(py, text.len(), || {
+            let mut ids = Vec::with_capacity(text.len() / 4);
+            self.encoder.encode(scanner, text, &mut ids);
+            ids
+        }))
+    }
+
+    fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
+        let ints = self.ints.get_or_try_init(py, || {
+            let n_ids = self.encoder.vocabulary.n_ids() as u32;
+            (0..n_ids)
+                .map(|id| Ok(id.into_pyobject(py)?.unbind()))
+                .collect::<PyResult<_>>()
+        })?;
+        PyList::new(py, ids.iter().map(|&id| ints[id as usize].bind(py)))
+    }
+
+    /// The bytes of `ids`, or the index of the first that has no token.
+    fn decode<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+        let vocabulary = &self.encoder.vocabulary;
+        let n_bytes = match releasing_gil_if_long(py, 4 * ids.len(), || vocabulary.decoded_len(ids))
+        {
+            Ok(n_bytes) => n_bytes,
+            Err(index) => return Ok(index.into_pyobject(py)?.into_any()),
+        };
+        let bytes = PyBytes::new_with(py, n_bytes, |out| {
+            releasing_gil_if_long(py, n_bytes, || vocabulary.decode_into(ids, out));
+            Ok(())
+        })?;
+        Ok(bytes.into_any())
+    }
+}
+
+fn releasing_gil_if_long<T: Send>(
+    py: Python<'_>,
+    n_bytes: usize,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    if n_bytes < RELEASE_GIL_FROM_BYTES {
+        work()
+    } else {
+        py.detach(work)
+    }
+}
+
+fn pairs_of<'py, K, V>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(K, V)>>
+where
+    K: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    V: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+{
+    dict.iter()
+        .map(|(key, value)| {
+            Ok((
+                key.extract().map_err(Into::into)?,
+                value.extract().map_err(Into::into)?,
+            ))
+        })
+        .collect()
+}
+
+fn ids_of_merges(
+    merges: &[(Bound<'_, PyBytes>, Bound<'_, PyBytes>)],
+    token_to_id: &Bound<'_, PyDict>,
+) -> PyResult<Vec<(u32, u32, u32)>> {
+    let py = token_to_id.py();
+    let id_of = |token: &Bound<'_, PyBytes>| -> PyResult<u32> {
+        token_to_id
+            .get_item(token)?
+            .ok_or_else(|| PyKeyError::new_err(token.clone().unbind()))?
+            .extract()
+    };
+    merges
+        .iter()
+        .map(|(left, right)| {
+            let product = PyBytes::new(py, &[left.as_bytes(), right.as_bytes()].concat());
+            Ok((id_of(left)?, id_of(right)?, id_of(&product)?))
+        })
+        .collect()
+}
+
+fn build(
+    vocab: Vec<(u32, &[u8])>,
+    known: &[(&[u8], u32)],
+    merges: Option<&[(u32, u32, u32)]>,
+    take_whole: bool,
+) -> Result<Encoder, String> {
+    if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
+        return Err(format!("an id of 2^{ID_BITS} or more"));
+    }
+    let vocabulary = Vocabulary::new(vocab);
+    if let Some((token, id)) = known
+        .iter()
+        .find(|(token, id)| vocabulary.token(*id) != *token)
+    {
+        return Err(format!("id {id} is not that of {token:?}"));
+    }
+    let mut start = [u32::MAX; 256];
+    for &(token, id) in known {
+        if let [byte] = *token {
+            start[byte as usize] = id;
+        }
+    }
+    if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
+        return Err(format!("no token for byte 0x{byte:02x}"));
+    }
+    let merger = match merges {
+        Some(merges) => Merger::from_merges(start, merges)
+            .map_err(|error| format!("{} merges are too many", error.0))?,
+        None => Merger::from_ranks(start, known),
+    };
+    let whole = take_whole.then(|| {
+        let ids: Vec<u32> = known.iter().map(|(_, id)| *id).collect();
+        TokenTable::new(&vocabulary, &ids)
+    });
+    Ok(Encoder::new(vocabulary, merger, whole))
+}
+
+fn scanner_of(pattern: &str) -> PyResult<Scanner> {
+    Scanner::from_name(pattern)
+        .ok_or_else(|| PyValueError::new_err(format!("no compiled split pattern {pattern:?}")))
+}
+
+/// The pre-tokens of a text by a named pattern.
+#[pyfunction]
+fn split<'t>(text: &'t str, pattern: &str) -> PyResult<Vec<&'t str>> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    scanner_of(pattern)?.for_each(text, |piece| {
+        pieces.push(&text[start..start + piece.len()]);
+        start += piece.len();
+    });
+    Ok(pieces)
+}
+
+/// The class byte of every code point, for the test that compares them with `regex`.
+#[pyfunction]
+fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
+    let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
+    PyBytes::new(py, &classes)
+}

@@ -1,0 +1,469 @@
+//! Text to pre-tokens: the named split patterns of `patterns.py` as scanners over UTF-8 bytes.
+//!
+//! Each grammar is one function, `advance(text, pos) -> end`: where the pre-token that starts at
+//! `pos` ends. They are exactly the regular expressions, alternative by alternative, and the
+//! reference for anything faster. None looks behind, so a scan may start at any boundary, and two
+//! scans that share one boundary agree from there on. Each character is looked at a bounded number
+//! of times, whatever the text: the reasons stand where they are needed.
+//!
+//! Counting and encoding use [`Scanner`]:
+//!
+//! ```
+//! use tokenizer_native::scan::Scanner;
+//! let scanner = Scanner::from_name("gpt2").unwrap();
+//! let text = "It's 5 o'clock";
+//! let mut pieces = Vec::new();
+//! scanner.for_each(text, |piece: &[u8]| pieces.push(std::str::from_utf8(piece).unwrap()));
+//! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
+//! ```
+
+use crate::unicode::{L, LL, LM, LO, LT, LU, M, N, S, class_at};
+
+/// One of the named split patterns; its own tag, so that it is copied freely between threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scanner {
+    Gpt2,
+    Cl100k,
+    Llama3,
+    Qwen2,
+    O200k,
+}
+
+impl Scanner {
+    pub const NAMES: [(&'static str, Scanner); 5] = [
+        ("gpt2", Scanner::Gpt2),
+        ("cl100k", Scanner::Cl100k),
+        ("llama3", Scanner::Llama3),
+        ("qwen2", Scanner::Qwen2),
+        ("o200k", Scanner::O200k),
+    ];
+
+    /// The scanner of a named pattern of `patterns.py`; None for any other name.
+    pub fn from_name(name: &str) -> Option<Scanner> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
+        Some(found.1)
+    }
+
+    /// Where the pre-token that starts at `pos` ends. `text` is the bytes of UTF-8 text that ends
+    /// where `text` ends, and `pos < text.len()` is a pre-token boundary of it.
+    pub fn advance(self, text: &[u8], pos: usize) -> usize {
+        match self {
+            Scanner::Gpt2 => Gpt2::advance(text, pos),
+            Scanner::Cl100k => Cl100k::advance(text, pos),
+            Scanner::Llama3 => Llama3::advance(text, pos),
+            Scanner::Qwen2 => Qwen2::advance(text, pos),
+            Scanner::O200k => O200k::advance(text, pos),
+        }
+    }
+
+    /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`.
+    #[inline]
+    pub fn for_each<'t>(self, text: &'t str, visit: impl FnMut(&'t [u8])) {
+        let text = text.as_bytes();
+        match self {
+            Scanner::Gpt2 => visit_all::<Gpt2>(text, visit),
+            Scanner::Cl100k => visit_all::<Cl100k>(text, visit),
+            Scanner::Llama3 => visit_all::<Llama3>(text, visit),
+            Scanner::Qwen2 => visit_all::<Qwen2>(text, visit),
+            Scanner::O200k => visit_all::<O200k>(text, visit),
+        }
+    }
+}
+
+#[inline(always)]
+fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
+    let mut pos = 0;
+    while pos < text.len() {
+        let end = G::advance(text, pos);
+        visit(&text[pos..end]);
+        pos = end;
+    }
+}
+
+/// A split pattern as a type, so that loops over it are compiled for it.
+pub trait Grammar {
+    /// See [`Scanner::advance`]. The answer is greater than `pos`.
+    fn advance(text: &[u8], pos: usize) -> usize;
+}
+
+pub struct Gpt2;
+pub struct Cl100k;
+pub struct Llama3;
+pub struct Qwen2;
+pub struct O200k;
+
+impl Grammar for Gpt2 {
+    /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        let first = text[pos];
+        if first == b'\''
+            && let Some(end) = contraction(text, pos)
+        {
+            return end;
+        }
+        let start = pos + usize::from(first == b' ');
+        let (class, len) = class_at(text, start);
+        if class & L != 0 {
+            run(text, start + len, |class| class & L != 0)
+        } else if class & N != 0 {
+            run(text, start + len, |class| class & N != 0)
+        } else if class & S == 0 && len != 0 {
+            run(text, start + len, is_other)
+        } else {
+            let space = SpaceRun::read(text, pos);
+            // All of it when the text ends there; what follows else gets its last character.
+            if space.end == text.len() {
+                space.end
+            } else {
+                space.without_last()
+            }
+        }
+    }
+}
+
+impl Grammar for Cl100k {
+    /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+`
+    /// `| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<3>(text, pos, |space, text_end| {
+            if space.end == text_end {
+                space.end
+            } else {
+                space.through_last_newline_or_without_last()
+            }
+        })
+    }
+}
+
+impl Grammar for Llama3 {
+    /// As `Cl100k` but `\s*[\r\n]+|\s+(?!\S)|\s+`: newlines come before the end of the text.
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<3>(text, pos, SpaceRun::newline_first)
+    }
+}
+
+impl Grammar for Qwen2 {
+    /// As `Llama3` with `\p{N}` for `\p{N}{1,3}`.
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<1>(text, pos, SpaceRun::newline_first)
+    }
+}
+
+impl Grammar for O200k {
+    /// The alternatives of o200k, P standing for `[^\r\n\p{L}\p{N}]`, U for
+    /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, W for `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`, C for contractions:
+    /// `P?U*W+C?|P?U+W*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        let (class, len) = class_at(text, pos);
+        if class & N != 0 {
+            return digits::<3>(text, pos + len);
+        }
+        let first = text[pos];
+        if class & L != 0 {
+            return contraction_behind(text, word(text, pos));
+        }
+        let next = pos + len;
+        if first != b'\r' && first != b'\n' {
+            let (next_class, _) = class_at(text, next);
+            if next_class & (L | M) != 0 {
+                let end = if class & M != 0 {
+                    word_after_mark(text, next)
+                } else {
+                    word(text, next)
+                };
+                return contraction_behind(text, end);
+            }
+            if class & M != 0 {
+                return contraction_behind(text, next);
+            }
+            if class & S == 0 || (first == b' ' && next_class & (S | N) == 0 && next < text.len()) {
+                let end = run(text, next, is_other);
+                return bytes_run(text, end, |b| b == b'\r' || b == b'\n' || b == b'/');
+            }
+        }
+        SpaceRun::newline_first(SpaceRun::read(text, pos), text.len())
+    }
+}
+
+const UPPER_ONLY: u8 = LU | LT;
+const BOTH_CASES: u8 = LM | LO | M;
+
+/// The upper-case run from `pos`: its end, and the end of the last character in it that is of
+/// both cases. `U*` may give that character back to `W+`, and nothing behind it.
+#[inline(always)]
+fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
+    let mut last_of_both = None;
+    loop {
+        let (class, len) = class_at(text, pos);
+        if class & (UPPER_ONLY | BOTH_CASES) == 0 {
+            return (pos, last_of_both);
+        }
+        pos += len;
+        if class & BOTH_CASES != 0 {
+            last_of_both = Some(pos);
+        }
+    }
+}
+
+/// `U*W+|U+W*` at `pos`, where a letter or mark stands: where it ends.
+///
+/// `U*` takes all it can. If a `\p{Ll}` follows, `W+` goes on from there. If not, `U*` gives back
+/// characters until one is of both cases: `W+` takes that one and stops, as only upper case
+/// follows. If there is none, the second alternative takes the upper-case run. What is given back
+/// is upper case only, and the next match takes it whole: no character is read more than twice.
+#[inline(always)]
+fn word(text: &[u8], pos: usize) -> usize {
+    let (end, last_of_both) = upper_run(text, pos);
+    let (class, len) = class_at(text, end);
+    if class & LL != 0 {
+        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
+    } else {
+        last_of_both.unwrap_or(end)
+    }
+}
+
+/// As `word` where the mark before `pos` was taken as the optional first character. When the first
+/// alternative fails with it so taken, it is tried as the first of `U*W+`: of both cases, it makes
+/// `W+` match by itself, and the upper-case run behind it is left.
+#[inline(always)]
+fn word_after_mark(text: &[u8], pos: usize) -> usize {
+    let (end, last_of_both) = upper_run(text, pos);
+    let (class, len) = class_at(text, end);
+    if class & LL != 0 {
+        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
+    } else {
+        last_of_both.unwrap_or(pos)
+    }
+}
+
+/// The grammars of cl100k and its descendants differ in how many digits go together and in what
+/// they do with white space.
+#[inline(always)]
+fn advance_like_cl100k<const DIGITS: usize>(
+    text: &[u8],
+    pos: usize,
+    end_of_space: impl Fn(SpaceRun, usize) -> usize,
+) -> usize {
+    let first = text[pos];
+    if first == b'\''
+        && let Some(end) = contraction_of_any_case(text, pos)
+    {
+        return end;
+    }
+    let (class, len) = class_at(text, pos);
+    let next = pos + len;
+    if class & L != 0 {
+        return run(text, next, |class| class & L != 0);
+    }
+    if class & N != 0 {
+        return digits::<DIGITS>(text, next);
+    }
+    if first != b'\r' && first != b'\n' {
+        let (next_class, next_len) = class_at(text, next);
+        if next_class & L != 0 {
+            return run(text, next + next_len, |class| class & L != 0);
+        }
+        if class & S == 0 || (first == b' ' && next_class & (S | N) == 0 && next_len != 0) {
+            let end = run(text, next, is_other);
+            return bytes_run(text, end, |b| b == b'\r' || b == b'\n');
+        }
+    }
+    end_of_space(SpaceRun::read(text, pos), text.len())
+}
+
+/// `[^\s\p{L}\p{N}]`
+#[inline(always)]
+fn is_other(class: u8) -> bool {
+    class & (L | N | S) == 0
+}
+
+/// The end of the run from `pos` of characters whose class `is_in` it.
+#[inline(always)]
+fn run(text: &[u8], mut pos: usize, is_in: impl Fn(u8) -> bool) -> usize {
+    loop {
+        let (class, len) = class_at(text, pos);
+        if len == 0 || !is_in(class) {
+            return pos;
+        }
+        pos += len;
+    }
+}
+
+#[inline(always)]
+fn bytes_run(text: &[u8], mut pos: usize, is_in: impl Fn(u8) -> bool) -> usize {
+    while text.get(pos).is_some_and(|&byte| is_in(byte)) {
+        pos += 1;
+    }
+    pos
+}
+
+/// The end of up to `DIGITS` characters of `\p{N}`, the first of which ends at `pos`.
+#[inline(always)]
+fn digits<const DIGITS: usize>(text: &[u8], mut pos: usize) -> usize {
+    for _ in 1..DIGITS {
+        let (class, len) = class_at(text, pos);
+        if class & N == 0 {
+            break;
+        }
+        pos += len;
+    }
+    pos
+}
+
+/// A run of white space: where it ends, where its last character starts, and the end of the last
+/// newline in it. It is read at most three times: through its last newline, without its last
+/// character, and that character.
+struct SpaceRun {
+    start: usize,
+    last: usize,
+    end: usize,
+    newline_end: Option<usize>,
+}
+
+impl SpaceRun {
+    #[inline(always)]
+    fn read(text: &[u8], start: usize) -> SpaceRun {
+        let (mut end, mut last, mut newline_end) = (start, start, None);
+        loop {
+            let (class, len) = class_at(text, end);
+            if class & S == 0 {
+                return SpaceRun {
+                    start,
+                    last,
+                    end,
+                    newline_end,
+                };
+            }
+            last = end;
+            end += len;
+            if matches!(text[last], b'\r' | b'\n') {
+                newline_end = Some(end);
+            }
+        }
+    }
+
+    /// `\s+(?!\S)|\s` where something visible follows the run.
+    #[inline(always)]
+    fn without_last(&self) -> usize {
+        if self.last == self.start {
+            self.end
+        } else {
+            self.last
+        }
+    }
+
+    /// `\s*[\r\n]|\s+(?!\S)|\s` where something visible follows the run.
+    #[inline(always)]
+    fn through_last_newline_or_without_last(&self) -> usize {
+        self.newline_end.unwrap_or_else(|| self.without_last())
+    }
+
+    /// `\s*[\r\n]+|\s+(?!\S)|\s+`
+    #[inline(always)]
+    fn newline_first(self, text_end: usize) -> usize {
+        if self.newline_end.is_none() && self.end == text_end {
+            self.end
+        } else {
+            self.through_last_newline_or_without_last()
+        }
+    }
+}
+
+/// `'(?:[sdmt]|ll|ve|re)` at the apostrophe at `pos`.
+#[inline(always)]
+fn contraction(text: &[u8], pos: usize) -> Option<usize> {
+    match (text.get(pos + 1)?, text.get(pos + 2)) {
+        (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
+        (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(pos + 3),
+        _ => None,
+    }
+}
+
+/// `'(?i:[sdmt]|ll|ve|re)` at the apostrophe at `pos`. The long s, U+017F (C5 BF), folds to s;
+/// no other character outside ASCII folds to one of these letters.
+#[inline(always)]
+fn contraction_of_any_case(text: &[u8], pos: usize) -> Option<usize> {
+    let lower = |at: usize| text.get(at).map(|byte| byte | 0x20);
+    match (lower(pos + 1)?, lower(pos + 2)) {
+        (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
+        (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(pos + 3),
+        _ if text[pos + 1..].starts_with("ſ".as_bytes()) => Some(pos + 3),
+        _ => None,
+    }
+}
+
+/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at `pos`.
+#[inline(always)]
+fn contraction_behind(text: &[u8], pos: usize) -> usize {
+    if text.get(pos) == Some(&b'\'') {
+        contraction_of_any_case(text, pos).unwrap_or(pos)
+    } else {
+        pos
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(name: &str, text: &'static str) -> Vec<&'static str> {
+        let mut pieces = Vec::new();
+        let scanner = Scanner::from_name(name).unwrap();
+        scanner.for_each(text, |piece| {
+            pieces.push(std::str::from_utf8(piece).unwrap())
+        });
+        pieces
+    }
+
+    #[test]
+    fn a_newline_before_a_last_space_tells_cl100k_from_llama3() {
+        assert_eq!(split("cl100k", "a\n "), ["a", "\n "]);
+        assert_eq!(split("llama3", "a\n "), ["a", "\n", " "]);
+        assert_eq!(split("gpt2", "a\n  b"), ["a", "\n ", " b"]);
+    }
+
+    #[test]
+    fn digits_go_by_three_or_one() {
+        assert_eq!(split("gpt2", " 1234"), [" 1234"]);
+        assert_eq!(split("llama3", " 1234"), [" ", "123", "4"]);
+        assert_eq!(split("qwen2", "12"), ["1", "2"]);
+    }
+
+    #[test]
+    fn the_long_s_is_a_contraction_where_case_is_ignored() {
+        assert_eq!(split("gpt2", "it'ſ"), ["it", "'", "ſ"]);
+        assert_eq!(split("cl100k", "it'ſ"), ["it", "'ſ"]);
+        assert_eq!(split("o200k", "it'ſx"), ["it'ſ", "x"]);
+        assert_eq!(split("cl100k", "we'LLx"), ["we", "'LL", "x"]);
+    }
+
+    #[test]
+    fn o200k_gives_upper_case_back() {
+        assert_eq!(split("o200k", "camelCaseABC"), ["camel", "Case", "ABC"]);
+        assert_eq!(split("o200k", "中ABC"), ["中", "ABC"]);
+        assert_eq!(split("o200k", "中ABCd"), ["中ABCd"]);
+        assert_eq!(split("o200k", "\u{301}ABC"), ["\u{301}", "ABC"]);
+        assert_eq!(split("o200k", "\u{301}\u{301}AB"), ["\u{301}\u{301}", "AB"]);
+        assert_eq!(split("o200k", "a/\n/\n b"), ["a", "/\n/\n", " b"]);
+    }
+
+    #[test]
+    fn work_is_linear_on_runs() {
+        // A quadratic scan of these would take minutes.
+        for unit in [
+            "a", "A", "中", " ", "\n", " \n", "\u{301}", "A\u{301}", "^", "1", "\u{85}",
+        ] {
+            let text = unit.repeat(1 << 20);
+            for (_, scanner) in Scanner::NAMES {
+                let mut covered = 0;
+                scanner.for_each(&text, |piece| covered += piece.len());
+                assert_eq!(covered, text.len());
+            }
+        }
+    }
+}
