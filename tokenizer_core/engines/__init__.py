@@ -1,8 +1,9 @@
 """Engines compute ids. Which one runs is chosen here, in one place, and every one is exact.
 
-`auto` takes the fastest engine of this installation: `native` where its compiled module is there,
-else `python`, which always is. Asking by name for one that is not there is an error, never a
-silent fallback; `native_unavailable_reason` says why `auto` took the slower one.
+`python` is always there. `native` is there where its compiled module was built; it must be asked
+for by name, in a call or in TOKENIZER_ENGINE, until the service's own tests have run on it as
+well: `auto` is `python` for now. Asking for one that is not there is an error, never a silent
+fallback; `native_unavailable_reason` says why it is not.
 """
 
 from __future__ import annotations
@@ -42,17 +43,15 @@ def resolve_engine(engine: str = "auto") -> str:
     asked = os.environ.get(ENGINE_VARIABLE, "auto") or "auto" if engine == "auto" else engine
     if asked not in ("auto", "python", "native"):
         raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
-    if asked == "python":
-        return asked
+    if asked != "native":
+        return "python"
     reason = native_unavailable_reason()
-    if reason is None:
-        return "native"
-    if asked == "native":
+    if reason is not None:
         raise EngineUnavailableError(
             f"there is no native engine: {reason}. Or use engine='auto' or 'python' "
             f"(or unset {ENGINE_VARIABLE})"
         )
-    return "python"
+    return asked
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
