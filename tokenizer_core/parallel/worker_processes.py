@@ -23,10 +23,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import selectors
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import IO, Any, Final, NoReturn, TypeVar
 
@@ -186,13 +188,24 @@ class _Worker:
         self.in_hand: set[int] = set()
         self.handed_out = 0
         self.received = bytearray()
+        self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        # A thread of its own writes: until the worker has started, which takes tenths of a second,
+        # nobody reads, and the caller has work of its own to do meanwhile.
+        self._writer = threading.Thread(target=self._write_frames, daemon=True)
+        self._writer.start()
 
     def send(self, payload: bytes) -> None:
-        """Write one frame; the worker always reads, so this waits only for the copying."""
-        for part in (FRAME_HEADER.pack(len(payload)), payload):
-            unsent = memoryview(part)
-            while unsent:
-                unsent = unsent[self.stdin.write(unsent) :]
+        """Have one frame written; whether the worker is still there shows when it answers."""
+        self._unsent.put(payload)
+
+    def _write_frames(self) -> None:
+        # A broken pipe is not judged here: `collect` reads what the worker said before it ended.
+        with contextlib.suppress(BrokenPipeError), self.stdin:
+            while (payload := self._unsent.get()) is not None:
+                for part in (FRAME_HEADER.pack(len(payload)), payload):
+                    unsent = memoryview(part)
+                    while unsent:
+                        unsent = unsent[self.stdin.write(unsent) :]
 
     def receive(self) -> list[tuple[int, bool, Any]] | None:
         """The complete answers that have arrived, or None if the worker is gone."""
@@ -215,12 +228,13 @@ class _Worker:
         """End the process and reap it."""
         if kill:
             self.process.kill()
-        self.stdin.close()
+        self._unsent.put(None)
         try:
             self.process.wait(_EXIT_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._writer.join()
         self.stdout.close()
 
 
@@ -268,11 +282,9 @@ class _Crew:
             worker = self._start()
         worker.in_hand.add(index)
         worker.handed_out += 1
-        # A broken pipe is not judged here: `collect` reads what the worker said before it ended.
-        with contextlib.suppress(BrokenPipeError):
-            if worker.handed_out == 1:
-                worker.send(self._setup)
-            worker.send(payload)
+        if worker.handed_out == 1:
+            worker.send(self._setup)
+        worker.send(payload)
 
     def _freest(self) -> _Worker | None:
         free = [
