@@ -16,8 +16,8 @@ TOP_LEVEL = {
     *PACKAGES, "artifacts", "tests", "Dockerfile", "pyproject.toml",
     # what every project has
     ".ci", ".dockerignore", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md",
-    "LICENSE", "Makefile", "README.md", "benchmarks", "constraints.txt", "deploy", "docs",
-    "examples", "setup.py",
+    "LICENSE", "MANIFEST.in", "Makefile", "README.md", "benchmarks", "constraints.txt", "deploy",
+    "docs", "examples", "setup.py",
 }  # fmt: skip
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "common", "manager", "core", "misc"}
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
