@@ -260,11 +260,12 @@ fn build(
     if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
         return Err(format!("no token for byte 0x{byte:02x}"));
     }
-    let merger = match merges {
+    let mut merger = match merges {
         Some(merges) => Merger::from_merges(start, merges)
             .map_err(|error| format!("{} merges are too many", error.0))?,
         None => Merger::from_ranks(start, known),
     };
+    merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
     let whole = take_whole.then(|| {
         let ids: Vec<u32> = known.iter().map(|(_, id)| *id).collect();
         TokenTable::new(&vocabulary, &ids)
