@@ -10,13 +10,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::merge::{MergeScratch, Merger};
 use crate::piece_cache::{
-    MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache, Short, ShortIds, ShortKey,
+    MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache, ShortIds, ShortKey,
 };
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::vocabulary::{TokenTable, Vocabulary};
 
 /// Caches of one encoder at most; each is about 9 MB when it is full.
 const MAX_CACHES: usize = 32;
+
+/// Pieces looked up together.
+const BATCH: usize = 64;
+
+/// Where a piece ends, and where to look for it.
+#[derive(Clone, Copy, Default)]
+struct Probe {
+    key: ShortKey,
+    bucket: usize,
+    end: usize,
+}
 
 pub struct Encoder {
     pub vocabulary: Vocabulary,
@@ -82,7 +93,7 @@ impl Encoder {
         self.with_state(|state| {
             let mut n_pieces = 0;
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
-                self.encode_piece(piece, 0, piece.len(), state, &mut sink);
+                self.encode_piece(piece, state, &mut sink);
                 n_pieces += 1;
             }
             n_pieces
@@ -109,35 +120,50 @@ impl Encoder {
         });
     }
 
-    /// Returns how many pieces there were.
+    /// Returns how many pieces there were. In batches, so that where the next piece ends, which
+    /// cannot be predicted, does not hold up the look-ups, and their waits for memory overlap.
     fn scan_as<G: Grammar>(&self, text: &[u8], state: &mut State, sink: &mut impl Sink) -> u64 {
+        let mut probes = [Probe::default(); BATCH];
         let (mut pos, mut n_pieces) = (0, 0);
         while pos < text.len() && sink.wants_more().is_continue() {
-            let end = G::advance(text, pos);
-            self.encode_piece(text, pos, end, state, sink);
-            pos = end;
-            n_pieces += 1;
+            let mut n = 0;
+            let mut end = pos;
+            while n < BATCH && end < text.len() {
+                end = G::advance(text, end);
+                probes[n].end = end;
+                n += 1;
+            }
+            let mut start = pos;
+            for probe in &mut probes[..n] {
+                probe.key = ShortKey::NONE;
+                if probe.end - start <= MAX_SHORT_BYTES {
+                    probe.key = ShortKey::of(text, start, probe.end);
+                    probe.bucket = state.cache.bucket_of(probe.key);
+                    state.cache.prefetch(probe.bucket);
+                }
+                start = probe.end;
+            }
+            for probe in &probes[..n] {
+                match state.cache.get_short(probe.key, probe.bucket) {
+                    Some(found) => sink.take_short(found),
+                    None => self.encode_rarer(&text[pos..probe.end], state, sink),
+                }
+                pos = probe.end;
+            }
+            n_pieces += n as u64;
         }
         n_pieces
     }
 
-    #[inline(always)]
-    fn encode_piece(
-        &self,
-        text: &[u8],
-        start: usize,
-        end: usize,
-        state: &mut State,
-        sink: &mut impl Sink,
-    ) {
-        if end - start <= MAX_SHORT_BYTES {
-            let key = ShortKey::of(text, start, end);
-            if let Short::Hit(found) = state.cache.get_short(key) {
+    fn encode_piece(&self, piece: &[u8], state: &mut State, sink: &mut impl Sink) {
+        if piece.len() <= MAX_SHORT_BYTES {
+            let key = ShortKey::of(piece, 0, piece.len());
+            if let Some(found) = state.cache.get_short(key, state.cache.bucket_of(key)) {
                 sink.take_short(found);
                 return;
             }
         }
-        self.encode_rarer(&text[start..end], state, sink);
+        self.encode_rarer(piece, state, sink);
     }
 
     /// A piece that the first table does not answer.
@@ -151,7 +177,7 @@ impl Encoder {
         let is_short = piece.len() <= MAX_SHORT_BYTES;
         let may_be_long = if is_short {
             let key = ShortKey::of(piece, 0, piece.len());
-            matches!(cache.get_short(key), Short::InLong)
+            cache.has_in_long(key)
         } else {
             piece.len() <= MAX_CACHED_BYTES
         };

@@ -3,6 +3,7 @@
 //! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
 //! (`cargo test --no-default-features`).
 
+mod ascii_words;
 mod atoms;
 pub mod count;
 pub mod encoder;
