@@ -1,8 +1,9 @@
 """The native engine: a thin adapter over the compiled module `tokenizer_core._native`.
 
-The only file that imports it. A text is split, looked up and merged in one call; what the module
-cannot do (split by a custom pattern, decode what is no plain int) is done as the Python engine
-does it, around the module or instead of it, so that the results stay the same.
+The only file that imports it, but for `native_training`. A text is split, looked up and merged in
+one call; what the module cannot do (split by a custom pattern, decode what is no plain int) is
+done as the Python engine does it, around the module or instead of it, so that the results stay
+the same.
 """
 
 from __future__ import annotations
