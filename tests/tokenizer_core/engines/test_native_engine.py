@@ -138,6 +138,17 @@ def test_corpora_give_the_ids_of_the_python_engine(both, shared_data: Path):
             assert_same(both, file.read(60_000).decode("utf-8", "ignore"))
 
 
+@pytest.mark.parametrize(
+    "unit", ["the cat's 12345\n\n  hat ", "中文字", "a", " ", "ABCd\u0301ʰ", "/\n"]
+)
+def test_threads_change_no_id(both, unit):
+    native, _ = both
+    text = unit * (1_500_000 // len(unit.encode()))
+    expected = native.encode_to_numpy(text)
+    for num_threads in (2, 3, 8):
+        assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
+
+
 @pytest.mark.parametrize("length", [1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000])
 def test_lengths_at_the_edges_of_the_tables_cold_and_warm(length):
     native_module()

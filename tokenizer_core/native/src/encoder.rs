@@ -29,6 +29,24 @@ struct Probe {
     end: usize,
 }
 
+/// A part of a text; see `encode_between`.
+#[derive(Clone, Copy)]
+struct Window {
+    at: usize,
+    end: usize,
+    max_overhang: usize,
+}
+
+impl Window {
+    fn whole(text: &str) -> Window {
+        Window {
+            at: 0,
+            end: text.len(),
+            max_overhang: 0,
+        }
+    }
+}
+
 pub struct Encoder {
     pub vocabulary: Vocabulary,
     merger: Merger,
@@ -73,8 +91,31 @@ impl Encoder {
     /// Appends the ids of `text`, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
         let mut sink = Appender::new(out);
-        self.scan(scanner, text.as_bytes(), &mut sink);
+        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
         sink.flush();
+    }
+
+    /// Appends the ids of the pieces of `text` from the boundary `at` on that start before `end`,
+    /// but for one that reaches beyond it and is longer than `max_overhang`. Returns where the last
+    /// of them ends. Pieces may read past `end`: it is no end of the text.
+    pub fn encode_between(
+        &self,
+        scanner: Scanner,
+        text: &str,
+        at: usize,
+        end: usize,
+        max_overhang: usize,
+        out: &mut Vec<u32>,
+    ) -> usize {
+        let mut sink = Appender::new(out);
+        let window = Window {
+            at,
+            end,
+            max_overhang,
+        };
+        let at = self.scan(scanner, text.as_bytes(), window, &mut sink);
+        sink.flush();
+        at
     }
 
     /// The number of ids of `text`; counting stops once it is over `limit`.
@@ -83,7 +124,7 @@ impl Encoder {
             n_ids: 0,
             limit: limit.unwrap_or(usize::MAX),
         };
-        self.scan(scanner, text.as_bytes(), &mut sink);
+        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
         sink.n_ids
     }
 
@@ -110,27 +151,47 @@ impl Encoder {
         }
     }
 
-    fn scan(&self, scanner: Scanner, text: &[u8], sink: &mut impl Sink) {
-        self.with_state(|state| match scanner {
-            Scanner::Gpt2 => self.scan_as::<Gpt2>(text, state, sink),
-            Scanner::Cl100k => self.scan_as::<Cl100k>(text, state, sink),
-            Scanner::Llama3 => self.scan_as::<Llama3>(text, state, sink),
-            Scanner::Qwen2 => self.scan_as::<Qwen2>(text, state, sink),
-            Scanner::O200k => self.scan_as::<O200k>(text, state, sink),
+    /// Returns where the last piece ends.
+    fn scan(&self, scanner: Scanner, text: &[u8], window: Window, sink: &mut impl Sink) -> usize {
+        let mut at = 0;
+        self.with_state(|state| {
+            let n_pieces;
+            (n_pieces, at) = match scanner {
+                Scanner::Gpt2 => self.scan_as::<Gpt2>(text, window, state, sink),
+                Scanner::Cl100k => self.scan_as::<Cl100k>(text, window, state, sink),
+                Scanner::Llama3 => self.scan_as::<Llama3>(text, window, state, sink),
+                Scanner::Qwen2 => self.scan_as::<Qwen2>(text, window, state, sink),
+                Scanner::O200k => self.scan_as::<O200k>(text, window, state, sink),
+            };
+            n_pieces
         });
+        at
     }
 
-    /// Returns how many pieces there were. In batches, so that where the next piece ends, which
-    /// cannot be predicted, does not hold up the look-ups, and their waits for memory overlap.
-    fn scan_as<G: Grammar>(&self, text: &[u8], state: &mut State, sink: &mut impl Sink) -> u64 {
+    /// Returns how many pieces there were and where the last one ends. In batches, so that where
+    /// the next piece ends, which cannot be predicted, does not hold up the look-ups, and their
+    /// waits for memory overlap.
+    fn scan_as<G: Grammar>(
+        &self,
+        text: &[u8],
+        window: Window,
+        state: &mut State,
+        sink: &mut impl Sink,
+    ) -> (u64, usize) {
         let mut probes = [Probe::default(); BATCH];
-        let (mut pos, mut n_pieces) = (0, 0);
-        while pos < text.len() && sink.wants_more().is_continue() {
+        let (mut pos, mut n_pieces) = (window.at, 0);
+        let mut is_over = false;
+        while pos < window.end && !is_over && sink.wants_more().is_continue() {
             let mut n = 0;
             let mut end = pos;
-            while n < BATCH && end < text.len() {
-                end = G::advance(text, end);
+            while n < BATCH && end < window.end {
+                let start = end;
+                end = G::advance(text, start);
                 probes[n].end = end;
+                if end > window.end && end - start > window.max_overhang {
+                    is_over = true;
+                    break;
+                }
                 n += 1;
             }
             let mut start = pos;
@@ -152,7 +213,7 @@ impl Encoder {
             }
             n_pieces += n as u64;
         }
-        n_pieces
+        (n_pieces, pos)
     }
 
     fn encode_piece(&self, piece: &[u8], state: &mut State, sink: &mut impl Sink) {
@@ -335,10 +396,10 @@ impl Sink for Counter {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn encoder() -> Encoder {
+    pub fn encoder() -> Encoder {
         let tokens: Vec<Vec<u8>> = (0..=255)
             .map(|byte| vec![byte])
             .chain([

@@ -10,6 +10,7 @@ pub mod encoder;
 mod keyed_hash;
 pub mod learn;
 pub mod merge;
+mod parallel;
 mod piece_cache;
 pub mod scan;
 pub mod unicode;
