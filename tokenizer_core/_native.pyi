@@ -39,8 +39,8 @@ class NativeEncoder:
         """
 
     def encode(self, text: str) -> list[int]: ...
-    def encode_to_numpy(self, text: str) -> NDArray[np.uint32]:
-        """Shape (n_tokens,)."""
+    def encode_to_numpy(self, text: str, num_threads: int = 1) -> NDArray[np.uint32]:
+        """Shape (n_tokens,). Texts of less than half a megabyte use one thread."""
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
     def count(self, text: str, limit: int | None = None) -> int:

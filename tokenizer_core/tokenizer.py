@@ -207,7 +207,8 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As `encode`, as an array of shape (n_tokens,), uint32.
 
-        `num_threads` bounds the threads of an engine that has them; the Python engine uses one.
+        `num_threads` bounds the threads of an engine that has them, one when it is not given; the
+        Python engine uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         parts: list[NDArray[np.uint32]] = []
@@ -220,6 +221,8 @@ class Tokenizer:
         if add_special_tokens:
             parts.insert(0, np.array(self._spec.prefix_ids, dtype=np.uint32))
             parts.append(np.array(self._spec.suffix_ids, dtype=np.uint32))
+        if len(parts) == 1:
+            return parts[0]  # joining would copy what may be the ids of a whole corpus
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
 
     def encode_with_offsets(

@@ -15,6 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY, run_server
 from tests.app.raw_http import RawRequest
+from tokenizer_core.engines import resolve_engine
 from tokenizer_core.store import ArtifactStore
 
 
@@ -117,7 +118,7 @@ def test_promotion_over_http(client: TestClient, store: ArtifactStore, other_spe
 
 def test_info(client: TestClient, settings: Settings) -> None:
     info = client.get("/info").json()
-    assert info["engine"] == "python"
+    assert info["engine"] == resolve_engine()
     assert info["pattern"] == "gpt2"
     assert info["limits"]["max_body_bytes"] == settings.max_body_bytes
     assert info["special_tokens"]["<|endoftext|>"] == 256

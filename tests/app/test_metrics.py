@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from app import encode_answers
 from tests.app.conftest import run_server
+from tokenizer_core.engines import resolve_engine
 from tokenizer_core.store import ArtifactStore
 
 NAMES = (
@@ -56,7 +57,7 @@ def test_all_names_are_there_at_zero(client: TestClient) -> None:
     assert found["tokenizer_inflight"] == 1  # this very request
     [info] = [name for name in found if name.startswith("tokenizer_info")]
     assert 'name="starter"' in info
-    assert 'engine="python"' in info
+    assert f'engine="{resolve_engine()}"' in info
 
 
 @pytest.mark.parametrize("repeat", [1, 400])

@@ -1,8 +1,9 @@
 """The native engine: a thin adapter over the compiled module `tokenizer_core._native`.
 
-The only file that imports it. A text is split, looked up and merged in one call; what the module
-cannot do (split by a custom pattern, decode what is no plain int) is done as the Python engine
-does it, around the module or instead of it, so that the results stay the same.
+The only file that imports it, but for `native_training`. A text is split, looked up and merged in
+one call; what the module cannot do (split by a custom pattern, decode what is no plain int) is
+done as the Python engine does it, around the module or instead of it, so that the results stay
+the same.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ class NativeEngine:
         return ids
 
     def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
-        """Ids of `text` as uint32 of shape (n_tokens,). One thread, whatever is asked for."""
-        del num_threads
+        """Ids of `text` as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
+        when none are asked for, and with a custom pattern."""
         if self._pattern.is_named:
-            return self._encoder.encode_to_numpy(text)
+            return self._encoder.encode_to_numpy(text, max(1, num_threads or 1))
         return np.array(self.encode(text), dtype=np.uint32)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:

@@ -20,6 +20,7 @@ from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
 from app.jobs.trainer_lock import TrainerLock
 from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Service
+from tokenizer_core.store import ArtifactStore
 
 
 def is_gone(pid: int) -> bool:
@@ -163,6 +164,18 @@ def test_the_memory_limit(service: Service) -> None:
 def test_a_run_within_its_limits_goes_live(service: Service) -> None:
     job_id = service.start(limits={"seconds": 60, "memory_bytes": 4 << 30})
     assert service.wait(job_id)["state"] == "live"
+
+
+def test_the_engine_asked_for_trains_and_the_manifest_names_it(
+    start_service: Callable[..., Service], engine: str
+) -> None:
+    service = start_service(engine=engine)
+    job_id = service.start(name="trained")
+    assert service.wait(job_id)["state"] == "live"
+    store = ArtifactStore(service.settings.artifacts_dir)
+    training = store.read_manifest(store.resolve("trained")).training
+    assert training is not None
+    assert (training["engine"], training["counting_engine"]) == (engine, engine)
 
 
 def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
@@ -389,7 +402,7 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
             **job.request,
             "job_id": running,
             "artifacts_dir": str(service.settings.artifacts_dir.absolute()),
-            "engine": "auto",
+            "engine": "python",
             "name": "orphan",
         }
     )

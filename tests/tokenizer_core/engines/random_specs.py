@@ -1,6 +1,7 @@
 """Small specs whose merges overlap, repeat and contradict each other, for tests of engines."""
 
 import random
+from itertools import pairwise
 
 from tokenizer_core.spec import TokenizerSpec
 
@@ -39,3 +40,20 @@ def random_ranks(rng: random.Random, alphabet: bytes, n: int) -> dict[bytes, int
     ids = rng.sample(range(4 * len(ordered) + 256), len(ordered) + 256)
     singles = [bytes([byte]) for byte in range(256)]
     return dict(zip([*singles, *ordered], ids, strict=True))
+
+
+def random_character_merges(
+    rng: random.Random, characters: str, n: int
+) -> list[tuple[bytes, bytes]]:
+    """Merges of `n` random strings, within and across characters of several bytes."""
+    merges: dict[tuple[bytes, bytes], None] = {}
+    for _ in range(n):
+        data = "".join(rng.choices(characters, k=rng.randrange(1, 4))).encode()
+        parts = [bytes([byte]) for byte in data]
+        for _ in range(rng.randrange(1, len(parts) + 1)):
+            if len(parts) > 1:
+                known = [i for i, pair in enumerate(pairwise(parts)) if pair in merges]
+                at = rng.choice(known) if known else rng.randrange(len(parts) - 1)
+                merges[parts[at], parts[at + 1]] = None
+                parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return list(merges)

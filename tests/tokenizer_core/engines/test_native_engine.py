@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.native_module import native_module
-from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
+from tests.tokenizer_core.engines.random_specs import (
+    BYTES,
+    random_character_merges,
+    random_merges,
+    random_ranks,
+    spec_of,
+)
 from tokenizer_core.engines import create_engine, native_engine, resolve_engine
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
@@ -106,11 +112,41 @@ def test_any_vocabulary_gives_the_ids_of_the_python_engine(seed, is_ranks, text)
         assert native.encode_pre_tokens([cut]) == python.encode_pre_tokens([cut])
 
 
+@given(st.integers(0, 10**9), st.booleans(), st.text("中丮丯дѐe \u0434🙂🙃", max_size=120))
+@settings(max_examples=1000, deadline=None)
+def test_merges_across_characters_equal_the_python_engines(seed, is_ranks, text):
+    # Characters start as one symbol only where that is proven to change nothing.
+    native_module()
+    rng = random.Random(seed)
+    merges = random_character_merges(rng, "中丮丯дѐe 🙂🙃", rng.randrange(1, 60))
+    if rng.random() < 0.3:
+        rng.shuffle(merges)
+    spec = spec_of(merges)
+    if is_ranks:
+        spec = TokenizerSpec.from_ranks(
+            {token: id_ for id_, token in spec.vocab.items()}, pattern="gpt2"
+        )
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    assert native.encode_pre_tokens([text]) == python.encode_pre_tokens([text])
+    assert native.encode(text) == python.encode(text)
+
+
 @pytest.mark.shared_data
 def test_corpora_give_the_ids_of_the_python_engine(both, shared_data: Path):
     for path in sorted((shared_data / "corpora").glob("*.txt")):
         with path.open("rb") as file:
             assert_same(both, file.read(60_000).decode("utf-8", "ignore"))
+
+
+@pytest.mark.parametrize(
+    "unit", ["the cat's 12345\n\n  hat ", "中文字", "a", " ", "ABCd\u0301ʰ", "/\n"]
+)
+def test_threads_change_no_id(both, unit):
+    native, _ = both
+    text = unit * (1_500_000 // len(unit.encode()))
+    expected = native.encode_to_numpy(text)
+    for num_threads in (2, 3, 8):
+        assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
 
 
 @pytest.mark.parametrize("length", [1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000])

@@ -10,13 +10,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::merge::{MergeScratch, Merger};
 use crate::piece_cache::{
-    MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache, Short, ShortIds, ShortKey,
+    MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache, ShortIds, ShortKey,
 };
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::vocabulary::{TokenTable, Vocabulary};
 
 /// Caches of one encoder at most; each is about 9 MB when it is full.
 const MAX_CACHES: usize = 32;
+
+/// Pieces looked up together.
+const BATCH: usize = 64;
+
+/// Where a piece ends, and where to look for it.
+#[derive(Clone, Copy, Default)]
+struct Probe {
+    key: ShortKey,
+    bucket: usize,
+    end: usize,
+}
+
+/// A part of a text; see `encode_between`.
+#[derive(Clone, Copy)]
+struct Window {
+    at: usize,
+    end: usize,
+    max_overhang: usize,
+}
+
+impl Window {
+    fn whole(text: &str) -> Window {
+        Window {
+            at: 0,
+            end: text.len(),
+            max_overhang: 0,
+        }
+    }
+}
 
 pub struct Encoder {
     pub vocabulary: Vocabulary,
@@ -62,8 +91,31 @@ impl Encoder {
     /// Appends the ids of `text`, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
         let mut sink = Appender::new(out);
-        self.scan(scanner, text.as_bytes(), &mut sink);
+        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
         sink.flush();
+    }
+
+    /// Appends the ids of the pieces of `text` from the boundary `at` on that start before `end`,
+    /// but for one that reaches beyond it and is longer than `max_overhang`. Returns where the last
+    /// of them ends. Pieces may read past `end`: it is no end of the text.
+    pub fn encode_between(
+        &self,
+        scanner: Scanner,
+        text: &str,
+        at: usize,
+        end: usize,
+        max_overhang: usize,
+        out: &mut Vec<u32>,
+    ) -> usize {
+        let mut sink = Appender::new(out);
+        let window = Window {
+            at,
+            end,
+            max_overhang,
+        };
+        let at = self.scan(scanner, text.as_bytes(), window, &mut sink);
+        sink.flush();
+        at
     }
 
     /// The number of ids of `text`; counting stops once it is over `limit`.
@@ -72,7 +124,7 @@ impl Encoder {
             n_ids: 0,
             limit: limit.unwrap_or(usize::MAX),
         };
-        self.scan(scanner, text.as_bytes(), &mut sink);
+        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
         sink.n_ids
     }
 
@@ -82,7 +134,7 @@ impl Encoder {
         self.with_state(|state| {
             let mut n_pieces = 0;
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
-                self.encode_piece(piece, 0, piece.len(), state, &mut sink);
+                self.encode_piece(piece, state, &mut sink);
                 n_pieces += 1;
             }
             n_pieces
@@ -99,45 +151,80 @@ impl Encoder {
         }
     }
 
-    fn scan(&self, scanner: Scanner, text: &[u8], sink: &mut impl Sink) {
-        self.with_state(|state| match scanner {
-            Scanner::Gpt2 => self.scan_as::<Gpt2>(text, state, sink),
-            Scanner::Cl100k => self.scan_as::<Cl100k>(text, state, sink),
-            Scanner::Llama3 => self.scan_as::<Llama3>(text, state, sink),
-            Scanner::Qwen2 => self.scan_as::<Qwen2>(text, state, sink),
-            Scanner::O200k => self.scan_as::<O200k>(text, state, sink),
+    /// Returns where the last piece ends.
+    fn scan(&self, scanner: Scanner, text: &[u8], window: Window, sink: &mut impl Sink) -> usize {
+        let mut at = 0;
+        self.with_state(|state| {
+            let n_pieces;
+            (n_pieces, at) = match scanner {
+                Scanner::Gpt2 => self.scan_as::<Gpt2>(text, window, state, sink),
+                Scanner::Cl100k => self.scan_as::<Cl100k>(text, window, state, sink),
+                Scanner::Llama3 => self.scan_as::<Llama3>(text, window, state, sink),
+                Scanner::Qwen2 => self.scan_as::<Qwen2>(text, window, state, sink),
+                Scanner::O200k => self.scan_as::<O200k>(text, window, state, sink),
+            };
+            n_pieces
         });
+        at
     }
 
-    /// Returns how many pieces there were.
-    fn scan_as<G: Grammar>(&self, text: &[u8], state: &mut State, sink: &mut impl Sink) -> u64 {
-        let (mut pos, mut n_pieces) = (0, 0);
-        while pos < text.len() && sink.wants_more().is_continue() {
-            let end = G::advance(text, pos);
-            self.encode_piece(text, pos, end, state, sink);
-            pos = end;
-            n_pieces += 1;
-        }
-        n_pieces
-    }
-
-    #[inline(always)]
-    fn encode_piece(
+    /// Returns how many pieces there were and where the last one ends. In batches, so that where
+    /// the next piece ends, which cannot be predicted, does not hold up the look-ups, and their
+    /// waits for memory overlap.
+    fn scan_as<G: Grammar>(
         &self,
         text: &[u8],
-        start: usize,
-        end: usize,
+        window: Window,
         state: &mut State,
         sink: &mut impl Sink,
-    ) {
-        if end - start <= MAX_SHORT_BYTES {
-            let key = ShortKey::of(text, start, end);
-            if let Short::Hit(found) = state.cache.get_short(key) {
+    ) -> (u64, usize) {
+        let mut probes = [Probe::default(); BATCH];
+        let (mut pos, mut n_pieces) = (window.at, 0);
+        let mut is_over = false;
+        while pos < window.end && !is_over && sink.wants_more().is_continue() {
+            let mut n = 0;
+            let mut end = pos;
+            while n < BATCH && end < window.end {
+                let start = end;
+                end = G::advance(text, start);
+                probes[n].end = end;
+                if end > window.end && end - start > window.max_overhang {
+                    is_over = true;
+                    break;
+                }
+                n += 1;
+            }
+            let mut start = pos;
+            for probe in &mut probes[..n] {
+                probe.key = ShortKey::NONE;
+                if probe.end - start <= MAX_SHORT_BYTES {
+                    probe.key = ShortKey::of(text, start, probe.end);
+                    probe.bucket = state.cache.bucket_of(probe.key);
+                    state.cache.prefetch(probe.bucket);
+                }
+                start = probe.end;
+            }
+            for probe in &probes[..n] {
+                match state.cache.get_short(probe.key, probe.bucket) {
+                    Some(found) => sink.take_short(found),
+                    None => self.encode_rarer(&text[pos..probe.end], state, sink),
+                }
+                pos = probe.end;
+            }
+            n_pieces += n as u64;
+        }
+        (n_pieces, pos)
+    }
+
+    fn encode_piece(&self, piece: &[u8], state: &mut State, sink: &mut impl Sink) {
+        if piece.len() <= MAX_SHORT_BYTES {
+            let key = ShortKey::of(piece, 0, piece.len());
+            if let Some(found) = state.cache.get_short(key, state.cache.bucket_of(key)) {
                 sink.take_short(found);
                 return;
             }
         }
-        self.encode_rarer(&text[start..end], state, sink);
+        self.encode_rarer(piece, state, sink);
     }
 
     /// A piece that the first table does not answer.
@@ -151,7 +238,7 @@ impl Encoder {
         let is_short = piece.len() <= MAX_SHORT_BYTES;
         let may_be_long = if is_short {
             let key = ShortKey::of(piece, 0, piece.len());
-            matches!(cache.get_short(key), Short::InLong)
+            cache.has_in_long(key)
         } else {
             piece.len() <= MAX_CACHED_BYTES
         };
@@ -309,10 +396,10 @@ impl Sink for Counter {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn encoder() -> Encoder {
+    pub fn encoder() -> Encoder {
         let tokens: Vec<Vec<u8>> = (0..=255)
             .map(|byte| vec![byte])
             .chain([

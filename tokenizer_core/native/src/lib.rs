@@ -3,11 +3,14 @@
 //! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
 //! (`cargo test --no-default-features`).
 
+mod ascii_words;
+mod atoms;
 pub mod count;
 pub mod encoder;
 mod keyed_hash;
 pub mod learn;
 pub mod merge;
+mod parallel;
 mod piece_cache;
 pub mod scan;
 pub mod unicode;

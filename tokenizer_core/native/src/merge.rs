@@ -16,6 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::atoms::Atoms;
 use crate::keyed_hash::HashKeys;
 
 /// Ids are below this: two of them and a rank fit one word.
@@ -24,9 +25,9 @@ pub const ID_BITS: u32 = 20;
 pub const RANK_BITS: u32 = 24;
 pub const NO_RANK: u32 = (1 << RANK_BITS) - 1;
 
-/// Pieces of up to this many bytes are merged by scanning; longer ones with a heap. The scan costs
-/// n^2 at the speed of vector minima, and one word of bits says which symbols are left.
-const SCAN_BYTES: usize = 64;
+/// Up to this many symbols are merged by scanning, more with a heap. The scan costs n^2 at the
+/// speed of vector minima, and one word of bits says which symbols are left.
+const MAX_SCAN: usize = 64;
 
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
@@ -41,6 +42,14 @@ pub struct Merger {
     pairs: PairTable,
     /// rank -> id.
     product: Vec<u32>,
+    atoms: Atoms,
+}
+
+/// Two neighbours that merge.
+pub struct Pair {
+    pub left: u32,
+    pub right: u32,
+    pub rank: u32,
 }
 
 /// Memory for merging, kept between pieces.
@@ -111,7 +120,22 @@ impl Merger {
             start_ranks: vec![NO_RANK; 1 << 16].into(),
             pairs: PairTable::with_room_for(n_pairs),
             product: Vec::new(),
+            atoms: Atoms::none(),
         }
+    }
+
+    /// Lets characters start as their tokens where that changes nothing; from here on pieces must
+    /// be UTF-8. `tokens` are those that encoding can produce, `bytes_of` gives those of an id.
+    pub fn find_atoms<'v>(
+        &mut self,
+        tokens: impl Iterator<Item = (&'v [u8], u32)>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) {
+        let merge = |left, right| {
+            let rank = self.pairs.rank(left, right);
+            (rank != NO_RANK).then(|| (rank, self.product[rank as usize]))
+        };
+        self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
     }
 
     fn fill_start_ranks(&mut self) {
@@ -149,75 +173,37 @@ impl Merger {
         at_most: usize,
         take: impl FnOnce(&[u32]),
     ) {
-        if piece.len() <= SCAN_BYTES {
-            let mut ids = [0; SCAN_BYTES];
-            let n = self.merge_by_scan(piece, &mut ids, at_most);
-            take(&ids[..n]);
-        } else {
-            self.merge_by_heap(piece, scratch, at_most);
-            take(&scratch.ids);
-            scratch.shrink();
-        }
-    }
-
-    /// Symbols stay where they are; a bit says which are left. A code is `rank << 8 | place`, so
-    /// the smallest code is the lowest rank, then the leftmost, and where to merge.
-    fn merge_by_scan(&self, piece: &[u8], ids: &mut [u32; SCAN_BYTES], at_most: usize) -> usize {
-        let n = piece.len();
-        let mut codes = [u32::MAX; SCAN_BYTES];
-        for (id, &byte) in ids.iter_mut().zip(piece) {
-            *id = self.start[byte as usize];
-        }
-        for (place, pair) in piece.windows(2).enumerate() {
-            let rank = self.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
-            codes[place] = rank << 8 | place as u32;
-        }
-        let mut left: u64 = u64::MAX >> (SCAN_BYTES - n);
-        let mut n_left = n;
-        // Whole blocks of eight, so that the minimum is taken in vectors; unused codes are highest.
-        let blocks = n.div_ceil(8) * 8;
-        while n_left > at_most {
-            let lowest = codes[..blocks].iter().copied().fold(u32::MAX, u32::min);
-            let rank = lowest >> 8;
-            if rank == NO_RANK {
-                break;
-            }
-            let place = (lowest & 0xFF) as usize;
-            let id = self.product[rank as usize];
-            let behind = left & (u64::MAX << place << 1);
-            let gone = behind.trailing_zeros() as usize;
-            left &= !(1 << gone);
-            codes[gone] = u32::MAX;
-            ids[place] = id;
-            n_left -= 1;
-            let behind = behind & (behind - 1);
-            codes[place] = if behind != 0 {
-                let next = behind.trailing_zeros() as usize;
-                self.pairs.rank(id, ids[next]) << 8 | place as u32
+        if piece.len() <= MAX_SCAN {
+            let mut scan = Scan::new();
+            if piece.is_ascii() {
+                scan.start_from_bytes(self, piece);
             } else {
-                u32::MAX
-            };
-            let ahead = left & ((1 << place) - 1);
-            if ahead != 0 {
-                let previous = 63 - ahead.leading_zeros() as usize;
-                codes[previous] = self.pairs.rank(ids[previous], id) << 8 | previous as u32;
+                self.atoms
+                    .start(&self.start, piece, |id| scan.push(self, id));
             }
+            take(scan.merge(self, at_most));
+            return;
         }
-        let mut n_out = 0;
-        while left != 0 {
-            ids[n_out] = ids[left.trailing_zeros() as usize];
-            n_out += 1;
-            left &= left - 1;
+        scratch.ids.clear();
+        self.atoms
+            .start(&self.start, piece, |id| scratch.ids.push(id));
+        if scratch.ids.len() <= MAX_SCAN {
+            let mut scan = Scan::new();
+            for &id in &scratch.ids {
+                scan.push(self, id);
+            }
+            take(scan.merge(self, at_most));
+        } else {
+            self.merge_by_heap(scratch, at_most);
+            take(&scratch.ids);
         }
-        n_out
+        scratch.shrink();
     }
 
-    /// O(n log n), without recursion; leaves the ids in `scratch.ids`. An entry of the heap is
+    /// Merges `scratch.ids` in O(n log n), without recursion. An entry of the heap is
     /// `rank << 40 | place`; it is stale when the pair at its place has another rank by now.
-    fn merge_by_heap(&self, piece: &[u8], scratch: &mut MergeScratch, at_most: usize) {
+    fn merge_by_heap(&self, scratch: &mut MergeScratch, at_most: usize) {
         const GONE: u32 = u32::MAX;
-        let n = piece.len();
-        assert!(n < GONE as usize, "a piece of 4 GiB or more");
         let MergeScratch {
             ids,
             ranks,
@@ -225,14 +211,10 @@ impl Merger {
             after,
             heap,
         } = scratch;
-        ids.clear();
-        ids.extend(piece.iter().map(|&byte| self.start[byte as usize]));
+        let n = ids.len();
+        assert!(n < GONE as usize, "a piece of 4 GiB or more");
         ranks.clear();
-        ranks.extend(
-            piece
-                .windows(2)
-                .map(|pair| self.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])]),
-        );
+        ranks.extend(ids.windows(2).map(|pair| self.pairs.rank(pair[0], pair[1])));
         ranks.push(NO_RANK);
         after.clear();
         after.extend(1..=n as u32);
@@ -289,6 +271,91 @@ impl Merger {
     }
 }
 
+/// Up to `MAX_SCAN` symbols while they merge. They stay where they are; a bit says which are left.
+/// A code is `rank << 8 | place`, so the smallest code is the lowest rank, then the leftmost, and
+/// where to merge.
+struct Scan {
+    ids: [u32; MAX_SCAN],
+    codes: [u32; MAX_SCAN],
+    n: usize,
+}
+
+impl Scan {
+    #[inline(always)]
+    fn new() -> Scan {
+        Scan {
+            ids: [0; MAX_SCAN],
+            codes: [u32::MAX; MAX_SCAN],
+            n: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, merger: &Merger, id: u32) {
+        if self.n > 0 {
+            let previous = self.n - 1;
+            self.codes[previous] = merger.pairs.rank(self.ids[previous], id) << 8 | previous as u32;
+        }
+        self.ids[self.n] = id;
+        self.n += 1;
+    }
+
+    #[inline(always)]
+    fn start_from_bytes(&mut self, merger: &Merger, piece: &[u8]) {
+        self.n = piece.len();
+        for (id, &byte) in self.ids.iter_mut().zip(piece) {
+            *id = merger.start[byte as usize];
+        }
+        for (place, pair) in piece.windows(2).enumerate() {
+            let rank = merger.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
+            self.codes[place] = rank << 8 | place as u32;
+        }
+    }
+
+    #[inline(always)]
+    fn merge(&mut self, merger: &Merger, at_most: usize) -> &[u32] {
+        let Scan { ids, codes, n } = self;
+        let mut left: u64 = u64::MAX >> (MAX_SCAN - *n);
+        let mut n_left = *n;
+        // Whole blocks of eight, so that the minimum is taken in vectors; unused codes are highest.
+        let blocks = n.div_ceil(8) * 8;
+        while n_left > at_most {
+            let lowest = codes[..blocks].iter().copied().fold(u32::MAX, u32::min);
+            let rank = lowest >> 8;
+            if rank == NO_RANK {
+                break;
+            }
+            let place = (lowest & 0xFF) as usize;
+            let id = merger.product[rank as usize];
+            let behind = left & (u64::MAX << place << 1);
+            let gone = behind.trailing_zeros() as usize;
+            left &= !(1 << gone);
+            codes[gone] = u32::MAX;
+            ids[place] = id;
+            n_left -= 1;
+            let behind = behind & (behind - 1);
+            codes[place] = if behind != 0 {
+                let next = behind.trailing_zeros() as usize;
+                merger.pairs.rank(id, ids[next]) << 8 | place as u32
+            } else {
+                u32::MAX
+            };
+            let ahead = left & ((1 << place) - 1);
+            if ahead != 0 {
+                let previous = 63 - ahead.leading_zeros() as usize;
+                codes[previous] = merger.pairs.rank(ids[previous], id) << 8 | previous as u32;
+            }
+        }
+        let mut n_out = 0;
+        while left != 0 {
+            ids[n_out] = ids[left.trailing_zeros() as usize];
+            n_out += 1;
+            left &= left - 1;
+        }
+        &ids[..n_out]
+    }
+}
+
 /// (id, id) -> rank in one word a slot, at most half full: `left << 44 | right << 24 | rank`.
 struct PairTable {
     slots: Vec<u64>,
@@ -306,6 +373,15 @@ impl PairTable {
             shift: 64 - bits,
             keys: HashKeys::random(),
         }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Pair> {
+        let filled = self.slots.iter().filter(|slot| **slot != EMPTY);
+        filled.map(|slot| Pair {
+            left: (slot >> (ID_BITS + RANK_BITS)) as u32,
+            right: (slot >> RANK_BITS) as u32 & ((1 << ID_BITS) - 1),
+            rank: *slot as u32 & NO_RANK,
+        })
     }
 
     #[inline(always)]
@@ -357,7 +433,10 @@ mod tests {
         let mut found = Vec::new();
         merger.encode(piece, &mut MergeScratch::default(), |ids| found.extend(ids));
         let mut scratch = MergeScratch::default();
-        merger.merge_by_heap(piece, &mut scratch, 1);
+        scratch
+            .ids
+            .extend(piece.iter().map(|&byte| merger.start[byte as usize]));
+        merger.merge_by_heap(&mut scratch, 1);
         assert_eq!(scratch.ids, found, "scan and heap differ");
         found
     }
@@ -409,7 +488,7 @@ mod tests {
             (257, 97, 259),
         ];
         let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
-        for length in 1..=SCAN_BYTES {
+        for length in 1..=MAX_SCAN {
             for step in 1..6 {
                 let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
                 encode(&merger, &piece);

@@ -26,9 +26,11 @@ pub const MAX_ENTRIES: usize = (2 << SHORT_BUCKET_BITS) + (1 << LONG_SLOT_BITS);
 const BUCKET: usize = 4;
 const ID_MASK: u32 = (1 << 20) - 1;
 const COUNT_SHIFT: u32 = 20;
+/// The value of a short piece whose ids are too many for the first table.
+const IN_LONG: u128 = 0;
 
 /// A short piece as a key: its bytes, and its length in the last. Never 0, which is a free slot.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShortKey(u128);
 
 /// Four ids, of which `count` are valid.
@@ -39,6 +41,9 @@ pub struct ShortIds {
 }
 
 impl ShortKey {
+    /// The key of no piece: the length in its last byte is none a short piece has.
+    pub const NONE: ShortKey = ShortKey(u128::MAX);
+
     /// The key of `text[start..end]`, which has 1 to 15 bytes.
     #[inline(always)]
     pub fn of(text: &[u8], start: usize, end: usize) -> ShortKey {
@@ -90,14 +95,6 @@ struct LongSlot {
     n_ids: u32,
 }
 
-/// What the first table says of a short piece.
-pub enum Short {
-    Hit(ShortIds),
-    /// Its ids are too many for the first table: ask the second.
-    InLong,
-    Miss,
-}
-
 impl PieceCache {
     pub fn new() -> PieceCache {
         // Zeroed memory comes from the system page by page, as it is touched.
@@ -116,27 +113,24 @@ impl PieceCache {
         }
     }
 
+    /// Where a short piece would be.
     #[inline(always)]
-    fn bucket_of(&self, key: ShortKey) -> usize {
+    pub fn bucket_of(&self, key: ShortKey) -> usize {
         let hash = self.keys.of_u128(key.0);
         self.first_bucket + BUCKET * (hash >> (64 - SHORT_BUCKET_BITS)) as usize
     }
 
+    /// The ids of a short piece whose bucket is known. Both keys are compared and a value chosen
+    /// without a branch: which of the two it is cannot be predicted.
     #[inline(always)]
-    pub fn get_short(&self, key: ShortKey) -> Short {
-        let at = self.bucket_of(key);
-        let bucket: &[u128; BUCKET] = self.short[at..].first_chunk().expect("room for a bucket");
-        let value = if bucket[0] == key.0 {
-            bucket[2]
-        } else if bucket[1] == key.0 {
-            bucket[3]
-        } else {
-            return Short::Miss;
-        };
+    pub fn get_short(&self, key: ShortKey, bucket: usize) -> Option<ShortIds> {
+        let bucket = self.bucket(bucket);
+        let (is_first, is_second) = (bucket[0] == key.0, bucket[1] == key.0);
+        let value = std::hint::select_unpredictable(is_second, bucket[3], bucket[2]);
         let first = value as u32;
         let count = (first >> COUNT_SHIFT) as usize;
-        if count == 0 {
-            return Short::InLong;
+        if !(is_first | is_second) | (count == 0) {
+            return None;
         }
         let ids = [
             first & ID_MASK,
@@ -144,12 +138,38 @@ impl PieceCache {
             (value >> 64) as u32,
             (value >> 96) as u32,
         ];
-        Short::Hit(ShortIds { ids, count })
+        Some(ShortIds { ids, count })
+    }
+
+    /// Whether a short piece that `get_short` did not find has ids in the second table.
+    pub fn has_in_long(&self, key: ShortKey) -> bool {
+        let bucket = self.bucket(self.bucket_of(key));
+        (bucket[0] == key.0 && bucket[2] == IN_LONG) || (bucket[1] == key.0 && bucket[3] == IN_LONG)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, at: usize) -> &[u128; BUCKET] {
+        self.short[at..].first_chunk().expect("a whole bucket")
+    }
+
+    /// Asks for a bucket before it is needed.
+    #[inline(always)]
+    pub fn prefetch(&self, bucket: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line: *const u128 = &self.short[bucket];
+            // SAFETY: the instruction reads nothing that a program can see and faults at no
+            // address; this one is that of an element besides.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bucket;
     }
 
     /// Keeps the ids of a short piece; the older of two in its bucket gives way.
     pub fn put_short(&mut self, key: ShortKey, piece: &[u8], ids: &[u32]) {
-        let mut value = 0;
+        let mut value = IN_LONG;
         if ids.len() <= 4 {
             for (place, &id) in ids.iter().enumerate() {
                 value |= u128::from(id) << (32 * place);
@@ -255,19 +275,13 @@ mod tests {
             for piece in &pieces {
                 let ids = ids_of(piece);
                 if piece.len() <= MAX_SHORT_BYTES {
-                    match cache.get_short(key(piece)) {
-                        Short::Hit(found) => {
-                            assert_eq!(found.ids[..found.count], ids);
-                            hits += 1;
-                        }
-                        Short::InLong => {
-                            assert!(ids.len() > 4);
-                            if let Some(found) = cache.get_long(piece) {
-                                assert_eq!(found, ids);
-                                hits += 1;
-                            }
-                        }
-                        Short::Miss => {}
+                    let bucket = cache.bucket_of(key(piece));
+                    if let Some(found) = cache.get_short(key(piece), bucket) {
+                        assert_eq!(found.ids[..found.count], ids);
+                        hits += 1;
+                    } else if cache.has_in_long(key(piece)) {
+                        assert!(ids.len() > 4);
+                        assert!(cache.get_long(piece).is_none_or(|found| found == ids));
                     }
                     cache.put_short(key(piece), piece, &ids);
                 } else {

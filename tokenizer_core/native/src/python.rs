@@ -72,16 +72,18 @@ impl NativeEncoder {
     }
 
     fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyList>> {
-        let ids = self.ids_of(py, text)?;
+        let ids = self.ids_of(py, text, 1)?;
         self.list_of(py, &ids)
     }
 
+    #[pyo3(signature = (text, num_threads=1))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         text: &str,
+        num_threads: usize,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let mut ids = self.ids_of(py, text)?;
+        let mut ids = self.ids_of(py, text, num_threads)?;
         if ids.capacity() > ids.len() + ids.len() / 8 {
             ids.shrink_to_fit();
         }
@@ -153,11 +155,17 @@ impl NativeEncoder {
             .ok_or_else(|| PyValueError::new_err("this tokenizer's split pattern is not compiled"))
     }
 
-    fn ids_of(&self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+    fn ids_of(&self, py: Python<'_>, text: &str, num_threads: usize) -> PyResult<Vec<u32>> {
         let scanner = self.scanner()?;
         Ok(releasing_gil_if_long(py, text.len(), || {
-            let mut ids = Vec::with_capacity(text.len() / 4);
-            self.encoder.encode(scanner, text, &mut ids);
+            let mut ids = Vec::new();
+            if num_threads > 1 {
+                self.encoder
+                    .encode_with_threads(scanner, text, num_threads, &mut ids);
+            } else {
+                ids.reserve(text.len() / 4);
+                self.encoder.encode(scanner, text, &mut ids);
+            }
             ids
         }))
     }
@@ -260,11 +268,12 @@ fn build(
     if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
         return Err(format!("no token for byte 0x{byte:02x}"));
     }
-    let merger = match merges {
+    let mut merger = match merges {
         Some(merges) => Merger::from_merges(start, merges)
             .map_err(|error| format!("{} merges are too many", error.0))?,
         None => Merger::from_ranks(start, known),
     };
+    merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
     let whole = take_whole.then(|| {
         let ids: Vec<u32> = known.iter().map(|(_, id)| *id).collect();
         TokenTable::new(&vocabulary, &ids)

@@ -17,6 +17,7 @@
 //! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
 //! ```
 
+use crate::ascii_words::{cased_word, letters};
 use crate::unicode::{L, LL, LM, LO, LT, LU, M, N, S, class_at};
 
 /// One of the named split patterns; its own tag, so that it is copied freely between threads.
@@ -103,6 +104,9 @@ impl Grammar for Gpt2 {
             return end;
         }
         let start = pos + usize::from(first == b' ');
+        if let Some(end) = letters(text, start) {
+            return end;
+        }
         let (class, len) = class_at(text, start);
         if class & L != 0 {
             run(text, start + len, |class| class & L != 0)
@@ -159,11 +163,14 @@ impl Grammar for O200k {
     /// `P?U*W+C?|P?U+W*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
     #[inline(always)]
     fn advance(text: &[u8], pos: usize) -> usize {
+        let first = text[pos];
+        if let Some(end) = cased_word(text, pos + usize::from(first == b' ')) {
+            return contraction_behind(text, end);
+        }
         let (class, len) = class_at(text, pos);
         if class & N != 0 {
             return digits::<3>(text, pos + len);
         }
-        let first = text[pos];
         if class & L != 0 {
             return contraction_behind(text, word(text, pos));
         }
@@ -253,6 +260,9 @@ fn advance_like_cl100k<const DIGITS: usize>(
     if first == b'\''
         && let Some(end) = contraction_of_any_case(text, pos)
     {
+        return end;
+    }
+    if let Some(end) = letters(text, pos + usize::from(first == b' ')) {
         return end;
     }
     let (class, len) = class_at(text, pos);

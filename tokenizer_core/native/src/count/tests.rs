@@ -87,7 +87,7 @@ fn count_in_chunks(
 fn any_cut_and_any_number_of_threads_count_the_same() {
     let text = sample_text();
     let file = temporary_file("cuts", text.as_bytes());
-    let special_tokens = ["<e>".to_string(), "<e><e>".to_string()];
+    let special_tokens = ["<e>", "<e><e>", "<e> "].map(String::from);
     let expected = count_slowly(&text, &special_tokens);
     // Behind a letter and before a space every pattern has a boundary.
     let is_cut = |&place: &usize| {
@@ -140,6 +140,21 @@ fn the_first_broken_chunk_is_told_of() {
     }
     let error = count_in_chunks(&file, &[990, 1010], &[], 1).expect_err("too short");
     assert_eq!(error, CountError::Chunk(0, ChunkFailure::Unreadable));
+}
+
+#[test]
+fn of_two_failures_the_first_is_kept() {
+    let failed = |number| Tally {
+        failure: Some((number, ChunkFailure::Unreadable)),
+        ..Tally::new()
+    };
+    for (first, second) in [(3, 8), (8, 3)] {
+        let mut tally = failed(first);
+        tally.add(failed(second));
+        assert_eq!(tally.failure, Some((3, ChunkFailure::Unreadable)));
+        tally.add(Tally::new());
+        assert!(tally.failure.is_some());
+    }
 }
 
 #[test]
