@@ -7,6 +7,7 @@ picklable, safe under fork and spawn.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -373,7 +374,7 @@ class Tokenizer:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self._spec, self.engine_name)
+        return partial(Tokenizer.from_spec, engine=self.engine_name), (self._spec,)
 
     def _set_up(self, spec: TokenizerSpec, engine: str) -> None:
         self._spec = spec
@@ -400,10 +401,6 @@ class Tokenizer:
         starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
         offsets = np.stack([starts, ends], axis=1)
         return ids, offsets if text == plain else OriginalOffsets(plain).map(offsets)
-
-
-def _restore(spec: TokenizerSpec, engine: str) -> Tokenizer:
-    return Tokenizer.from_spec(spec, engine=engine)
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
