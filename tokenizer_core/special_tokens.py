@@ -39,12 +39,13 @@ class SpecialTokenMatcher:
         [('x', '<|a|><|a|>'), ('', '<|a|>'), ('y', None)]
     """
 
-    __slots__ = ("_contents", "_expression", "_first_chars", "_longest")
+    __slots__ = ("_contents", "_expression", "_first_chars", "_longest", "_prefix")
 
     def __init__(self, contents: Iterable[str]) -> None:
         self._contents = sorted(set(contents))
         self._longest = max(map(len, self._contents), default=0)
         self._first_chars = {content[0] for content in self._contents}
+        self._prefix = _common_prefix(self._contents)
         self._expression = _compile_any_of(self._contents)
 
     def __bool__(self) -> bool:
@@ -54,6 +55,16 @@ class SpecialTokenMatcher:
     def longest(self) -> int:
         """Characters of the longest of the strings; 0 when there are none."""
         return self._longest
+
+    def may_match(self, text: str) -> bool:
+        """Whether any of the strings may stand in `text`; most texts are known at once to have
+        none, because what all strings begin with is not in them.
+
+        Example:
+            >>> SpecialTokenMatcher(["<|a|>", "<|b|>"]).may_match("a < b")
+            False
+        """
+        return bool(self._contents) and self._prefix in text
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Pairs (plain text, the special token after it); the last pair has None."""
@@ -88,7 +99,7 @@ class SpecialTokenMatcher:
         return pairs, start, end
 
     def _matches(self, text: str) -> Iterator[re.Match[str]]:
-        if not self._contents:
+        if not self.may_match(text):
             return
         place, n_chars = 0, len(text)
         while place < n_chars:
@@ -116,6 +127,11 @@ class SpecialTokenMatcher:
         return index < len(self._contents) and self._contents[index].startswith(text)
 
 
+def _common_prefix(contents: list[str]) -> str:
+    """What all of some sorted strings begin with: what the first and the last do."""
+    return commonprefix([contents[0], contents[-1]]) if contents else ""  # noqa: RUF071 - no paths
+
+
 def _compile_any_of(contents: list[str]) -> re.Pattern[str]:
     """An expression for the longest of some sorted strings at a place.
 
@@ -134,7 +150,7 @@ def _render_branches(contents: list[str], depth: int) -> str:
     may_end = bool(contents) and len(contents[0]) == depth
     for _, group in groupby(contents[may_end:], key=lambda content: content[depth]):
         alike = list(group)
-        shared = len(commonprefix([alike[0], alike[-1]]))  # noqa: RUF071 - sorted: all agree
+        shared = len(_common_prefix(alike))
         rest = _render_branches(alike, shared) if len(alike) > 1 else ""
         branches.append(re.escape(alike[0][depth:shared]) + rest)
     if not branches:

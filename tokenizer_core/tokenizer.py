@@ -182,12 +182,16 @@ class Tokenizer:
             UnicodeEncodeError: the text holds a lone surrogate.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        ids: list[int] = []
-        for plain, token in matcher.split(text):
-            if plain:
-                ids += self._engine.encode(normalize_nfc(plain) if self._is_nfc else plain)
-            if token is not None:
-                ids.append(self._added[token])
+        if not matcher.may_match(text):
+            # A short text costs the engine less than going through the loop below does.
+            ids = self._engine.encode(normalize_nfc(text) if self._is_nfc else text)
+        else:
+            ids = []
+            for plain, token in matcher.split(text):
+                if plain:
+                    ids += self._engine.encode(normalize_nfc(plain) if self._is_nfc else plain)
+                if token is not None:
+                    ids.append(self._added[token])
         if add_special_tokens:
             return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
         return ids

@@ -64,6 +64,7 @@ class NativeEngine:
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         self._pattern = spec.pattern
+        self._is_compiled = spec.pattern.is_named
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
@@ -76,7 +77,7 @@ class NativeEngine:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, split by the spec's pattern."""
-        if self._pattern.is_named:
+        if self._is_compiled:
             return self._encoder.encode(text)
         ids: list[int] = []
         for pre_tokens in split_in_windows(text, self._pattern):
@@ -86,7 +87,7 @@ class NativeEngine:
     def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
         """Ids of `text` as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
         when none are asked for, and with a custom pattern."""
-        if self._pattern.is_named:
+        if self._is_compiled:
             return self._encoder.encode_to_numpy(text, max(1, num_threads or 1))
         return np.array(self.encode(text), dtype=np.uint32)
 
@@ -96,7 +97,7 @@ class NativeEngine:
 
     def count(self, text: str, limit: int | None = None) -> int:
         """The number of ids of `text`; counting may stop once it is over `limit`."""
-        if self._pattern.is_named and (limit is None or limit >= 0):
+        if self._is_compiled and (limit is None or limit >= 0):
             return self._encoder.count(text, limit)
         return len(self.encode(text))
 
