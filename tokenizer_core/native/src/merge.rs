@@ -158,6 +158,14 @@ impl Merger {
         found
     }
 
+    /// Whether merging the bytes of a token comes to its id and nothing else. Before `find_atoms`,
+    /// since tokens need not be UTF-8.
+    pub fn makes(&self, token: &[u8], id: u32, scratch: &mut MergeScratch) -> bool {
+        let mut is_made = false;
+        self.merge(token, scratch, 1, |ids| is_made = ids == [id]);
+        is_made
+    }
+
     /// Calls `take` once with the ids of a piece of at least one byte.
     #[inline]
     pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
@@ -357,18 +365,25 @@ impl Scan {
 }
 
 /// (id, id) -> rank in one word a slot, at most half full: `left << 44 | right << 24 | rank`.
+///
+/// Most pairs asked for do not merge. A bit for each hash, more of its bits than choose the slot,
+/// answers nine in ten of them from a table an eighth of the size, which stays in the cache.
 struct PairTable {
+    may_be: Vec<u64>,
     slots: Vec<u64>,
     shift: u32,
     keys: HashKeys,
 }
 
 const EMPTY: u64 = u64::MAX;
+/// Bits of the filter for each slot, as a power of two.
+const FILTER_BITS: u32 = 3;
 
 impl PairTable {
     fn with_room_for(n_pairs: usize) -> PairTable {
-        let bits = (2 * n_pairs.max(8)).next_power_of_two().trailing_zeros();
+        let bits = (2 * n_pairs.max(64)).next_power_of_two().trailing_zeros();
         PairTable {
+            may_be: vec![0; 1 << (bits + FILTER_BITS - 6)],
             slots: vec![EMPTY; 1 << bits],
             shift: 64 - bits,
             keys: HashKeys::random(),
@@ -393,7 +408,10 @@ impl PairTable {
     fn insert(&mut self, left: u32, right: u32, rank: u32) {
         debug_assert!(left >> ID_BITS == 0 && right >> ID_BITS == 0 && rank < NO_RANK);
         let key = Self::key(left, right);
-        let mut at = (self.keys.of_u64(key) >> self.shift) as usize;
+        let hash = self.keys.of_u64(key);
+        let bit = hash >> (self.shift - FILTER_BITS);
+        self.may_be[(bit >> 6) as usize] |= 1 << (bit & 63);
+        let mut at = (hash >> self.shift) as usize;
         while self.slots[at] != EMPTY {
             if self.slots[at] >> RANK_BITS == key {
                 return;
@@ -407,7 +425,12 @@ impl PairTable {
     #[inline(always)]
     fn rank(&self, left: u32, right: u32) -> u32 {
         let key = Self::key(left, right);
-        let mut at = (self.keys.of_u64(key) >> self.shift) as usize;
+        let hash = self.keys.of_u64(key);
+        let bit = hash >> (self.shift - FILTER_BITS);
+        if self.may_be[(bit >> 6) as usize] >> (bit & 63) & 1 == 0 {
+            return NO_RANK;
+        }
+        let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = self.slots[at];
             if slot >> RANK_BITS == key {

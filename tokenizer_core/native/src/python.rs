@@ -8,7 +8,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::encoder::Encoder;
-use crate::merge::{ID_BITS, Merger};
+use crate::merge::{ID_BITS, MergeScratch, Merger};
+use crate::piece_cache::MAX_SHORT_BYTES;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::{TokenTable, Vocabulary};
@@ -273,11 +274,17 @@ fn build(
             .map_err(|error| format!("{} merges are too many", error.0))?,
         None => Merger::from_ranks(start, known),
     };
-    merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
     let whole = take_whole.then(|| {
-        let ids: Vec<u32> = known.iter().map(|(_, id)| *id).collect();
+        let mut scratch = MergeScratch::default();
+        let ids: Vec<u32> = known
+            .iter()
+            // Looking a long piece up pays only where merging would not come to the same.
+            .filter(|(t, id)| t.len() <= MAX_SHORT_BYTES || !merger.makes(t, *id, &mut scratch))
+            .map(|(_, id)| *id)
+            .collect();
         TokenTable::new(&vocabulary, &ids)
     });
+    merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
     Ok(Encoder::new(vocabulary, merger, whole))
 }
 
