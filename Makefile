@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full test-native test-pythons setup check check-native format lock clean
+.PHONY: help serve test test-long test-full test-native test-pythons fuzz setup check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -71,6 +71,9 @@ test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is fou
 		fi; \
 	done
 
+fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
+	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)
+
 setup: $(TOOLS) ## build .venv with everything the other targets need
 	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
 
@@ -94,7 +97,7 @@ lock: ## choose the newest versions pyproject.toml allows and write constraints.
 
 clean: ## remove what the targets made; artifacts/ and corpora stay
 	rm -rf .venv .venv-3.* .venv-lock-* *.egg-info build dist
-	rm -rf $(NATIVE)/target tokenizer_core/_native*.so
+	rm -rf $(NATIVE)/target $(NATIVE)/fuzz/target tokenizer_core/_native*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find app tokenizer_core tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

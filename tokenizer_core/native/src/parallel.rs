@@ -55,7 +55,9 @@ impl Encoder {
         );
     }
 
-    fn encode_chunks(
+    /// As `encode_with_threads`, with chunks of any size: what the fuzz target `encode` asks for.
+    #[doc(hidden)]
+    pub fn encode_chunks(
         &self,
         scanner: Scanner,
         text: &str,

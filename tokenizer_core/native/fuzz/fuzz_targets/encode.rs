@@ -1,0 +1,63 @@
+//! Whole texts: fast scan, caches, merging, cuts and threads give what the plain scanner and the
+//! definition of merging give, and decoding gives the text back.
+#![no_main]
+
+use fuzzing::definitions::ends_by_advance;
+use fuzzing::inputs::{Choices, text_of};
+use fuzzing::tokenizers::lasting;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let all = lasting();
+    let mut choices = Choices(data);
+    let chosen = &all[choices.below(all.len())];
+    let (chunk_bytes, how, from, to) = (
+        1 + choices.below(200),
+        choices.byte(),
+        choices.byte(),
+        choices.byte(),
+    );
+    let text = text_of(choices.rest(), 2000);
+    let (encoder, scanner) = (&chosen.both.encoder, chosen.scanner);
+    let ends = ends_by_advance(scanner, &text);
+    let expected = chosen.both.definition.encode_all(&text, &ends);
+    let name = &chosen.name;
+
+    for round in ["first", "again"] {
+        let mut ids = Vec::new();
+        encoder.encode(scanner, &text, &mut ids);
+        assert_eq!(ids, expected, "{name}, {round}: {text:?}");
+    }
+    assert_eq!(encoder.count(scanner, &text, None), expected.len());
+    let limit = expected.len() * usize::from(from) / 255;
+    let counted = encoder.count(scanner, &text, Some(limit));
+    assert_eq!(counted > limit, expected.len() > limit, "{name}: {text:?}");
+
+    let n_threads = 1 + usize::from(how % 8 == 0) * 2;
+    let mut ids = Vec::new();
+    encoder.encode_chunks(scanner, &text, n_threads, chunk_bytes, &mut ids);
+    assert_eq!(ids, expected, "{name}, chunks of {chunk_bytes}: {text:?}");
+
+    if let Some(last) = ends.len().checked_sub(1) {
+        // From one boundary up to any byte.
+        let first = last * usize::from(from) / 255;
+        let at = first.checked_sub(1).map_or(0, |before| ends[before]);
+        let end = (at + (text.len() - at) * usize::from(to) / 255).min(text.len());
+        let mut ids = Vec::new();
+        let stopped = encoder.encode_between(scanner, &text, at, end, usize::MAX, &mut ids);
+        let n = ends[first..]
+            .iter()
+            .take_while(|&&piece_end| piece_end <= stopped)
+            .count();
+        assert_eq!(stopped, if n == 0 { at } else { ends[first + n - 1] });
+        assert!(stopped >= end && (n < 2 || ends[first + n - 2] < end));
+        let part = &text[at..stopped];
+        let part_ends: Vec<usize> = ends[first..first + n].iter().map(|end| end - at).collect();
+        assert_eq!(ids, chosen.both.definition.encode_all(part, &part_ends));
+    }
+
+    let vocabulary = &encoder.vocabulary;
+    let mut decoded = vec![0; vocabulary.decoded_len(&expected).expect("known ids")];
+    vocabulary.decode_into(&expected, &mut decoded);
+    assert_eq!(decoded, text.as_bytes());
+});
