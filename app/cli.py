@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import platform
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Final
+from importlib.metadata import version
+from typing import Any, Final
 
 from app.commands.command_line import FAILED, CommandError, CommandParser
 from app.settings import SettingsError
@@ -36,9 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser(words[0] if words else None)
-    parsed = parser.parse_args(words)
-    command = f"tokenizer {parsed.command}"
+    command = "tokenizer"
     try:
+        parsed = parser.parse_args(words)
+        command = f"tokenizer {parsed.command}"
         parsed.run(parsed)
         sys.stdout.flush()
     except CommandError as error:
@@ -74,6 +77,12 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
             "Every command has its own --help with examples."
         ),
     )
+    parser.add_argument(
+        "--version",
+        nargs=0,
+        action=_PrintVersion,
+        help="show the version, the engine that runs and why, and exit",
+    )
     subcommands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
@@ -81,6 +90,23 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     for group in groups:
         importlib.import_module(f"app.commands.{group}").add_parsers(subcommands)
     return parser
+
+
+class _PrintVersion(argparse.Action):
+    """`--version`: looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        # Only here: the library costs a tenth of a second, which `--help` need not pay.
+        from tokenizer_core.engines import choose_engine
+        from tokenizer_core.patterns import UNICODE_TABLES
+
+        engine = choose_engine()
+        print(f"tokenizer-service {version('tokenizer-service')}")
+        print(f"Python {platform.python_version()}, Unicode tables of {UNICODE_TABLES}")
+        print(f"engine: {engine.name} ({engine.reason})")
+        if engine.native_unavailable not in (None, engine.reason):
+            print(f"the native engine cannot run here: {engine.native_unavailable}")
+        parser.exit()
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:

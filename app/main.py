@@ -36,6 +36,7 @@ from app.request_observer import RequestObserver
 from app.routes import decode, encode, health, info, metrics, stream, tokenizers, training
 from app.services import Services
 from app.settings import Settings, unknown_variables
+from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.store import ArtifactStore
 
 log = logging.getLogger("app.main")
@@ -73,18 +74,21 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     Raises:
         SettingsError: a setting is wrong or an admin key is required and not set.
+        EngineUnavailableError: the engine asked for by name is not installed.
     """
     if settings is None:
         settings = Settings.from_environment()
     configure_logging(settings.log_level)
     for line in unknown_variables():
         log.warning(line)
+    engine = choose_engine(settings.engine)
+    _say_engine(engine)
     service_metrics = ServiceMetrics()
     app = FastAPI(
         title="Tokenizer service",
         version=version("tokenizer-service"),
         description="Exact byte-level BPE over HTTP. Every route also stands under `/v1`.",
-        lifespan=functools.partial(_lifespan, settings, service_metrics),
+        lifespan=functools.partial(_lifespan, settings, engine, service_metrics),
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -104,7 +108,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _lifespan(
-    settings: Settings, service_metrics: ServiceMetrics, app: FastAPI
+    settings: Settings, engine: EngineChoice, service_metrics: ServiceMetrics, app: FastAPI
 ) -> AsyncIterator[None]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -120,6 +124,7 @@ async def _lifespan(
         service_metrics.add_collector(JobCollector(jobs))
         app.state.services = Services(
             settings=settings,
+            engine=engine,
             store=store,
             live=live,
             jobs=jobs,
@@ -136,6 +141,16 @@ async def _lifespan(
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
         yield
+
+
+def _say_engine(engine: EngineChoice) -> None:
+    """One line on what computes the ids; a warning where it is not what could be."""
+    if engine.is_fallback:
+        log.warning(
+            "the Python engine runs, many times slower than the native one: %s", engine.reason
+        )
+    else:
+        log.info("the %s engine runs: %s", engine.name, engine.reason)
 
 
 async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None:

@@ -323,7 +323,11 @@ class InfoResponse(BaseModel):
     version: str
     python: str
     tokenizer: TokenizerIdentity
-    engine: str
+    engine: str = Field(description="What computes the ids: `native` or `python`.")
+    engine_reason: str = Field(description="Why that one runs.")
+    native_unavailable: str | None = Field(
+        description="Why the native engine cannot run here; null where it can."
+    )
     vocab_size: int
     largest_id: int
     kind: str

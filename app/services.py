@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.live_tokenizers import LiveTokenizers
     from app.metrics import ServiceMetrics
     from app.settings import Settings
+    from tokenizer_core.engines import EngineChoice
     from tokenizer_core.store import ArtifactStore
 
 
@@ -27,6 +28,7 @@ class Services:
     """Built once by the lifespan of the app, closed by it."""
 
     settings: Settings
+    engine: EngineChoice
     store: ArtifactStore
     live: LiveTokenizers
     jobs: JobStore

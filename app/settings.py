@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX: Final = "TOKENIZER_"
-_KNOWN_ELSEWHERE: Final = frozenset({"TOKENIZER_TEST_DATA"})
+_KNOWN_ELSEWHERE: Final = frozenset({"TOKENIZER_TEST_DATA", "TOKENIZER_REQUIRE_NATIVE"})
 
 KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
 FolderList = Annotated[tuple[Path, ...], NoDecode]
@@ -71,7 +71,9 @@ class Settings(BaseSettings):
         description="Tokenizer served until one is promoted: `name` or `name@version`.",
     )
     engine: Literal["auto", "native", "python"] = Field(
-        default="auto", description="What computes the ids: `auto`, `native` or `python`."
+        default="auto",
+        description="What computes the ids and trains: `native`, `python`, or `auto`: native where "
+        "it was built.",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info", description="`critical`, `error`, `warning`, `info` or `debug`."

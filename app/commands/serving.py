@@ -28,6 +28,7 @@ from uvicorn.supervisors import Multiprocess
 
 from app.commands.command_line import CommandError
 from app.settings import Settings, describe
+from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.store import ArtifactStore
 from tokenizer_core.tokenizer import Tokenizer
@@ -84,6 +85,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
             # The serving processes read the environment, so that is where options go.
             os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
     settings = Settings.from_environment()
+    engine = choose_engine(settings.engine)  # one that is not there ends the command here
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:
         _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
@@ -93,7 +95,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
     try:
         config = _configure(settings)
         listener = _bind(settings)
-        _print_what_to_try(Settings.from_environment(), listener, made_key)
+        _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
         if settings.workers > 1:
             Multiprocess(config, sockets=[listener]).run()
             return
@@ -192,11 +194,13 @@ def _end_with(parent: int, *, grace_seconds: float) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def _print_what_to_try(settings: Settings, listener: socket.socket, made_key: str | None) -> None:
+def _print_what_to_try(
+    settings: Settings, engine: EngineChoice, listener: socket.socket, made_key: str | None
+) -> None:
     host, port = listener.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only for showing
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    lines = [f"tokenizer service on {url}"]
+    lines = [f"tokenizer service on {url}", f"engine: {engine.name} ({engine.reason})"]
     if made_key is not None:
         lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
     lines += ["", "try:", *(f"  {line}" for line in _lines_to_try(settings, url, made_key)), ""]

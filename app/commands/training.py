@@ -177,6 +177,7 @@ def _report(result: TrainingResult) -> None:
         f"{report.longest_token_bytes} bytes: {longest!r}"
     )
     print(
+        f"{report.engine} engine: "
         f"{report.seconds_counting:.1f} s counting with {report.num_workers} workers, "
         f"{report.seconds_learning:.1f} s learning, "
         f"peak memory {report.peak_memory_bytes / 1e6:.0f} MB with the workers"

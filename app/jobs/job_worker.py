@@ -39,6 +39,7 @@ from app.jobs.corpus_paths import (
 from app.jobs.job_folder import JobFolder
 from app.jobs.trainer_lock import TrainerLock
 from app.jobs.trainer_process import PUBLISH
+from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.store import ArtifactStore
 from tokenizer_core.training.trainer import TrainingProgress, train
@@ -146,8 +147,10 @@ def _run(
     if not TrainerLock(artifacts_dir).acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
         raise _LockedError
     files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    engine = choose_engine(request["engine"])
     with open_inputs(files) as descriptors:
         say(f"training {request['name']} on {len(files)} files")
+        say(f"the {engine.name} engine trains: {engine.reason}")
         paths = [readable_path(descriptor) for descriptor in descriptors]
         names.update((str(path), file.path) for path, file in zip(paths, files, strict=True))
         result = train(
@@ -155,7 +158,7 @@ def _run(
             vocab_size=request["vocab_size"],
             special_tokens=request["special_tokens"],
             pattern=request["pattern"],
-            engine=request["engine"],
+            engine=engine.name,
             progress=events.progress,
         )
         provenance = [

@@ -40,6 +40,8 @@ async def info(request: Request, response: Response) -> InfoResponse:
         python=platform.python_version(),
         tokenizer=TokenizerIdentity(**live.identity),
         engine=live.tokenizer.engine_name,
+        engine_reason=services.engine.reason,
+        native_unavailable=services.engine.native_unavailable,
         vocab_size=live.tokenizer.vocab_size,
         largest_id=spec.largest_id,
         kind=spec.kind,

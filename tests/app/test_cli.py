@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from app.cli import build_parser, main
 from app.commands.command_line import parse_special_token
+from tokenizer_core.engines import native_engine
 
 TEXT = "low low lower newest newest widest widest widest"
 
@@ -249,6 +251,21 @@ def test_errors_of_text_and_ids(trained: Cli) -> None:
     assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
     assert "not both" in trained.fail("decode", "97", "--file", "latin.txt", code=2)
     assert "TOKENIZER_ENGINE" in trained.fail("list", TOKENIZER_ENGINE="steam")
+
+
+def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
+    assert b"engine: python (it was asked for by name)" in shown
+    assert version("tokenizer-service").encode() in shown
+    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    shown, _ = cli.run("--version")
+    assert b"engine: python (the compiled module" in shown
+    assert b"an undefined symbol)" in shown
+    shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
+    assert b"engine: python (it was asked for by name)" in shown
+    assert b"cannot run here" in shown
+    for command in ("--version", "serve"):
+        assert "an undefined symbol" in cli.fail(command, TOKENIZER_ENGINE="native")
 
 
 def test_a_reader_that_has_enough_is_no_error(trained: Cli) -> None:

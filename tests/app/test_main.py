@@ -15,7 +15,8 @@ from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY, run_server
 from tests.app.raw_http import RawRequest
-from tokenizer_core.engines import resolve_engine
+from tokenizer_core.engines import choose_engine, native_engine
+from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.store import ArtifactStore
 
 
@@ -118,10 +119,52 @@ def test_promotion_over_http(client: TestClient, store: ArtifactStore, other_spe
 
 def test_info(client: TestClient, settings: Settings) -> None:
     info = client.get("/info").json()
-    assert info["engine"] == resolve_engine()
+    choice = choose_engine()
+    assert (info["engine"], info["engine_reason"]) == (choice.name, choice.reason)
+    assert info["native_unavailable"] == choice.native_unavailable
     assert info["pattern"] == "gpt2"
     assert info["limits"]["max_body_bytes"] == settings.max_body_bytes
     assert info["special_tokens"]["<|endoftext|>"] == 256
+
+
+def test_the_engine_asked_for_serves_and_says_so(
+    make_client: Callable[..., TestClient], engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "app.main")
+    with make_client(engine=engine) as client:
+        info = client.get("/info").json()
+        metrics = client.get("/metrics").text
+    assert (info["engine"], info["engine_reason"]) == (engine, "it was asked for by name")
+    [served] = [line for line in metrics.splitlines() if line.startswith("tokenizer_info{")]
+    assert f'engine="{engine}"' in served
+    assert f"the {engine} engine runs: it was asked for by name" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_without_the_native_engine_auto_serves_with_python_and_warns(
+    make_client: Callable[..., TestClient],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    with make_client() as client:
+        info = client.get("/info").json()
+        assert client.post("/encode", json={"text": "low"}).status_code == 200
+    assert info["engine"] == "python"
+    assert "an undefined symbol" in info["engine_reason"]
+    assert "an undefined symbol" in info["native_unavailable"]
+    [warning] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "the Python engine runs" in warning
+    assert "an undefined symbol" in warning
+
+
+def test_an_engine_that_is_not_there_is_no_service(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    with pytest.raises(EngineUnavailableError, match="an undefined symbol"):
+        create_app(settings.model_copy(update={"engine": "native"}))
 
 
 def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClient]) -> None:

@@ -1,14 +1,14 @@
 """Engines compute ids. Which one runs is chosen here, in one place, and every one is exact.
 
-`python` is always there. `native` is there where its compiled module was built; it must be asked
-for by name, in a call or in TOKENIZER_ENGINE, until the service's own tests have run on it as
-well: `auto` is `python` for now. Asking for one that is not there is an error, never a silent
-fallback; `native_unavailable_reason` says why it is not.
+`native` is there where its compiled module was built, and `auto` takes it then. `python` is always
+there, and `auto` takes it where the other is not. Asking by name for one that is not there is an
+error, never a silent fallback; `choose_engine` says which one runs and why.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native_engine import NativeEngine
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheStatistics",
     "Engine",
+    "EngineChoice",
+    "choose_engine",
     "create_engine",
     "native_unavailable_reason",
     "resolve_engine",
@@ -31,29 +33,54 @@ __all__ = [
 ENGINE_VARIABLE: Final = "TOKENIZER_ENGINE"
 
 
-def resolve_engine(engine: str = "auto") -> str:
-    """The name of the engine that runs for `auto`, `python` or `native`.
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which engine runs (`python` or `native`) and why, in a clause for people to read.
 
-    `auto` asks the environment variable TOKENIZER_ENGINE first.
+    `native_unavailable` says why the native one cannot run here; None where it can.
+    """
+
+    name: str
+    reason: str
+    native_unavailable: str | None
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether `auto` took the Python engine only because the native one is not there."""
+        return self.name == "python" and self.reason == self.native_unavailable
+
+
+def choose_engine(engine: str = "auto") -> EngineChoice:
+    """The engine that runs for `auto`, `python` or `native`, and why.
+
+    `auto` asks the environment variable TOKENIZER_ENGINE first; without it, it is `native` where
+    the compiled module is there and fits, and `python` elsewhere.
 
     Raises:
         EngineUnavailableError: an engine this installation does not have.
         ValueError: a name that is no engine.
     """
-    asked = os.environ.get(ENGINE_VARIABLE, "auto") or "auto" if engine == "auto" else engine
+    asked = (os.environ.get(ENGINE_VARIABLE) or "auto") if engine == "auto" else engine
     if asked not in ("auto", "python", "native"):
         raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
-    if asked != "native":
-        return "python"
-    reason = native_unavailable_reason()
-    if reason is not None:
+    unavailable = native_unavailable_reason()
+    if asked == "auto":
+        if unavailable is None:
+            return EngineChoice("native", "it is installed, and the faster one", None)
+        return EngineChoice("python", unavailable, unavailable)
+    if asked == "native" and unavailable is not None:
         raise EngineUnavailableError(
-            f"there is no native engine: {reason}. Or use engine='auto' or 'python' "
+            f"there is no native engine: {unavailable}. Or use engine='auto' or 'python' "
             f"(or unset {ENGINE_VARIABLE})"
         )
-    return asked
+    return EngineChoice(asked, "it was asked for by name", unavailable)
+
+
+def resolve_engine(engine: str = "auto") -> str:
+    """The name of the engine that runs for `engine`; see `choose_engine`."""
+    return choose_engine(engine).name
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
-    """An engine for `spec`; see `resolve_engine` for the names and what is raised."""
+    """An engine for `spec`; see `choose_engine` for the names and what is raised."""
     return NativeEngine(spec) if resolve_engine(engine) == "native" else PythonEngine(spec)

@@ -44,7 +44,9 @@ def unavailable_reason() -> str | None:
             "TOKENIZER_REQUIRE_NATIVE=1 in the environment to see why"
         )
     if _import_error is not None:
-        return f"the compiled module {_MODULE} does not load: {_import_error}"
+        # The loader's words begin with where the file lies, which the service would tell anybody.
+        told = str(_import_error).replace(f"{_import_error.path}: ", "")
+        return f"the compiled module {_MODULE} does not load: {told}"
     if _native.UNICODE_TABLES != UNICODE_TABLES:
         return (
             f"the compiled module {_MODULE} has the Unicode tables of {_native.UNICODE_TABLES}, "

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +20,9 @@ from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
 from app.jobs.trainer_lock import TrainerLock
-from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Service
+from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Fields, Service
+from tests.native_module import native_module
+from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.store import ArtifactStore
 
 
@@ -176,6 +179,43 @@ def test_the_engine_asked_for_trains_and_the_manifest_names_it(
     training = store.read_manifest(store.resolve("trained")).training
     assert training is not None
     assert (training["engine"], training["counting_engine"]) == (engine, engine)
+
+
+def test_by_default_the_faster_engine_there_is_trains(
+    start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    service = start_service(engine="auto")
+    job = service.wait(service.start(name="trained"))
+    assert job["state"] == "live"
+    best = "python" if native_unavailable_reason() else "native"
+    store = ArtifactStore(service.settings.artifacts_dir)
+    assert store.read_manifest(store.resolve("trained")).training["engine"] == best
+    assert any(f"the {best} engine trains" in line for line in job["log_tail"])
+
+
+def test_a_native_run_is_watched_limited_and_cancelled(
+    start_service: Callable[..., Service],
+) -> None:
+    """Its long calls let the rest of the process go on: the pipe from the server above all."""
+    native_module()
+    service = start_service(engine="native")
+    letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
+    text = random.Random(2).randbytes(12_000_000).translate(letters)
+    (service.corpus / "big.txt").write_bytes(text)
+    slow: Fields = {"input_paths": ["big.txt"], "vocab_size": 150_000}
+    job_id = service.start(**slow)
+    pid = service.wait_for_child(job_id, phases=("learn",))
+    seen = {service.job(job_id)["progress"]}
+    while len(seen) < 4:  # a run that ended, or told nothing until its end, would fail below
+        assert service.job(job_id)["state"] == "running", seen
+        seen.add(service.job(job_id)["progress"])
+    assert service.client.delete(f"/train/{job_id}").status_code in (200, 202)
+    assert service.wait(job_id, seconds=3)["state"] == "cancelled"
+    assert is_gone(pid)
+    limited = service.wait(service.start(**slow, limits={"seconds": 1}))
+    assert limited["error"]["code"] == "time_limit"
+    assert service.store.names() == ["starter"]
 
 
 def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(

@@ -19,7 +19,7 @@ from tests.tokenizer_core.engines.random_specs import (
     random_ranks,
     spec_of,
 )
-from tokenizer_core.engines import create_engine, native_engine, resolve_engine
+from tokenizer_core.engines import choose_engine, create_engine, native_engine, resolve_engine
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
@@ -279,9 +279,46 @@ def test_without_the_module_auto_is_python_and_native_says_why(error, says, monk
         resolve_engine()
 
 
+def test_auto_is_native_where_it_was_built(monkeypatch):
+    native_module()
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    choice = choose_engine()
+    assert (choice.name, choice.native_unavailable, choice.is_fallback) == ("native", None, False)
+    assert create_engine(spec_of([])).name == "native"
+    monkeypatch.setenv("TOKENIZER_ENGINE", "")
+    assert choose_engine() == choice
+    monkeypatch.setenv("TOKENIZER_ENGINE", "python")
+    assert choose_engine() == choose_engine("python")
+    assert choose_engine().name == "python"
+    assert choose_engine("native").name == "native"
+
+
+def test_only_what_auto_could_not_choose_is_a_fallback(monkeypatch):
+    monkeypatch.setattr(native_engine, "_import_error", ImportError("undefined symbol"))
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    fallback, asked = choose_engine(), choose_engine("python")
+    assert fallback.is_fallback
+    assert not asked.is_fallback
+    for choice in (fallback, asked):
+        assert choice.name == "python"
+        assert "undefined symbol" in choice.native_unavailable
+    assert "undefined symbol" in fallback.reason
+    assert "asked for" in asked.reason
+
+
+def test_the_reason_does_not_tell_where_the_module_lies(monkeypatch):
+    path = "/the/secret/place/_native.so"
+    error = ImportError(f"{path}: undefined symbol: x", path=path)
+    monkeypatch.setattr(native_engine, "_import_error", error)
+    reason = native_engine.unavailable_reason()
+    assert "undefined symbol: x" in reason
+    assert "secret" not in reason
+
+
 def test_tables_of_another_regex_release_are_not_used(monkeypatch):
     native_module()
     monkeypatch.setattr(native_engine, "UNICODE_TABLES", "regex 1999.1.1")
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     assert resolve_engine() == "python"
     with pytest.raises(EngineUnavailableError, match=r"1999\.1\.1"):
         native_engine.NativeEngine(spec_of([]))
