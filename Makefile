@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full test-native test-pythons fuzz setup check check-native format lock clean
+.PHONY: help serve test test-long test-full test-native test-pythons parity-full fuzz setup check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -70,6 +70,9 @@ test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is fou
 			echo "== Python $$version: skipped, none found"; \
 		fi; \
 	done
+
+parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies with their own libraries
+	$(BIN)/python -m tests.parity.whole_corpora $(ARGS)
 
 fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
 	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)

@@ -121,18 +121,17 @@ pub fn tiny_spec(choices: &mut Choices<'_>) -> Spec {
     let alphabet = choices.of(&alphabets);
     let kind = choices.below(3);
     let (step, n_merges) = (choices.byte(), choices.below(48));
-    let mut merges: Vec<Merge> = Vec::new();
-    let mut tokens: Vec<Vec<u8>> = alphabet.concat().bytes().map(|byte| vec![byte]).collect();
-    tokens.sort();
-    tokens.dedup();
-    for _ in 0..n_merges {
-        let left = tokens[choices.below(tokens.len())].clone();
-        let right = tokens[choices.below(tokens.len())].clone();
-        let product = [&left[..], &right].concat();
-        if product.len() > 24 || merges.contains(&(left.clone(), right.clone())) {
-            continue;
-        }
-        merges.push((left, right));
+    let mut merges = if choices.byte() & 1 == 0 {
+        merges_of_tokens(choices, alphabet, n_merges)
+    } else {
+        merges_of_words(choices, alphabet, n_merges / 4)
+    };
+    if choices.below(4) == 0 {
+        merges.reverse();
+    }
+    let mut tokens: Vec<Vec<u8>> = Vec::new();
+    for (left, right) in &merges {
+        let product = [&left[..], right].concat();
         if !tokens.contains(&product) {
             tokens.push(product);
         }
@@ -146,7 +145,7 @@ pub fn tiny_spec(choices: &mut Choices<'_>) -> Spec {
         }
     }
     let mut all: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    all.extend(tokens.into_iter().filter(|token| token.len() > 1));
+    all.extend(tokens);
     // An odd factor modulo a power of two gives each place another id.
     let factor = usize::from(step) * 2 + 1;
     let ids = (all.into_iter().enumerate())
@@ -157,6 +156,56 @@ pub fn tiny_spec(choices: &mut Choices<'_>) -> Spec {
         merges: (kind != 2).then_some(merges),
         take_whole: kind != 0,
     }
+}
+
+/// Merges of any two tokens there are so far.
+fn merges_of_tokens(choices: &mut Choices<'_>, alphabet: &[&str], n: usize) -> Vec<Merge> {
+    let mut merges: Vec<Merge> = Vec::new();
+    let mut tokens: Vec<Vec<u8>> = alphabet.concat().bytes().map(|byte| vec![byte]).collect();
+    tokens.sort();
+    tokens.dedup();
+    for _ in 0..n {
+        let left = tokens[choices.below(tokens.len())].clone();
+        let right = tokens[choices.below(tokens.len())].clone();
+        let product = [&left[..], &right].concat();
+        let merge = (left, right);
+        if product.len() > 24 || merges.contains(&merge) {
+            continue;
+        }
+        merges.push(merge);
+        if !tokens.contains(&product) {
+            tokens.push(product);
+        }
+    }
+    merges
+}
+
+/// Merges that put words of a few characters together, within characters and across them.
+fn merges_of_words(choices: &mut Choices<'_>, alphabet: &[&str], n: usize) -> Vec<Merge> {
+    let mut merges: Vec<Merge> = Vec::new();
+    for _ in 0..n {
+        let n_characters = 1 + choices.below(3);
+        let word: String = (0..n_characters).map(|_| choices.of(alphabet)).collect();
+        let mut parts: Vec<Vec<u8>> = word.bytes().map(|byte| vec![byte]).collect();
+        for _ in 0..1 + choices.below(parts.len()) {
+            if parts.len() == 1 {
+                break;
+            }
+            // What merges already, or else any two.
+            let known = (0..parts.len() - 1).find(|&at| {
+                let pair = (&parts[at], &parts[at + 1]);
+                merges.iter().any(|(l, r)| (l, r) == pair)
+            });
+            let at = known.unwrap_or_else(|| choices.below(parts.len() - 1));
+            let right = parts.remove(at + 1);
+            let merge = (parts[at].clone(), right);
+            parts[at].extend_from_slice(&merge.1);
+            if known.is_none() {
+                merges.push(merge);
+            }
+        }
+    }
+    merges
 }
 
 /// A vocabulary of the traps themselves, so that most of them merge; `kind` as in `tiny_spec`.
