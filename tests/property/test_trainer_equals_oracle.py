@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.native_module import native_module
 from tests.tokenizer_core.training.naive_trainer import (
     count_naively,
     learn_naively,
@@ -218,6 +219,35 @@ def test_trainer_equals_oracle_for_any_workers(
     assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
     assert result.report.num_workers == num_workers
     assert (result.report.engine, result.report.counting_engine) == (engine, engine)
+
+
+@given(
+    text=TEXTS,
+    specials=SPECIAL_SETS,
+    chunk_bytes=st.integers(1, 60),
+    num_threads=st.integers(1, 7),
+    n_merges=st.integers(0, 30),
+)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_native_trainer_equals_oracle_for_any_threads(
+    monkeypatch, text, specials, chunk_bytes, num_threads, n_merges
+):
+    native_module()
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    vocab_size = 256 + len(specials) + n_merges
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(
+            [write_corpus(folder, text)],
+            vocab_size=vocab_size,
+            special_tokens=specials,
+            chunk_bytes=chunk_bytes,
+            num_workers=num_threads,
+            engine="native",
+        )
+    assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
+    assert (result.report.engine, result.report.num_workers) == ("native", num_threads)
 
 
 @given(text=TEXTS, sizes=st.tuples(st.integers(0, 15), st.integers(0, 15)))

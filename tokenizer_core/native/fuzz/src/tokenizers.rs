@@ -107,18 +107,19 @@ impl Spec {
     }
 }
 
+/// What tiny vocabularies are made of: characters that share bytes, and some that do not.
+pub const ALPHABETS: [&[&str]; 6] = [
+    &["a", "b"],
+    &["a", "b", "c"],
+    &["中", "丮", "丯", "e"],
+    &["д", "ѐ", "e", " "],
+    &["🙂", "🙃", "中", " "],
+    &["'", "s", "ſ", " ", "\n"],
+];
+
 /// A tiny vocabulary whose merges overlap, repeat and contradict each other; ids, which are the
 /// ranks of kind `ranks`, in an order that `choices` make, with gaps.
-pub fn tiny_spec(choices: &mut Choices<'_>) -> Spec {
-    let alphabets: [&[&str]; 6] = [
-        &["a", "b"],
-        &["a", "b", "c"],
-        &["中", "丮", "丯", "e"],
-        &["д", "ѐ", "e", " "],
-        &["🙂", "🙃", "中", " "],
-        &["'", "s", "ſ", " ", "\n"],
-    ];
-    let alphabet = choices.of(&alphabets);
+pub fn tiny_spec(choices: &mut Choices<'_>, alphabet: &[&str]) -> Spec {
     let kind = choices.below(3);
     let (step, n_merges) = (choices.byte(), choices.below(48));
     let mut merges = if choices.byte() & 1 == 0 {

@@ -1,0 +1,187 @@
+"""The native engine, the Python engine and, where it can load the vocabulary, tiktoken give the
+same ids: any vocabulary, any text, cold and warm, cut anywhere, by any number of threads."""
+
+import random
+
+import numpy as np
+import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native_module import native_module
+from tests.property.trap_texts import (
+    KINDS,
+    SPECIALS,
+    kinds,
+    patterns,
+    seeds,
+    short_trap_texts,
+    tiny_spec,
+    trap_texts,
+)
+from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.spec import TokenizerSpec
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    native_module()
+
+
+def both_of(spec: TokenizerSpec) -> tuple[Tokenizer, Tokenizer]:
+    return Tokenizer.from_spec(spec, engine="native"), Tokenizer.from_spec(spec, engine="python")
+
+
+def stream(tokenizer: Tokenizer, *pieces: str) -> list[int]:
+    encoder = StreamingEncoder(tokenizer)
+    return [id_ for piece in pieces for id_ in encoder.feed(piece)] + encoder.finish()
+
+
+@given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), trap_texts, st.data())
+@settings(max_examples=400, deadline=None)
+def test_every_way_to_encode(seed, kind, pattern, normalizer, text, data):
+    native, python = both_of(tiny_spec(seed, kind, pattern, normalizer))
+    expected = python.encode(text)
+    for _ in range(2):
+        assert native.encode(text) == expected
+        assert native.encode_to_numpy(text, num_threads=2).tolist() == expected
+    assert native.encode_ordinary(text) == python.encode_ordinary(text)
+    allowed = data.draw(st.sets(st.sampled_from(sorted(python.spec.special_tokens))))
+    assert native.encode(text, allowed_special=allowed) == python.encode(
+        text, allowed_special=allowed
+    )
+    assert native.count(text) == len(expected)
+    limit = data.draw(st.integers(0, len(expected) + 1))
+    assert (native.count(text, limit=limit) > limit) == (len(expected) > limit)
+    ids, offsets = native.encode_with_offsets(text)
+    expected_ids, expected_offsets = python.encode_with_offsets(text)
+    assert ids == expected_ids == expected
+    assert np.array_equal(offsets, expected_offsets)
+    assert native.decode_bytes(expected) == python.decode_bytes(expected)
+
+
+@given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)
+@settings(max_examples=300, deadline=None)
+def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
+    # Of special tokens that begin alike tiktoken takes any, here the longest wins.
+    spec = tiny_spec(seed, "ranks", pattern, specials=["<|a|>", "  ", "中", "\n\n"])
+    specials = dict(spec.special_tokens)
+    reference = tiktoken.Encoding(
+        "tiny",
+        pat_str=PATTERNS[pattern].expression.replace(r"\Z", "$"),
+        mergeable_ranks={
+            token: id_ for id_, token in spec.vocab.items() if id_ not in specials.values()
+        },
+        special_tokens=specials,
+    )
+    for tokenizer in both_of(spec):
+        assert tokenizer.encode(text) == reference.encode(text, allowed_special="all")
+        assert tokenizer.encode_ordinary(text) == reference.encode_ordinary(text)
+
+
+@given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), short_trap_texts)
+@settings(max_examples=100, deadline=None)
+def test_streaming_at_every_cut(seed, kind, pattern, normalizer, text):
+    native, python = both_of(tiny_spec(seed, kind, pattern, normalizer))
+    expected = python.encode(text)
+    for cut in range(len(text) + 1):
+        assert stream(native, text[:cut], text[cut:]) == expected, cut
+    assert stream(native, *text) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(texts=st.lists(trap_texts, min_size=1, max_size=5), order=st.randoms())
+@settings(max_examples=40, deadline=None)
+def test_what_was_encoded_before_changes_nothing(kind, pattern, texts, order):
+    # One tokenizer for all examples of a case: its caches hold all that came before.
+    native, python = _lasting(kind, pattern)
+    expected = {text: python.encode(text) for text in texts}
+    order.shuffle(texts)
+    for text in [*texts, "".join(texts), *texts]:
+        assert native.encode(text) == expected.get(text, python.encode(text))
+
+
+_tokenizers: dict[tuple[str, str], tuple[Tokenizer, Tokenizer]] = {}
+
+
+def _lasting(kind: str, pattern: str) -> tuple[Tokenizer, Tokenizer]:
+    if (kind, pattern) not in _tokenizers:
+        _tokenizers[kind, pattern] = both_of(tiny_spec(2026, kind, pattern))
+    return _tokenizers[kind, pattern]
+
+
+def many_words(n_words: int, seed: int) -> list[str]:
+    """Words of 1 to 30 characters, hardly two alike for all seeds."""
+    rng = random.Random(seed)
+    units = ["as", "s'", "中", "ſ", "é", "🙂", "a\u0301"]
+    return [
+        f"{i:x}".replace("7", "s") + rng.choice(units) * rng.randrange(9) for i in range(n_words)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
+    native, python = both_of(tiny_spec(7, kind, "gpt2"))
+    batches = [" ".join(many_words(60_000, seed)) for seed in range(12)]
+    expected = python.encode_to_numpy(batches[0])
+    for n_seen, batch in enumerate(batches, start=1):
+        assert np.array_equal(native.encode_to_numpy(batch), python.encode_to_numpy(batch))
+        before = native.cache_statistics()
+        assert np.array_equal(native.encode_to_numpy(batches[0]), expected)
+        after = native.cache_statistics()
+        if n_seen > 1 and after.misses > before.misses:
+            break
+    else:
+        pytest.fail("the caches never overflowed; give them more words")
+    words = " ".join(batches[:n_seen]).split(" ")
+    again = random.Random(1).sample(words, 20_000)
+    text = " ".join([*again, *again])
+    assert np.array_equal(native.encode_to_numpy(text), python.encode_to_numpy(text))
+
+
+@given(seeds, kinds, patterns, trap_texts.filter(bool), st.integers(2, 5), st.integers(0, 60))
+@settings(max_examples=30, deadline=None)
+def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
+    # Long enough to be cut; the shift moves the cuts over the text.
+    spec = tiny_spec(seed, kind, pattern)
+    native = Tokenizer.from_spec(spec, engine="native")
+    text = "a " * shift + unit * (-(-600_000 * num_threads // 2 // len(unit.encode())))
+    options = {"allowed_special": set()}
+    assert np.array_equal(
+        native.encode_to_numpy(text, num_threads=num_threads, **options),
+        native.encode_to_numpy(text, **options),
+    )
+
+
+@given(seeds, kinds, st.lists(st.integers(-2, 700) | st.integers(0, 1 << 40), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_decoding_any_ids(seed, kind, ids):
+    native, python = both_of(tiny_spec(seed, kind, "gpt2"))
+    known = [id_ for id_ in ids if id_ in python.spec.vocab]
+    expected = b"".join(python.spec.vocab[id_] for id_ in known)
+    assert native.decode_bytes(known) == python.decode_bytes(known) == expected
+    assert native.decode_bytes(np.array(known, dtype=np.uint32)) == expected
+    assert native.decode(known) == expected.decode("utf-8", "replace")
+    said = []
+    for tokenizer in (native, python):
+        for given_ids in (ids, np.array(ids, dtype=np.int64)):
+            try:
+                said.append(tokenizer.decode_bytes(given_ids))
+            except UnknownTokenIdError as error:
+                said.append((error.index, error.token_id))
+    assert all(answer == said[0] for answer in said)
+
+
+def test_specials_stand_where_they_are_meant_to():
+    # The texts above hold them only if the strategy does; this one does for sure.
+    native, python = both_of(tiny_spec(5, "merges", "gpt2"))
+    present = [token for token in SPECIALS if token in python.spec.special_tokens]
+    assert len(present) >= 3
+    text = "a".join(present) + "中" * 20 + "<|a|><|a|><|a|>"
+    ids = native.encode(text)
+    assert ids == python.encode(text)
+    assert set(python.spec.special_tokens.values()) & set(ids)
