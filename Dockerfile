@@ -2,23 +2,39 @@
 #
 #   docker build -t tokenizer-service .
 #
-# BASE_IMAGE is any Debian-like image whose `python3` is 3.11, 3.12 or 3.13 and has `venv`. Both
-# stages use it, so that the environment built in the first works in the second.
+# BASE_IMAGE is any Debian-like image whose `python3` is 3.11, 3.12 or 3.13 and has `venv`. The last
+# two stages use it, so that the environment built in the one works in the other. RUST_IMAGE has
+# rustup's toolchain in /usr/local; nothing of it is in the result.
 ARG BASE_IMAGE=docker.io/library/python:3.13-slim-bookworm
+ARG RUST_IMAGE=docker.io/library/rust:1.95-slim-bookworm
+
+FROM ${RUST_IMAGE} AS rust
 
 FROM ${BASE_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=rust /usr/local/rustup /usr/local/rustup
+COPY --from=rust /usr/local/cargo /usr/local/cargo
+ENV PATH=/usr/local/cargo/bin:$PATH \
+    RUSTUP_HOME=/usr/local/rustup \
+    CARGO_HOME=/usr/local/cargo \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python3 -m venv /opt/tokenizer
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # The dependencies are a layer of their own: a change in the code does not install them again.
 COPY pyproject.toml constraints.txt ./
 RUN /opt/tokenizer/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
  && /opt/tokenizer/bin/python -m pip install --constraint constraints.txt --requirement requirements.txt
-COPY README.md LICENSE ./
+COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core
 COPY app app
-RUN /opt/tokenizer/bin/python -m pip install --no-deps . \
- && /opt/tokenizer/bin/python -m pip uninstall --yes pip
+# An image without the native engine would be many times slower and look the same: it is an error.
+RUN TOKENIZER_REQUIRE_NATIVE=1 /opt/tokenizer/bin/python -m pip wheel --no-deps --wheel-dir /wheels . \
+ && /opt/tokenizer/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
+ && /opt/tokenizer/bin/python -m pip uninstall --yes pip \
+ && TOKENIZER_ENGINE=native /opt/tokenizer/bin/tokenizer --version
 
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="tokenizer-service" \

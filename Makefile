@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full test-native test-pythons parity-full fuzz setup check check-native format lock clean
+.PHONY: help serve test test-long test-full test-native test-pythons parity-full fuzz setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -78,7 +78,12 @@ fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for long
 	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)
 
 setup: $(TOOLS) ## build .venv with everything the other targets need
-	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
+	@echo "ready: $$($(BIN)/python --version) in $(VENV)"; $(BIN)/tokenizer --version | sed -n '/engine/p'
+
+wheel: $(CREATED) ## build the package with the compiled engine into dist/, for machines without Rust
+	@rm -rf build dist
+	TOKENIZER_REQUIRE_NATIVE=1 $(PIP) wheel --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 check: $(TOOLS) check-native ## lint, formatting, types, and that imports only go down
 	$(BIN)/ruff check

@@ -7,6 +7,7 @@ in the environment a build that fails is an error, so that a compile error never
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import setup
@@ -14,11 +15,15 @@ from setuptools_rust import Binding, RustExtension
 
 REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
 
+# When this build fails, the module of an older one must not stay and pass for it: setuptools packs
+# whatever lies in build/, and an editable installation runs what lies in the source tree. There
+# only this Python's own goes: a module for each Python may lie side by side.
+HERE = Path(__file__).parent
+stale = [*HERE.glob("build/lib*/tokenizer_core/_native*")]
 if "editable_wheel" in sys.argv:
-    # An editable installation runs what lies in the source tree: when this build fails, the module
-    # of an older one must not stay and pass for it.
-    for module in Path(__file__).parent.glob("tokenizer_core/_native*.so"):
-        module.unlink()
+    stale.append(HERE / "tokenizer_core" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+for module in stale:
+    module.unlink(missing_ok=True)
 
 setup(
     rust_extensions=[

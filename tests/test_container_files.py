@@ -67,7 +67,7 @@ def test_the_variables_are_settings():
     only_compose = {"TOKENIZER_PUBLISHED_PORT"}
     assert unknown_variables(dict.fromkeys(named - only_compose, "")) == []
     assert {"TOKENIZER_REQUIRE_ADMIN_KEY", "TOKENIZER_ARTIFACTS_DIR"} <= named
-    assert named <= {row[0] for row in describe()} | only_compose
+    assert named <= {row[0] for row in describe()} | only_compose | {"TOKENIZER_REQUIRE_NATIVE"}
 
 
 def test_what_the_image_copies_reaches_the_builder_and_exists():
@@ -81,6 +81,14 @@ def test_what_the_image_copies_reaches_the_builder_and_exists():
     assert copied - set(sent) == set()
     assert [name for name in sorted(copied) if not (REPOSITORY / name).exists()] == []
     assert f" {SEED}/starter\n" in DOCKERFILE
+
+
+def test_the_image_is_not_built_without_the_native_engine():
+    assert re.search(r"^RUN TOKENIZER_REQUIRE_NATIVE=1 .* pip wheel", DOCKERFILE, re.MULTILINE)
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    # The last pattern that matches decides: these come after what lets the package in.
+    for left_out in ("**/_native*.so", "tokenizer_core/native/target"):
+        assert ignored.index(left_out) > ignored.index("!tokenizer_core")
 
 
 def test_the_container_runs_as_a_number_that_is_not_root():
