@@ -56,6 +56,11 @@ def normalize_nfc(text: str) -> str:
     return "".join(unicodedata.normalize("NFC", piece) for piece in pieces)
 
 
+def is_newer(character: str) -> bool:
+    """Whether a character is one that Hugging Face's tables do not have."""
+    return _AT_NEWER.match(character) is not None
+
+
 def settled_length(text: str) -> int:
     """How many characters of `text` normalize the same whatever is appended to it."""
     last = _LAST_START.search(text)

@@ -52,6 +52,11 @@ class SpecialTokenMatcher:
         return bool(self._contents)
 
     @property
+    def contents(self) -> list[str]:
+        """The strings, sorted."""
+        return list(self._contents)
+
+    @property
     def longest(self) -> int:
         """Characters of the longest of the strings; 0 when there are none."""
         return self._longest

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tokenizer_core import formats
+from tokenizer_core.batches import (
+    encode_batch_over_processes,
+    encode_block,
+    plain_policy,
+)
 from tokenizer_core.engines import create_engine
-from tokenizer_core.normalize import OriginalOffsets, normalize_nfc
-from tokenizer_core.parallel import run_tasks
+from tokenizer_core.engines.segmented_encoding import join_with_offsets
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
 from tokenizer_core.streaming import StreamingEncoder
@@ -37,9 +43,6 @@ if TYPE_CHECKING:
     Path = str | PathLike[str]
     Ids = Iterable[int] | NDArray[np.integer]
 
-BATCH_BLOCK_BYTES = 1 << 17
-"""Texts go to worker processes in blocks of at least this size: below it sending costs more than
-encoding."""
 _FEED_CHARS = 1 << 14
 
 
@@ -181,17 +184,13 @@ class Tokenizer:
             SpecialTokenForbiddenError: the text holds a disallowed special token.
             UnicodeEncodeError: the text holds a lone surrogate.
         """
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if not matcher.may_match(text):
-            # A short text costs the engine less than going through the loop below does.
-            ids = self._engine.encode(normalize_nfc(text) if self._is_nfc else text)
+        matcher = self._matcher
+        if allowed_special != "all" or disallowed_special:
+            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        if self._is_nfc and not self._engine.is_nfc(text):
+            ids: list[int] = self._encode_normalized(text, matcher).tolist()
         else:
-            ids = []
-            for plain, token in matcher.split(text):
-                if plain:
-                    ids += self._engine.encode(normalize_nfc(plain) if self._is_nfc else plain)
-                if token is not None:
-                    ids.append(self._added[token])
+            ids = self._engine.encode(text, matcher)
         if add_special_tokens:
             return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
         return ids
@@ -216,19 +215,15 @@ class Tokenizer:
         Python engine uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        parts: list[NDArray[np.uint32]] = []
-        for plain, token in matcher.split(text):
-            if plain:
-                normalized = normalize_nfc(plain) if self._is_nfc else plain
-                parts.append(self._engine.encode_to_numpy(normalized, num_threads))
-            if token is not None:
-                parts.append(np.array([self._added[token]], dtype=np.uint32))
-        if add_special_tokens:
-            parts.insert(0, np.array(self._spec.prefix_ids, dtype=np.uint32))
-            parts.append(np.array(self._spec.suffix_ids, dtype=np.uint32))
-        if len(parts) == 1:
-            return parts[0]  # joining would copy what may be the ids of a whole corpus
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+        if self._is_nfc and not self._engine.is_nfc(text):
+            ids = self._encode_normalized(text, matcher, num_threads)
+        else:
+            ids = self._engine.encode_to_numpy(text, num_threads, matcher)
+        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
+        if add_special_tokens and (prefix or suffix):
+            around = [np.array(part, dtype=np.uint32) for part in (prefix, suffix)]
+            return np.concatenate([around[0], ids, around[1]])
+        return ids
 
     def encode_with_offsets(
         self,
@@ -248,22 +243,8 @@ class Tokenizer:
         if unit not in ("byte", "char"):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        ids: list[int] = []
-        parts: list[NDArray[np.uint64]] = []
-        position = 0
-        for plain, token in matcher.split(text):
-            if plain:
-                plain_ids, offsets = self._encode_plain_with_offsets(plain)
-                ids += plain_ids
-                parts.append(offsets + np.uint64(position))
-                position += len(plain.encode())
-            if token is not None:
-                ids.append(self._added[token])
-                end = position + len(token.encode())
-                parts.append(np.array([[position, end]], dtype=np.uint64))
-                position = end
-        joined = np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
-        return ids, joined if unit == "byte" else _char_offsets(text, joined)
+        ids, offsets = encode_with_byte_offsets(self._spec, self._engine, matcher, text)
+        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
 
     def encode_batch(
         self,
@@ -275,23 +256,44 @@ class Tokenizer:
     ) -> list[list[int]]:
         """The token ids of each text, in order.
 
-        With `num_workers` above 1 this process and `num_workers - 1` others share the work, in
-        blocks of at least 128 kB. They are started for this call, which takes some tenths of a
-        second: it pays from some megabytes on.
+        With `num_workers` above 1 the native engine shares the work between that many threads. For
+        the Python engine this process and `num_workers - 1` others do, in blocks of at least
+        128 kB; they are started for this call, which takes some tenths of a second: it pays from
+        some megabytes on.
         """
-        if isinstance(texts, str) or not hasattr(texts, "__getitem__"):
-            raise TypeError("texts must be a list of strings")
-        options = (_plain_policy(allowed_special), _plain_policy(disallowed_special))
-        blocks = list(_blocks_of(texts))
-        if num_workers <= 1 or len(blocks) <= 1:
-            return _encode_block(self, (options, texts))
-        tasks = ((options, texts[start:end]) for start, end in blocks)
-        results: list[list[list[int]]] = [[]] * len(blocks)
-        for index, encoded in run_tasks(
-            _encode_block, tasks, num_workers=num_workers, state=self, caller_takes_part=True
-        ):
-            results[index] = encoded
-        return [ids for block in results for ids in block]
+        _check_batch(texts)
+        options = (plain_policy(allowed_special), plain_policy(disallowed_special))
+        if not self._engine.has_threads:
+            return encode_batch_over_processes(self, texts, options, num_workers)
+        matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
+        if matcher is None:
+            return encode_block(self, (options, texts))
+        return self._engine.encode_batch(texts, num_workers, matcher)
+
+    def encode_batch_to_numpy(
+        self,
+        texts: Sequence[str],
+        *,
+        num_threads: int | None = None,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """The token ids of all texts, shape (n_tokens,), uint32, and offsets of shape
+        (n_texts + 1,), uint64: the ids of text `i` are `ids[offsets[i]:offsets[i + 1]]`.
+
+        `num_threads` as for `encode_to_numpy`.
+        """
+        _check_batch(texts)
+        matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
+        if matcher is not None:
+            return self._engine.encode_batch_to_numpy(texts, num_threads, matcher)
+        parts = [
+            self.encode_to_numpy(
+                text, allowed_special=allowed_special, disallowed_special=disallowed_special
+            )
+            for text in texts
+        ]
+        return join_with_offsets(parts)
 
     def encode_iterable(
         self,
@@ -333,15 +335,9 @@ class Tokenizer:
         than that", not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        total = 0
-        for plain, token in matcher.split(text):
-            left = None if limit is None else limit - total
-            if plain:
-                total += self._engine.count(normalize_nfc(plain) if self._is_nfc else plain, left)
-            total += token is not None
-            if limit is not None and total > limit:
-                break
-        return total
+        if self._is_nfc and not self._engine.is_nfc(text):
+            return len(self._encode_normalized(text, matcher))
+        return self._engine.count(text, limit, matcher)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids` (a sequence of ints or an integer array).
@@ -397,14 +393,27 @@ class Tokenizer:
         forbid(text, forbidden)
         return matcher_of(recognised)
 
-    def _encode_plain_with_offsets(self, plain: str) -> tuple[list[int], NDArray[np.uint64]]:
-        text = normalize_nfc(plain) if self._is_nfc else plain
-        ids = self._engine.encode(text)
-        vocab = self._spec.vocab
-        ends = np.cumsum([len(vocab[id_]) for id_ in ids], dtype=np.uint64)
-        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
-        offsets = np.stack([starts, ends], axis=1)
-        return ids, offsets if text == plain else OriginalOffsets(plain).map(offsets)
+    def _choose_batch_matcher(
+        self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
+    ) -> SpecialTokenMatcher | None:
+        """The matcher for all texts; None where they must go one by one: one of them is to be
+        normalized, or refused once those before it are done."""
+        recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
+        is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
+        if is_refused or (self._is_nfc and not all(map(self._engine.is_nfc, texts))):
+            return None
+        return matcher_of(recognised)
+
+    def _encode_normalized(
+        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
+    ) -> NDArray[np.uint32]:
+        """The ids of a text that is not in NFC. Special tokens are cut out of the text as it
+        stands, and what is between them is normalized."""
+        segments = list(matcher.split(text))
+        plain = [normalize_nfc(plain) for plain, _ in segments]
+        ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
+        added = [self._added[token] for _, token in segments if token is not None]
+        return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
@@ -416,39 +425,6 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     return ids
 
 
-def _plain_policy(policy: Allowed | Disallowed) -> str | tuple[str, ...]:
-    return policy if isinstance(policy, str) else tuple(policy)
-
-
-def _blocks_of(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Ranges of texts that hold at least BATCH_BLOCK_BYTES characters together."""
-    start = size = 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size >= BATCH_BLOCK_BYTES:
-            yield start, index + 1
-            start, size = index + 1, 0
-    if start < len(texts):
-        yield start, len(texts)
-
-
-def _encode_block(
-    tokenizer: Tokenizer,
-    task: tuple[tuple[str | tuple[str, ...], str | tuple[str, ...]], Sequence[str]],
-) -> list[list[int]]:
-    (allowed, disallowed), texts = task
-    return [
-        tokenizer.encode(text, allowed_special=allowed, disallowed_special=disallowed)  # type: ignore[arg-type]
-        for text in texts
-    ]
-
-
-def _char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Byte offsets as character offsets that cover every character touched."""
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-    if not len(data):
-        return offsets
-    char_at = np.cumsum((data & 0xC0) != 0x80).astype(np.uint64) - np.uint64(1)
-    starts = char_at[offsets[:, 0]]
-    ends = char_at[offsets[:, 1] - np.uint64(1)] + np.uint64(1)
-    return np.stack([starts, ends], axis=1)
+def _check_batch(texts: Sequence[str]) -> None:
+    if isinstance(texts, str) or not hasattr(texts, "__getitem__"):
+        raise TypeError("texts must be a list of strings")

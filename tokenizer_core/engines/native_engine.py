@@ -1,9 +1,9 @@
 """The native engine: a thin adapter over the compiled module `tokenizer_core._native`.
 
 The only file that imports it, but for `native_training`. A text is split, looked up and merged in
-one call; what the module cannot do (split by a custom pattern, decode what is no plain int) is
-done as the Python engine does it, around the module or instead of it, so that the results stay
-the same.
+one call, special tokens and batches included; what the module cannot do (split by a custom
+pattern, decode what is no plain int) is done as the Python engine does it, around the module or
+instead of it, so that the results stay the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenizer_core.engines.protocol import CacheStatistics
 from tokenizer_core.engines.python_engine import join_tokens
+from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.pretokenize import split_in_windows
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 _MODULE: Final = "tokenizer_core._native"
+_MAX_MATCHERS: Final = 64
 
 
 def unavailable_reason() -> str | None:
@@ -55,16 +58,18 @@ def unavailable_reason() -> str | None:
     return None
 
 
-class NativeEngine:
+class NativeEngine(SegmentedEncoding):
     """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
 
     name = "native"
+    has_threads = True
 
     def __init__(self, spec: TokenizerSpec) -> None:
         """Raises EngineUnavailableError where the compiled module is missing or does not fit."""
         reason = unavailable_reason()
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
+        super().__init__(spec)
         self._pattern = spec.pattern
         self._is_compiled = spec.pattern.is_named
         self._vocab = spec.vocab
@@ -76,32 +81,66 @@ class NativeEngine:
             spec.kind == "ranks" or spec.ignore_merges,
             spec.pattern.name if spec.pattern.is_named else None,
         )
+        self._specials = _SpecialsOfMatchers(self._added)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of `text`, split by the spec's pattern."""
+    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
+        """Ids of `text`, split by the spec's pattern; what `matcher` finds is one id each."""
         if self._is_compiled:
-            return self._encoder.encode(text)
-        ids: list[int] = []
-        for pre_tokens in split_in_windows(text, self._pattern):
-            ids += self._encoder.encode_pre_tokens(pre_tokens)
-        return ids
+            return self._encoder.encode(text, self._specials[matcher])
+        return super().encode(text, matcher)
 
-    def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
-        """Ids of `text` as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
+    def encode_to_numpy(
+        self,
+        text: str,
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> NDArray[np.uint32]:
+        """As `encode`, as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
         when none are asked for, and with a custom pattern."""
         if self._is_compiled:
-            return self._encoder.encode_to_numpy(text, max(1, num_threads or 1))
-        return np.array(self.encode(text), dtype=np.uint32)
+            n_threads = max(1, num_threads or 1)
+            return self._encoder.encode_to_numpy(text, n_threads, self._specials[matcher])
+        return super().encode_to_numpy(text, num_threads, matcher)
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> list[list[int]]:
+        """As `encode`, of each text in order, in one call by up to `num_threads` threads."""
+        if self._is_compiled:
+            n_threads = max(1, num_threads or 1)
+            return self._encoder.encode_batch(list(texts), n_threads, self._specials[matcher])
+        return super().encode_batch(texts, num_threads, matcher)
+
+    def encode_batch_to_numpy(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """The ids of all texts, and where those of each begin and the last end."""
+        if self._is_compiled:
+            specials, n_threads = self._specials[matcher], max(1, num_threads or 1)
+            return self._encoder.encode_batch_to_numpy(list(texts), n_threads, specials)
+        return super().encode_batch_to_numpy(texts, num_threads, matcher)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, one after the other."""
         return self._encoder.encode_pre_tokens(pre_tokens)
 
-    def count(self, text: str, limit: int | None = None) -> int:
+    def count(
+        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
+    ) -> int:
         """The number of ids of `text`; counting may stop once it is over `limit`."""
         if self._is_compiled and (limit is None or limit >= 0):
-            return self._encoder.count(text, limit)
-        return len(self.encode(text))
+            return self._encoder.count(text, limit, self._specials[matcher])
+        return super().count(text, limit, matcher)
+
+    def is_nfc(self, text: str) -> bool:
+        """Whether `text` is in NFC as it stands."""
+        return _native.is_settled_nfc(text) or super().is_nfc(text)
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""
@@ -123,6 +162,31 @@ class NativeEngine:
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of all caches of this engine; `maximum` is when all are in use."""
         return CacheStatistics(*self._encoder.cache_statistics())
+
+    def _encode_plain(self, text: str) -> list[int]:
+        if self._is_compiled:
+            return self._encoder.encode(text)
+        ids: list[int] = []
+        for pre_tokens in split_in_windows(text, self._pattern):
+            ids += self._encoder.encode_pre_tokens(pre_tokens)
+        return ids
+
+
+class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpecials | None"]):
+    """The compiled form of each matcher that was used; of the last few, as requests may name any
+    set of tokens."""
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        self._ids = ids
+        self[None] = None
+
+    def __missing__(self, matcher: SpecialTokenMatcher) -> _native.NativeSpecials | None:
+        contents = matcher.contents
+        made = _native.NativeSpecials({content: self._ids[content] for content in contents})
+        if len(self) > _MAX_MATCHERS:
+            self.pop(next(known for known in list(self) if known is not None), None)
+        self[matcher] = made
+        return made
 
 
 def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:

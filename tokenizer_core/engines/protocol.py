@@ -1,8 +1,8 @@
 """The seam between the tokenizer and what computes its ids.
 
-An engine does whole calls: a text without special tokens in, ids out; ids in, bytes out. What is
-around them (special tokens, normalizing, streaming, batches) is the same for every engine and
-lives above. Every engine gives identical results; only speed differs.
+An engine does whole calls: normalized texts and the special tokens to look for in, ids out; ids
+in, bytes out. What is around them (the policy of special tokens, normalizing, streaming) is the
+same for every engine and lives above. Every engine gives identical results; only speed differs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +32,58 @@ class Engine(Protocol):
     """Encodes and decodes for one TokenizerSpec. Immutable from outside and thread-safe."""
 
     name: str
+    has_threads: bool
+    """Whether `num_threads` means anything."""
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of `text`, which holds no special token and is normalized.
+    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
+        """Ids of `text`, which is normalized. Each of the added tokens that `matcher` finds in it
+        is its own id; without a matcher all is plain text.
 
         Raises:
             UnicodeEncodeError: `text` holds a lone surrogate.
         """
         ...
 
-    def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
+    def encode_to_numpy(
+        self,
+        text: str,
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> NDArray[np.uint32]:
         """As `encode`, as an array of shape (n_tokens,), uint32."""
+        ...
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> list[list[int]]:
+        """As `encode`, of each text in order."""
+        ...
+
+    def encode_batch_to_numpy(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """The ids of all texts, shape (n_tokens,), uint32; and offsets of shape (n_texts + 1,),
+        uint64: the ids of text `i` are `ids[offsets[i]:offsets[i + 1]]`."""
         ...
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens that are already split, one after the other."""
         ...
 
-    def count(self, text: str, limit: int | None = None) -> int:
+    def count(
+        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
+    ) -> int:
         """The number of ids of `text`; may stop counting once it is over `limit`."""
+        ...
+
+    def is_nfc(self, text: str) -> bool:
+        """Whether `text` is in NFC as it stands."""
         ...
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pretokenize import split_in_windows
 
@@ -45,12 +46,13 @@ HEAP_FROM_SYMBOLS: Final = 160
 _NO_RANK: Final = 1 << 30
 
 
-class PythonEngine:
+class PythonEngine(SegmentedEncoding):
     """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
 
     name = "python"
 
     def __init__(self, spec: TokenizerSpec) -> None:
+        super().__init__(spec)
         self._pattern = spec.pattern
         self._vocab = dict(spec.vocab)
         # A plain function over tables, not a method: a cache that held the engine would keep a
@@ -58,34 +60,9 @@ class PythonEngine:
         self._bpe = _make_bpe(spec)
         self._cached_bpe = lru_cache(maxsize=CACHE_ENTRIES)(self._bpe)
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of `text`, split by the spec's pattern."""
-        ids: list[int] = []
-        for pre_tokens in split_in_windows(text, self._pattern):
-            ids += self.encode_pre_tokens(pre_tokens)
-        return ids
-
-    def encode_to_numpy(self, text: str, num_threads: int | None = None) -> NDArray[np.uint32]:
-        """Ids of `text` as uint32 of shape (n_tokens,). One thread, whatever is asked for."""
-        del num_threads
-        parts = [
-            np.array(self.encode_pre_tokens(pre_tokens), dtype=np.uint32)
-            for pre_tokens in split_in_windows(text, self._pattern)
-        ]
-        return np.concatenate(parts)
-
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, one after the other."""
         return list(chain.from_iterable(self._tokens_of(pre_tokens)))
-
-    def count(self, text: str, limit: int | None = None) -> int:
-        """The number of ids of `text`; counting may stop once it is over `limit`."""
-        total = 0
-        for pre_tokens in split_in_windows(text, self._pattern):
-            total += sum(map(len, self._tokens_of(pre_tokens)))
-            if limit is not None and total > limit:
-                break
-        return total
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""
@@ -96,6 +73,27 @@ class PythonEngine:
         """Hits, misses and size of the LRU cache in front of `_bpe`."""
         info = self._cached_bpe.cache_info()
         return CacheStatistics(info.hits, info.misses, info.currsize, CACHE_ENTRIES)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for pre_tokens in split_in_windows(text, self._pattern):
+            ids += self.encode_pre_tokens(pre_tokens)
+        return ids
+
+    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
+        parts = [
+            np.array(self.encode_pre_tokens(pre_tokens), dtype=np.uint32)
+            for pre_tokens in split_in_windows(text, self._pattern)
+        ]
+        return np.concatenate(parts)
+
+    def _count_plain(self, text: str, limit: int | None) -> int:
+        total = 0
+        for pre_tokens in split_in_windows(text, self._pattern):
+            total += sum(map(len, self._tokens_of(pre_tokens)))
+            if limit is not None and total > limit:
+                break
+        return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
         # One pass in C to see whether any is too long to be cached, then one pass in C over the

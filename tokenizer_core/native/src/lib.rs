@@ -6,13 +6,17 @@
 mod ascii_words;
 mod atoms;
 pub mod count;
+pub mod documents;
 pub mod encoder;
 mod keyed_hash;
 pub mod learn;
 pub mod merge;
+pub mod nfc;
+mod nfc_ranges;
 mod parallel;
 mod piece_cache;
 pub mod scan;
+mod tasks;
 pub mod unicode;
 mod unicode_tables;
 pub mod vocabulary;

@@ -15,7 +15,7 @@ use crate::scan::Scanner;
 
 /// Texts are cut in chunks of this size, or a few for each thread where that is more; shorter texts
 /// are not cut, since starting a thread costs as much as encoding some ten kilobytes.
-const MIN_CHUNK_BYTES: usize = 1 << 18;
+pub(crate) const MIN_CHUNK_BYTES: usize = 1 << 18;
 const CHUNKS_PER_THREAD: usize = 4;
 /// Boundaries that a chunk remembers. Scans of ordinary text meet within a few.
 const REMEMBERED: usize = 256;
@@ -24,12 +24,12 @@ const REMEMBERED: usize = 256;
 const MAX_OVERHANG: usize = 1 << 14;
 
 /// What one thread made of a chunk.
-struct Chunk {
-    ids: Vec<u32>,
+pub(crate) struct Chunk {
+    pub ids: Vec<u32>,
     /// Boundaries from the start of the chunk on, and how many of its ids lie before each.
-    boundaries: Vec<(usize, usize)>,
+    pub boundaries: Vec<(usize, usize)>,
     /// Where its last piece ends.
-    end: usize,
+    pub end: usize,
 }
 
 impl Encoder {
@@ -101,7 +101,13 @@ impl Encoder {
         self.join(scanner, text, &chunks, end_of, out);
     }
 
-    fn encode_chunk(&self, scanner: Scanner, text: &str, start: usize, end: usize) -> Chunk {
+    pub(crate) fn encode_chunk(
+        &self,
+        scanner: Scanner,
+        text: &str,
+        start: usize,
+        end: usize,
+    ) -> Chunk {
         let mut ids = Vec::with_capacity((end - start) / 4);
         let mut boundaries = Vec::with_capacity(REMEMBERED);
         let mut at = start;
@@ -138,28 +144,47 @@ impl Encoder {
         out.reserve(chunks.iter().map(|chunk| chunk.ids.len()).sum());
         let mut at = 0;
         for (number, chunk) in chunks.iter().enumerate() {
-            let mut boundaries = chunk.boundaries.iter().peekable();
-            while at < end_of(number) {
-                while boundaries.next_if(|(boundary, _)| *boundary < at).is_some() {}
-                if let Some((_, n_before)) = boundaries.next_if(|(boundary, _)| *boundary == at) {
-                    out.extend_from_slice(&chunk.ids[*n_before..]);
-                    at = chunk.end;
-                    // Only a piece that was left out, or nothing, lies before the next chunk.
-                    boundaries = [].iter().peekable();
-                    if at >= end_of(number) {
-                        break;
-                    }
-                }
-                let piece_end = scanner.advance(text.as_bytes(), at);
-                self.encode_pieces([&text[at..piece_end]].into_iter(), out);
-                at = piece_end;
+            let end = end_of(number);
+            let met = self.encode_until_met(scanner, text, &mut at, end, &chunk.boundaries, out);
+            if let Some(n_before) = met {
+                out.extend_from_slice(&chunk.ids[n_before..]);
+                at = chunk.end;
+                // Only a piece that was left out, or nothing, lies before the next chunk.
+                self.encode_until_met(scanner, text, &mut at, end, &[], out);
             }
         }
+    }
+
+    /// Appends the ids of pieces from the boundary `at` on, one by one, until `at` is one of
+    /// `boundaries`, or `end` or more. Returns what stands with the boundary that was met.
+    pub(crate) fn encode_until_met(
+        &self,
+        scanner: Scanner,
+        text: &str,
+        at: &mut usize,
+        end: usize,
+        boundaries: &[(usize, usize)],
+        out: &mut Vec<u32>,
+    ) -> Option<usize> {
+        let mut boundaries = boundaries.iter().peekable();
+        while *at < end {
+            while boundaries
+                .next_if(|(boundary, _)| *boundary < *at)
+                .is_some()
+            {}
+            if let Some((_, n_before)) = boundaries.next_if(|(boundary, _)| *boundary == *at) {
+                return Some(*n_before);
+            }
+            let piece_end = scanner.advance(text.as_bytes(), *at);
+            self.encode_pieces([&text[*at..piece_end]].into_iter(), out);
+            *at = piece_end;
+        }
+        None
     }
 }
 
 /// The first place from `at` on where a character starts or the text ends.
-fn start_of_character(text: &str, mut at: usize) -> usize {
+pub(crate) fn start_of_character(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at += 1;
     }

@@ -7,8 +7,10 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
+use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::merge::{ID_BITS, MergeScratch, Merger};
+use crate::nfc;
 use crate::piece_cache::MAX_SHORT_BYTES;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -18,12 +20,16 @@ use crate::vocabulary::{TokenTable, Vocabulary};
 /// some hundred bytes, and may cost a wait.
 const RELEASE_GIL_FROM_BYTES: usize = 2048;
 
+type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
+
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UNICODE_TABLES", UNICODE_TABLES)?;
     module.add_class::<NativeEncoder>()?;
+    module.add_class::<NativeSpecials>()?;
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
+    module.add_function(wrap_pyfunction!(is_settled_nfc, module)?)?;
     Ok(())
 }
 
@@ -35,6 +41,28 @@ struct NativeEncoder {
     /// The Python int of each id, made at the first call that returns a list: handing out one that
     /// is there costs a third of making one.
     ints: PyOnceLock<Vec<Py<PyInt>>>,
+    no_specials: SpecialTokens,
+}
+
+/// Strings that are one id each; see `_native.pyi`.
+#[pyclass(frozen, module = "tokenizer_core._native")]
+struct NativeSpecials {
+    tokens: SpecialTokens,
+}
+
+#[pymethods]
+impl NativeSpecials {
+    #[new]
+    fn new(ids: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let ids: Vec<(PyBackedStr, u32)> = pairs_of(ids)?;
+        let ids: Vec<(&str, u32)> = ids.iter().map(|(content, id)| (&**content, *id)).collect();
+        if ids.iter().any(|(content, _)| content.is_empty()) {
+            return Err(PyValueError::new_err("an empty string would be everywhere"));
+        }
+        let tokens =
+            SpecialTokens::new(&ids).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(NativeSpecials { tokens })
+    }
 }
 
 #[pymethods]
@@ -69,26 +97,63 @@ impl NativeEncoder {
             encoder,
             scanner,
             ints: PyOnceLock::new(),
+            no_specials: SpecialTokens::none(),
         })
     }
 
-    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyList>> {
-        let ids = self.ids_of(py, text, 1)?;
+    #[pyo3(signature = (text, specials=None))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let ids = self.ids_of(py, text, 1, specials)?;
         self.list_of(py, &ids)
     }
 
-    #[pyo3(signature = (text, num_threads=1))]
+    #[pyo3(signature = (text, num_threads=1, specials=None))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         text: &str,
         num_threads: usize,
+        specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let mut ids = self.ids_of(py, text, num_threads)?;
-        if ids.capacity() > ids.len() + ids.len() / 8 {
-            ids.shrink_to_fit();
-        }
-        Ok(ids.into_pyarray(py))
+        Ok(self
+            .ids_of(py, text, num_threads, specials)?
+            .into_pyarray(py))
+    }
+
+    #[pyo3(signature = (texts, num_threads=1, specials=None))]
+    fn encode_batch<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<PyBackedStr>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.batch_of(py, &texts, num_threads, specials)?;
+        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
+        let lists: Vec<Bound<'py, PyList>> = starts
+            .zip(&batch.ends)
+            .map(|(start, end)| self.list_of(py, &batch.ids[start as usize..*end as usize]))
+            .collect::<PyResult<_>>()?;
+        PyList::new(py, lists)
+    }
+
+    /// The ids of all texts, and where those of each begin and those of the last end.
+    #[pyo3(signature = (texts, num_threads=1, specials=None))]
+    fn encode_batch_to_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<PyBackedStr>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<IdsAndOffsets<'py>> {
+        let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
+        batch.ends.insert(0, 0);
+        Ok((batch.ids.into_pyarray(py), batch.ends.into_pyarray(py)))
     }
 
     fn encode_pre_tokens<'py>(
@@ -105,11 +170,17 @@ impl NativeEncoder {
         self.list_of(py, &ids)
     }
 
-    #[pyo3(signature = (text, limit=None))]
-    fn count(&self, py: Python<'_>, text: &str, limit: Option<usize>) -> PyResult<usize> {
-        let scanner = self.scanner()?;
+    #[pyo3(signature = (text, limit=None, specials=None))]
+    fn count(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        limit: Option<usize>,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<usize> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         Ok(releasing_gil_if_long(py, text.len(), || {
-            self.encoder.count(scanner, text, limit)
+            self.encoder.count_document(scanner, specials, text, limit)
         }))
     }
 
@@ -156,18 +227,47 @@ impl NativeEncoder {
             .ok_or_else(|| PyValueError::new_err("this tokenizer's split pattern is not compiled"))
     }
 
-    fn ids_of(&self, py: Python<'_>, text: &str, num_threads: usize) -> PyResult<Vec<u32>> {
-        let scanner = self.scanner()?;
+    fn specials_or_none<'s>(&'s self, specials: Option<&'s NativeSpecials>) -> &'s SpecialTokens {
+        specials.map_or(&self.no_specials, |specials| &specials.tokens)
+    }
+
+    fn ids_of(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Vec<u32>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         Ok(releasing_gil_if_long(py, text.len(), || {
-            let mut ids = Vec::new();
             if num_threads > 1 {
-                self.encoder
-                    .encode_with_threads(scanner, text, num_threads, &mut ids);
-            } else {
-                ids.reserve(text.len() / 4);
-                self.encoder.encode(scanner, text, &mut ids);
+                let batch = self
+                    .encoder
+                    .encode_texts(scanner, specials, &[text], num_threads);
+                return batch.ids;
+            }
+            let mut ids = Vec::with_capacity(text.len() / 4);
+            self.encoder
+                .encode_document(scanner, specials, text, &mut ids);
+            if ids.capacity() > ids.len() + ids.len() / 8 {
+                ids.shrink_to_fit();
             }
             ids
+        }))
+    }
+
+    fn batch_of(
+        &self,
+        py: Python<'_>,
+        texts: &[PyBackedStr],
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Batch> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let n_bytes = texts.iter().map(|text| text.len()).sum();
+        Ok(releasing_gil_if_long(py, n_bytes, || {
+            self.encoder
+                .encode_texts(scanner, specials, texts, num_threads)
         }))
     }
 
@@ -310,4 +410,10 @@ fn split<'t>(text: &'t str, pattern: &str) -> PyResult<Vec<&'t str>> {
 fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
     let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
     PyBytes::new(py, &classes)
+}
+
+/// Whether a text certainly is in NFC; see `nfc.rs`.
+#[pyfunction]
+fn is_settled_nfc(py: Python<'_>, text: &str) -> bool {
+    releasing_gil_if_long(py, text.len(), || nfc::is_settled(text))
 }

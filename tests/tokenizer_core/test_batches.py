@@ -1,0 +1,147 @@
+"""Many texts in one call, and one text of many documents: the ids of going one by one."""
+
+import random
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+
+from tests.adversarial import adversarial_texts
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.engines import create_engine
+from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.spec import AddedToken
+from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+BYTES = {i: bytes([i]) for i in range(256)}
+MERGES = [
+    (b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"l", b"l"), (b"'", b"ll"), (b"\xe4", b"\xb8"),
+    (b"\xe4\xb8", b"\xad"), (b" ", b" "), (b"\n", b"\n"), (b"a", b"a"), (b"aa", b"a"),
+]  # fmt: skip
+VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
+ADDED = [
+    AddedToken("<|endoftext|>", 300),
+    AddedToken("<|endoftext|><|endoftext|>", 301),
+    AddedToken("<", 302),
+    AddedToken("<think>", 303, special=False),
+    AddedToken("é", 304),
+]
+TEXTS = [*adversarial_texts(n_random=250, seed=11), "", "é<\u0338é", "<think", "<" * 50, ""]
+
+
+@pytest.fixture(scope="module", params=["gpt2 none", "qwen2 nfc", "o200k none", r"\w+|\W none"])
+def tokenizer(request, engine):
+    pattern, normalizer = request.param.split(" ")
+    spec = TokenizerSpec.from_merges(
+        VOCAB, MERGES, ADDED, pattern=pattern, normalizer=normalizer, prefix_ids=(302,)
+    )
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+def encode_by_segments(tokenizer, text: str, allowed: set[str]) -> list[int]:
+    """The definition: cut, normalize, encode each segment as plain text."""
+    ids: list[int] = []
+    table = {token.content: token.id for token in ADDED}
+    for plain, token in SpecialTokenMatcher(allowed | {"<think>"}).split(text):
+        is_nfc = tokenizer.spec.normalizer == "nfc"
+        ids += tokenizer.engine.encode(normalize_nfc(plain) if is_nfc else plain)
+        ids += [table[token]] if token is not None else []
+    return ids
+
+
+@pytest.mark.parametrize("allowed", ["all", "none", ("<", "é")])
+def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
+    special = {token.content for token in ADDED if token.special}
+    names = {"all": special, "none": set()}.get(allowed) if isinstance(allowed, str) else allowed
+    expected = [encode_by_segments(tokenizer, text, set(names)) for text in TEXTS]
+    assert [tokenizer.encode(text, allowed_special=allowed) for text in TEXTS] == expected
+    for text, ids in zip(TEXTS, expected, strict=True):
+        array = tokenizer.encode_to_numpy(text, allowed_special=allowed)
+        assert (array.dtype, array.tolist()) == (np.uint32, ids)
+        assert tokenizer.count(text, allowed_special=allowed) == len(ids)
+        assert tokenizer.count(text, limit=len(ids), allowed_special=allowed) == len(ids)
+        if ids:
+            assert tokenizer.count(text, limit=len(ids) - 1, allowed_special=allowed) >= len(ids)
+    assert tokenizer.encode_batch(TEXTS, allowed_special=allowed) == expected
+    ids, offsets = tokenizer.encode_batch_to_numpy(TEXTS, allowed_special=allowed)
+    assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(TEXTS) + 1,))
+    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""], ("a", "<"), ["a"]])
+def test_small_batches_of_any_sequence(tokenizer, texts):
+    expected = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts, num_workers=4) == expected
+    ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=4)
+    assert ids.tolist() == list(chain.from_iterable(expected))
+    assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
+
+
+def test_the_post_processor_stands_around_the_text(tokenizer):
+    for text in ("a<b", "e\u0301<"):
+        expected = [302, *tokenizer.encode(text)]
+        assert tokenizer.encode(text, add_special_tokens=True) == expected
+        assert tokenizer.encode_to_numpy(text, add_special_tokens=True).tolist() == expected
+
+
+def test_the_first_text_that_fails_decides_the_error(tokenizer):
+    options = {"allowed_special": "none", "disallowed_special": ["<"]}
+    for encode in (tokenizer.encode_batch, tokenizer.encode_batch_to_numpy):
+        with pytest.raises(SpecialTokenForbiddenError):
+            encode(["a", "<", "\ud800"], **options)
+        with pytest.raises(UnicodeEncodeError):
+            encode(["a", "\ud800", "<"], **options)
+        with pytest.raises(UnicodeEncodeError):
+            encode(["a", "<", "b\udfff"])
+        with pytest.raises(ValueError, match="does not have"):
+            encode(["a"], allowed_special=["<|nope|>"])
+        with pytest.raises(TypeError, match="list of strings"):
+            encode("text")
+        with pytest.raises(TypeError):
+            encode(["a", 5])
+
+
+def big_texts(seed: int) -> list[str]:
+    """Documents of all sizes, some long enough to be cut, most with special tokens in them."""
+    rng = random.Random(seed)
+    parts = [*TEXTS, "the cat's 12345\n\n  hat ", "中文字", "aaaa"]
+    texts = []
+    for size in [30, 2000, 300_000, 10, 700_000, 100, 40_000, 1_100_000, 0, 5]:
+        text = "".join(rng.choices(parts, k=size // 100 + 1)) * 3
+        text = (text * (size // max(len(text), 1) + 1))[:size]
+        texts.append(text if size < 600_000 else text.replace("<", "["))
+    return texts
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k", "qwen2"])
+def test_threads_change_no_id_of_documents_and_batches(engine, pattern):
+    spec = TokenizerSpec.from_merges(
+        VOCAB, MERGES, ADDED, pattern=pattern, normalizer="nfc" if pattern == "qwen2" else "none"
+    )
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    texts = big_texts(5)
+    whole = "<|endoftext|>".join(texts)
+    ids, offsets = tokenizer.encode_batch_to_numpy(texts)
+    alone = tokenizer.encode_to_numpy(whole)
+    for num_threads in (2, 3, 9):
+        again, places = tokenizer.encode_batch_to_numpy(texts, num_threads=num_threads)
+        assert np.array_equal(again, ids)
+        assert np.array_equal(places, offsets)
+        assert np.array_equal(tokenizer.encode_to_numpy(whole, num_threads=num_threads), alone)
+    if engine == "native":
+        python = create_engine(spec, "python")
+        normal = normalize_nfc(whole)
+        matcher = SpecialTokenMatcher(token.content for token in ADDED)
+        native = tokenizer.engine.encode_to_numpy(normal, 2, matcher)
+        assert np.array_equal(native, python.encode_to_numpy(normal, None, matcher))
+
+
+def test_many_policies_are_served_and_forgotten(engine):
+    added = [AddedToken(f"<|{i}|>", 300 + i) for i in range(200)]
+    tokenizer = Tokenizer.from_spec(TokenizerSpec.from_merges(VOCAB, [], added), engine=engine)
+    text = "".join(token.content for token in added)
+    for _ in range(2):
+        for token in added:
+            assert token.id in tokenizer.encode(text, allowed_special={token.content})
+    assert tokenizer.encode(text) == [token.id for token in added]

@@ -1,0 +1,115 @@
+"""Whole texts over an engine that encodes plain text: special tokens cut out, results joined.
+
+What every engine inherits and a faster one overrides. May import what stands below the engines.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+
+class SegmentedEncoding:
+    """The part of `protocol.Engine` that follows from encoding plain text."""
+
+    has_threads = False
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._added = {token.content: token.id for token in spec.added_tokens}
+
+    def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
+        """Ids of `text`, split by the spec's pattern; what `matcher` finds is one id each."""
+        if matcher is None or not matcher.may_match(text):
+            return self._encode_plain(text)
+        ids: list[int] = []
+        for plain, token in matcher.split(text):
+            if plain:
+                ids += self._encode_plain(plain)
+            if token is not None:
+                ids.append(self._added[token])
+        return ids
+
+    def encode_to_numpy(
+        self,
+        text: str,
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> NDArray[np.uint32]:
+        """As `encode`, as uint32 of shape (n_tokens,). One thread, whatever is asked for."""
+        del num_threads
+        if matcher is None or not matcher.may_match(text):
+            return self._encode_plain_to_numpy(text)
+        parts: list[NDArray[np.uint32]] = []
+        for plain, token in matcher.split(text):
+            if plain:
+                parts.append(self._encode_plain_to_numpy(plain))
+            if token is not None:
+                parts.append(np.array([self._added[token]], dtype=np.uint32))
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> list[list[int]]:
+        """As `encode`, of each text in order."""
+        del num_threads
+        return [self.encode(text, matcher) for text in texts]
+
+    def encode_batch_to_numpy(
+        self,
+        texts: Sequence[str],
+        num_threads: int | None = None,
+        matcher: SpecialTokenMatcher | None = None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """The ids of all texts, and where those of each begin and the last end."""
+        del num_threads
+        return join_with_offsets([self.encode_to_numpy(text, None, matcher) for text in texts])
+
+    def count(
+        self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
+    ) -> int:
+        """The number of ids of `text`; counting may stop once it is over `limit`."""
+        if matcher is None or not matcher.may_match(text):
+            return self._count_plain(text, limit)
+        total = 0
+        for plain, token in matcher.split(text):
+            left = None if limit is None else limit - total
+            total += self._count_plain(plain, left) + (token is not None)
+            if limit is not None and total > limit:
+                break
+        return total
+
+    def is_nfc(self, text: str) -> bool:
+        """Whether `text` is in NFC as it stands."""
+        return unicodedata.is_normalized("NFC", text)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
+        return np.array(self._encode_plain(text), dtype=np.uint32)
+
+    def _count_plain(self, text: str, limit: int | None) -> int:
+        del limit
+        return len(self._encode_plain(text))
+
+
+def join_with_offsets(
+    parts: Sequence[NDArray[np.uint32]],
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """Ids one after the other, and where those of each part begin and the last end."""
+    offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.uint32), offsets

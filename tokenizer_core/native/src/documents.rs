@@ -1,0 +1,230 @@
+//! Texts in which special tokens stand, one or many, encoded whole.
+
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
+
+use crate::encoder::Encoder;
+use crate::parallel::MIN_CHUNK_BYTES;
+use crate::scan::Scanner;
+use crate::tasks::Cutter;
+
+/// A run of segments has at least this size, but for the last. Taking one and placing its ids costs
+/// less than a microsecond, encoding it a hundred; and what is made of it fits the cache.
+const RUN_BYTES: usize = 1 << 16;
+/// Less than this for each thread is not worth starting it.
+const MIN_BYTES_PER_THREAD: usize = 1 << 17;
+/// Plain text from this size on is cut in parts.
+const LONG_BYTES: usize = 2 * MIN_CHUNK_BYTES;
+
+/// The strings that are one id each, wherever they stand in a text.
+pub struct SpecialTokens {
+    finder: Option<AhoCorasick>,
+    ids: Vec<u32>,
+}
+
+impl SpecialTokens {
+    /// Of strings, none of them empty, and their ids.
+    pub fn new(tokens: &[(&str, u32)]) -> Result<SpecialTokens, BuildError> {
+        let contents = tokens.iter().map(|(content, _)| content);
+        let finder = (!tokens.is_empty())
+            .then(|| {
+                AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostLongest)
+                    .build(contents)
+            })
+            .transpose()?;
+        let ids = tokens.iter().map(|(_, id)| *id).collect();
+        Ok(SpecialTokens { finder, ids })
+    }
+
+    pub fn none() -> SpecialTokens {
+        let (finder, ids) = (None, Vec::new());
+        SpecialTokens { finder, ids }
+    }
+
+    /// The first one that starts at `from` or later: the leftmost, and of those the longest.
+    #[inline]
+    pub(crate) fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, u32)> {
+        let found = self
+            .finder
+            .as_ref()?
+            .find(Input::new(text).range(from..text.len()))?;
+        Some((found.range(), self.ids[found.pattern()]))
+    }
+}
+
+/// The ids of some texts, one after the other, and where those of each end.
+#[derive(Debug, Default, PartialEq)]
+pub struct Batch {
+    pub ids: Vec<u32>,
+    pub ends: Vec<u64>,
+}
+
+impl Encoder {
+    /// Appends the ids of `text`, special tokens recognised.
+    pub fn encode_document(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &str,
+        out: &mut Vec<u32>,
+    ) {
+        let mut at = 0;
+        while let Some((place, id)) = specials.find(text, at) {
+            if at < place.start {
+                self.encode(scanner, &text[at..place.start], out);
+            }
+            out.push(id);
+            at = place.end;
+        }
+        if at < text.len() {
+            self.encode(scanner, &text[at..], out);
+        }
+    }
+
+    /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
+    pub fn count_document(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &str,
+        limit: Option<usize>,
+    ) -> usize {
+        let limit = limit.unwrap_or(usize::MAX);
+        let (mut at, mut n_ids) = (0, 0);
+        while let Some((place, _)) = specials.find(text, at) {
+            let left = Some(limit - n_ids);
+            n_ids += self.count(scanner, &text[at..place.start], left) + 1;
+            if n_ids > limit {
+                return n_ids;
+            }
+            at = place.end;
+        }
+        n_ids + self.count(scanner, &text[at..], Some(limit - n_ids))
+    }
+
+    /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads.
+    pub fn encode_texts<T: AsRef<str> + Sync>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[T],
+        n_threads: usize,
+    ) -> Batch {
+        let n_bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
+        let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
+        if n_threads > 1 {
+            // No id stands for less than a byte. Memory that is not written to is not used.
+            let mut ids = Vec::new();
+            if ids.try_reserve_exact(n_bytes).is_ok() {
+                let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
+                return self.encode_tasks(scanner, cutter, n_threads, ids);
+            }
+        }
+        let mut batch = Batch::default();
+        batch.ids.reserve(n_bytes / 4);
+        for text in texts {
+            self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
+            batch.ends.push(batch.ids.len() as u64);
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::encoder::tests::encoder;
+
+    pub const TOKENS: [(&str, u32); 4] =
+        [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
+
+    /// The first token at each place, the longest of those that fit: the rule itself.
+    fn encode_slowly(encoder: &Encoder, scanner: Scanner, text: &str) -> Vec<u32> {
+        let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
+        while at < text.len() {
+            let found = TOKENS
+                .iter()
+                .filter(|(token, _)| text.as_bytes()[at..].starts_with(token.as_bytes()))
+                .max_by_key(|(token, _)| token.len());
+            if let Some((token, id)) = found {
+                encoder.encode(scanner, &text[start..at], &mut ids);
+                ids.push(*id);
+                at += token.len();
+                start = at;
+            } else {
+                at += 1;
+            }
+        }
+        encoder.encode(scanner, &text[start..], &mut ids);
+        ids
+    }
+
+    pub fn texts() -> Vec<String> {
+        let parts = [
+            "<|a|>", "<|a|>", "<", "é|", "é", "|", "<|a", "the ", "  ", "\n", "12345", "'ll",
+            "\u{4e2d}",
+        ];
+        let mut state = 7u64;
+        let mut texts: Vec<String> = (0..40)
+            .map(|round| {
+                let mut text = String::new();
+                for _ in 0..round {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let times = if state >> 60 == 0 { 30 } else { 1 };
+                    text += &parts[(state >> 33) as usize % parts.len()].repeat(times);
+                }
+                text
+            })
+            .collect();
+        texts.extend([String::new(), "the".repeat(200), "<".into(), String::new()]);
+        texts
+    }
+
+    #[test]
+    fn special_tokens_are_found_leftmost_then_longest_and_counted_alike() {
+        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
+        for text in texts() {
+            for (name, scanner) in Scanner::NAMES {
+                let expected = encode_slowly(&encoder, scanner, &text);
+                let mut ids = Vec::new();
+                encoder.encode_document(scanner, &specials, &text, &mut ids);
+                assert_eq!(ids, expected, "{name} {text:?}");
+                let count = |limit| encoder.count_document(scanner, &specials, &text, limit);
+                assert_eq!(count(None), ids.len());
+                assert_eq!(count(Some(ids.len())), ids.len());
+                if !ids.is_empty() {
+                    assert!(count(Some(ids.len() - 1)) >= ids.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_texts_and_long_ones_agree_by_threads() {
+        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
+        let long = format!(
+            "{}<|a|>{}",
+            "the cat's \u{4e2d} ".repeat(90_000),
+            "a".repeat(1 << 20)
+        );
+        let mut texts = vec!["the theme<|a|> of 12 them\n".repeat(70); 1000];
+        texts.insert(500, long);
+        for scanner in [Scanner::Gpt2, Scanner::O200k] {
+            let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
+            assert_eq!(expected.ends.len(), texts.len());
+            for n_threads in [2, 5] {
+                let batch = encoder.encode_texts(scanner, &specials, &texts, n_threads);
+                assert!(batch == expected);
+            }
+        }
+        let none: [&str; 0] = [];
+        assert_eq!(
+            encoder.encode_texts(Scanner::Gpt2, &SpecialTokens::none(), &none, 4),
+            Batch::default()
+        );
+    }
+}

@@ -1,0 +1,63 @@
+"""Where each token of a text stands in it, in bytes or characters of the text as given.
+
+May import the engines and what stands below them; the tokenizer is above.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_core.normalize import OriginalOffsets, normalize_nfc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenizer_core.engines import Engine
+    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+
+def encode_with_byte_offsets(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> tuple[list[int], NDArray[np.uint64]]:
+    """The ids of `text` and start and end of each in UTF-8 bytes: shape (n_tokens, 2), uint64."""
+    added = {token.content: token.id for token in spec.added_tokens}
+    ids: list[int] = []
+    parts: list[NDArray[np.uint64]] = []
+    position = 0
+    for plain, token in matcher.split(text):
+        if plain:
+            plain_ids, offsets = _encode_plain(spec, engine, plain)
+            ids += plain_ids
+            parts.append(offsets + np.uint64(position))
+            position += len(plain.encode())
+        if token is not None:
+            ids.append(added[token])
+            end = position + len(token.encode())
+            parts.append(np.array([[position, end]], dtype=np.uint64))
+            position = end
+    return ids, np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
+
+
+def _encode_plain(
+    spec: TokenizerSpec, engine: Engine, plain: str
+) -> tuple[list[int], NDArray[np.uint64]]:
+    text = normalize_nfc(plain) if spec.normalizer == "nfc" else plain
+    ids = engine.encode(text)
+    ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
+    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
+    offsets = np.stack([starts, ends], axis=1)
+    return ids, offsets if text == plain else OriginalOffsets(plain).map(offsets)
+
+
+def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Byte offsets as character offsets that cover every character touched."""
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    if not len(data):
+        return offsets
+    char_at = np.cumsum((data & 0xC0) != 0x80).astype(np.uint64) - np.uint64(1)
+    starts = char_at[offsets[:, 0]]
+    ends = char_at[offsets[:, 1] - np.uint64(1)] + np.uint64(1)
+    return np.stack([starts, ends], axis=1)
