@@ -5,6 +5,8 @@
 
 mod ascii_words;
 mod atoms;
+mod block_classes;
+mod block_scan;
 pub mod count;
 pub mod documents;
 pub mod encoder;

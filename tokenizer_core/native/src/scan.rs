@@ -386,7 +386,7 @@ impl SpaceRun {
 
 /// `'(?:[sdmt]|ll|ve|re)` at the apostrophe at `pos`.
 #[inline(always)]
-fn contraction(text: &[u8], pos: usize) -> Option<usize> {
+pub fn contraction(text: &[u8], pos: usize) -> Option<usize> {
     match (text.get(pos + 1)?, text.get(pos + 2)) {
         (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
         (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(pos + 3),
@@ -397,7 +397,7 @@ fn contraction(text: &[u8], pos: usize) -> Option<usize> {
 /// `'(?i:[sdmt]|ll|ve|re)` at the apostrophe at `pos`. The long s, U+017F (C5 BF), folds to s;
 /// no other character outside ASCII folds to one of these letters.
 #[inline(always)]
-fn contraction_of_any_case(text: &[u8], pos: usize) -> Option<usize> {
+pub fn contraction_of_any_case(text: &[u8], pos: usize) -> Option<usize> {
     let lower = |at: usize| text.get(at).map(|byte| byte | 0x20);
     match (lower(pos + 1)?, lower(pos + 2)) {
         (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
