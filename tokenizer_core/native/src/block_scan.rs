@@ -237,7 +237,11 @@ fn bit(place: usize) -> u64 {
 /// The bits below a place of at most 64.
 #[inline(always)]
 fn below(place: usize) -> u64 {
-    if place < BLOCK { (1 << place) - 1 } else { u64::MAX }
+    if place < BLOCK {
+        (1 << place) - 1
+    } else {
+        u64::MAX
+    }
 }
 
 /// The bits below the lowest of `bits`; all when there is none.
@@ -249,7 +253,8 @@ fn below_first(bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_classes::{Portable, classes};
+    use crate::block_classes::classes;
+    use crate::kernel::Portable;
     use crate::scan::Grammar;
 
     /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
@@ -292,15 +297,17 @@ mod tests {
         " ", " ", "  ", "   ", "\n", "\n", "\n\n", "\r\n", "\t", "\u{3000}", "\u{a0}", "\u{85}",
         "a", "b", "the", "word", "B", "Cd", "EF", "xY", "s", "t", "'", "'s", "'S", "'ll", "'lL",
         "'re", "'vE", "'d", "'\u{17f}", "\u{17f}", "1", "12", "345", "6789", "²", "１", "٣", ".",
-        "..", "!", ",", "/", "//", "\n/", "-", "\"", "(", "，", "。", "“", "中", "文字", "ひ", "ー", "é",
-        "É", "ß", "Ж", "ы", "\u{301}", "ʰ", "🙂",
+        "..", "!", ",", "/", "//", "\n/", "-", "\"", "(", "，", "。", "“", "中", "文字", "ひ",
+        "ー", "é", "É", "ß", "Ж", "ы", "\u{301}", "ʰ", "🙂",
     ];
 
     #[test]
     fn blocks_agree_with_the_scanner_on_random_texts() {
         let mut state = 7u64;
         let mut next = move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) as usize
         };
         for round in 0..60_000 {
@@ -341,7 +348,11 @@ mod tests {
     fn blocks_tell_most_of_ordinary_text() {
         let text = "It's a plain text, with 1234 words and \"marks\".\n\n  He'll say: nothing!\n"
             .repeat(50);
-        for n_told in [compare::<Gpt2>(&text), compare::<Cl100k>(&text), compare::<O200k>(&text)] {
+        for n_told in [
+            compare::<Gpt2>(&text),
+            compare::<Cl100k>(&text),
+            compare::<O200k>(&text),
+        ] {
             assert!(n_told > 800, "{n_told}");
         }
     }

@@ -4,30 +4,25 @@
 //! it never waits for: with more calls at a time than caches the others do without, and a process
 //! forked while a cache was in use finds that one locked for good and uses the rest.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::merge::{MergeScratch, Merger};
-use crate::piece_cache::{
-    MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache, ShortIds, ShortKey,
-};
+use crate::block_classes::{BLOCK, classes};
+use crate::block_scan::BlockGrammar;
+use crate::kernel::{AnyKernel, Kernel, OnKernel};
+use crate::merge::{ID_BITS, MergeScratch, Merger};
+use crate::piece_cache::{MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
+use crate::sink::{Appender, Counter, Sink};
 use crate::vocabulary::{TokenTable, Vocabulary};
 
 /// Caches of one encoder at most; each is about 9 MB when it is full.
 const MAX_CACHES: usize = 32;
 
-/// Pieces looked up together.
-const BATCH: usize = 64;
-
-/// Where a piece ends, and where to look for it.
-#[derive(Clone, Copy, Default)]
-struct Probe {
-    key: ShortKey,
-    bucket: usize,
-    end: usize,
-}
+/// Pieces that are found before they are looked up, and room for those of one more block.
+const BATCH: usize = 256;
+/// Bytes of a batch at most: where a piece ends is told by 32 bits.
+const MAX_BATCH_BYTES: usize = 1 << 30;
 
 /// A part of a text; see `encode_between`.
 #[derive(Clone, Copy)]
@@ -50,8 +45,11 @@ impl Window {
 pub struct Encoder {
     pub vocabulary: Vocabulary,
     merger: Merger,
-    /// The tokens that are taken whole where a piece is one.
+    /// The tokens that are taken whole where a piece is one, which merging would not come to.
     whole: Option<TokenTable>,
+    /// Short tokens that are what their bytes encode to: every cache starts with them.
+    seeds: Vec<u32>,
+    kernel: AnyKernel,
     caches: Vec<Mutex<Option<Box<State>>>>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -61,6 +59,9 @@ pub struct Encoder {
 /// What one call works with, kept for the next.
 struct State {
     cache: PieceCache,
+    /// Where the pieces of a batch end, from where the batch starts.
+    ends: [u32; BATCH + BLOCK],
+    buckets: [u32; BATCH + BLOCK],
     scratch: MergeScratch,
     misses: u64,
 }
@@ -81,6 +82,8 @@ impl Encoder {
             vocabulary,
             merger,
             whole,
+            seeds: Vec::new(),
+            kernel: AnyKernel::best(),
             caches: (0..n_caches).map(|_| Mutex::new(None)).collect(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -88,11 +91,63 @@ impl Encoder {
         }
     }
 
+    /// Of the tokens that encoding can produce, bytes and id; of merges as `(left, right, product)`
+    /// by rank, or None for kind `ranks`; and whether pieces that are a token are taken whole.
+    ///
+    /// Fails, with a message for people, where a byte has no token, an id is too large or there are
+    /// too many merges.
+    pub fn build(
+        vocabulary: Vocabulary,
+        tokens: &[(&[u8], u32)],
+        merges: Option<&[(u32, u32, u32)]>,
+        takes_whole: bool,
+    ) -> Result<Encoder, String> {
+        if vocabulary.n_ids() > 1 << ID_BITS {
+            return Err(format!("an id of 2^{ID_BITS} or more"));
+        }
+        let mut start = [u32::MAX; 256];
+        for &(token, id) in tokens {
+            if vocabulary.token(id) != token {
+                return Err(format!("id {id} is not that of {token:?}"));
+            }
+            if let [byte] = *token {
+                start[usize::from(byte)] = id;
+            }
+        }
+        if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
+            return Err(format!("no token for byte 0x{byte:02x}"));
+        }
+        let mut merger = match merges {
+            Some(merges) => Merger::from_merges(start, merges)
+                .map_err(|error| format!("{} merges are too many", error.0))?,
+            None => Merger::from_ranks(start, tokens),
+        };
+        let mut scratch = MergeScratch::default();
+        let (made, others): (Vec<_>, Vec<_>) = tokens
+            .iter()
+            .partition(|(token, id)| merger.makes(token, *id, &mut scratch));
+        let ids_of = |tokens: &[(&[u8], u32)]| tokens.iter().map(|token| token.1).collect();
+        let mut seeds: Vec<u32> = ids_of(&made);
+        let mut whole = None;
+        if takes_whole && !others.is_empty() {
+            let others: Vec<u32> = ids_of(&others);
+            seeds.extend(&others);
+            whole = Some(TokenTable::new(&vocabulary, &others));
+        }
+        seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
+        // Lower ids are the more frequent tokens; what comes last stays where room is short.
+        seeds.sort_unstable_by(|a, b| b.cmp(a));
+        merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        Ok(Encoder {
+            seeds,
+            ..Encoder::new(vocabulary, merger, whole)
+        })
+    }
+
     /// Appends the ids of `text`, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
-        let mut sink = Appender::new(out);
+        let mut sink = Appender { out };
         self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
-        sink.flush();
     }
 
     /// Appends the ids of the pieces of `text` from the boundary `at` on that start before `end`,
@@ -107,15 +162,13 @@ impl Encoder {
         max_overhang: usize,
         out: &mut Vec<u32>,
     ) -> usize {
-        let mut sink = Appender::new(out);
+        let mut sink = Appender { out };
         let window = Window {
             at,
             end,
             max_overhang,
         };
-        let at = self.scan(scanner, text.as_bytes(), window, &mut sink);
-        sink.flush();
-        at
+        self.scan(scanner, text.as_bytes(), window, &mut sink)
     }
 
     /// The number of ids of `text`; counting stops once it is over `limit`.
@@ -130,16 +183,20 @@ impl Encoder {
 
     /// Appends the ids of pieces that are already split.
     pub fn encode_pieces<'p>(&self, pieces: impl Iterator<Item = &'p str>, out: &mut Vec<u32>) {
-        let mut sink = Appender::new(out);
+        let mut sink = Appender { out };
         self.with_state(|state| {
             let mut n_pieces = 0;
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
-                self.encode_piece(piece, state, &mut sink);
                 n_pieces += 1;
+                self.kernel.run(EncodePiece {
+                    encoder: self,
+                    piece,
+                    state,
+                    sink: &mut sink,
+                });
             }
             n_pieces
         });
-        sink.flush();
     }
 
     pub fn statistics(&self) -> Statistics {
@@ -156,13 +213,14 @@ impl Encoder {
         let mut at = 0;
         self.with_state(|state| {
             let n_pieces;
-            (n_pieces, at) = match scanner {
-                Scanner::Gpt2 => self.scan_as::<Gpt2>(text, window, state, sink),
-                Scanner::Cl100k => self.scan_as::<Cl100k>(text, window, state, sink),
-                Scanner::Llama3 => self.scan_as::<Llama3>(text, window, state, sink),
-                Scanner::Qwen2 => self.scan_as::<Qwen2>(text, window, state, sink),
-                Scanner::O200k => self.scan_as::<O200k>(text, window, state, sink),
-            };
+            (n_pieces, at) = self.kernel.run(EncodeText {
+                encoder: self,
+                scanner,
+                text,
+                window,
+                state,
+                sink,
+            });
             n_pieces
         });
         at
@@ -171,88 +229,127 @@ impl Encoder {
     /// Returns how many pieces there were and where the last one ends. In batches, so that where
     /// the next piece ends, which cannot be predicted, does not hold up the look-ups, and their
     /// waits for memory overlap.
-    fn scan_as<G: Grammar>(
+    #[inline(always)]
+    fn scan_as<G: Grammar + BlockGrammar, K: Kernel>(
         &self,
+        kernel: K,
         text: &[u8],
         window: Window,
         state: &mut State,
         sink: &mut impl Sink,
     ) -> (u64, usize) {
-        let mut probes = [Probe::default(); BATCH];
         let (mut pos, mut n_pieces) = (window.at, 0);
-        let mut is_over = false;
-        while pos < window.end && !is_over && sink.wants_more().is_continue() {
-            let mut n = 0;
-            let mut end = pos;
-            while n < BATCH && end < window.end {
-                let start = end;
-                end = G::advance(text, start);
-                probes[n].end = end;
-                if end > window.end && end - start > window.max_overhang {
-                    is_over = true;
-                    break;
+        while pos < window.end && sink.wants_more().is_continue() {
+            let mut n = find_ends::<G, K>(kernel, text, pos, window.end, &mut state.ends);
+            let start_of = |piece: usize, ends: &[u32]| {
+                pos + if piece == 0 {
+                    0
+                } else {
+                    ends[piece - 1] as usize
                 }
-                n += 1;
+            };
+            while n > 0 && start_of(n - 1, &state.ends) >= window.end {
+                n -= 1;
             }
-            let mut start = pos;
-            for probe in &mut probes[..n] {
-                probe.key = ShortKey::NONE;
-                if probe.end - start <= MAX_SHORT_BYTES {
-                    probe.key = ShortKey::of(text, start, probe.end);
-                    probe.bucket = state.cache.bucket_of(probe.key);
-                    state.cache.prefetch(probe.bucket);
+            if n == 0 {
+                // A piece that fills a batch alone.
+                let end = G::advance(text, pos);
+                if end > window.end && end - pos > window.max_overhang {
+                    return (n_pieces, pos);
                 }
-                start = probe.end;
+                self.encode_rarer(&text[pos..end], None, state, sink);
+                (pos, n_pieces) = (end, n_pieces + 1);
+                continue;
             }
-            for probe in &probes[..n] {
-                match state.cache.get_short(probe.key, probe.bucket) {
-                    Some(found) => sink.take_short(found),
-                    None => self.encode_rarer(&text[pos..probe.end], state, sink),
-                }
-                pos = probe.end;
+            let mut is_over = false;
+            let end = pos + state.ends[n - 1] as usize;
+            if end > window.end && end - start_of(n - 1, &state.ends) > window.max_overhang {
+                is_over = true;
+                n -= 1;
             }
-            n_pieces += n as u64;
+            let end = start_of(n, &state.ends);
+            self.encode_batch(kernel, text, pos, n, state, sink);
+            (pos, n_pieces) = (end, n_pieces + n as u64);
+            if is_over {
+                break;
+            }
         }
         (n_pieces, pos)
     }
 
-    fn encode_piece(&self, piece: &[u8], state: &mut State, sink: &mut impl Sink) {
-        if piece.len() <= MAX_SHORT_BYTES {
-            let key = ShortKey::of(piece, 0, piece.len());
-            if let Some(found) = state.cache.get_short(key, state.cache.bucket_of(key)) {
-                sink.take_short(found);
-                return;
-            }
+    /// Encodes the `n` pieces of a batch that starts at `start`.
+    #[inline(always)]
+    fn encode_batch<K: Kernel>(
+        &self,
+        kernel: K,
+        text: &[u8],
+        start: usize,
+        n: usize,
+        state: &mut State,
+        sink: &mut impl Sink,
+    ) {
+        let mut keys = [K::NO_KEY; BATCH + BLOCK];
+        let mut at = start;
+        for i in 0..n {
+            let end = start + state.ends[i] as usize;
+            keys[i] = kernel.key(text, at, end - at);
+            let bucket = state.cache.bucket_of(kernel, keys[i]);
+            state.cache.prefetch(bucket);
+            state.buckets[i] = bucket as u32;
+            at = end;
         }
-        self.encode_rarer(piece, state, sink);
+        let mut at = start;
+        let mut cursor = sink.open(n);
+        for i in 0..n {
+            let end = start + state.ends[i] as usize;
+            let bucket = state.buckets[i] as usize;
+            if let Some(value) = state.cache.get_short(kernel, keys[i], bucket) {
+                cursor = sink.take_value(cursor, kernel, value);
+            } else {
+                let key = kernel.key_as_word(keys[i]);
+                let place = (end - at <= MAX_SHORT_BYTES).then_some((key, bucket));
+                sink.close(cursor);
+                self.encode_rarer(&text[at..end], place, state, sink);
+                cursor = sink.open(n - i - 1);
+            }
+            at = end;
+        }
+        sink.close(cursor);
     }
 
-    /// A piece that the first table does not answer.
+    /// A piece that the first table does not answer; a short one comes with its key and bucket.
     #[inline(never)]
-    fn encode_rarer(&self, piece: &[u8], state: &mut State, sink: &mut impl Sink) {
+    fn encode_rarer(
+        &self,
+        piece: &[u8],
+        place: Option<(u128, usize)>,
+        state: &mut State,
+        sink: &mut impl Sink,
+    ) {
         let State {
             cache,
             scratch,
             misses,
+            ..
         } = state;
-        let is_short = piece.len() <= MAX_SHORT_BYTES;
-        let may_be_long = if is_short {
-            let key = ShortKey::of(piece, 0, piece.len());
-            cache.has_in_long(key)
-        } else {
-            piece.len() <= MAX_CACHED_BYTES
+        let is_kept = piece.len() <= MAX_CACHED_BYTES;
+        let may_be_kept = match place {
+            Some((_, bucket)) => cache.may_have_spilled(bucket),
+            None => is_kept,
         };
-        if may_be_long && let Some(ids) = cache.get_long(piece) {
-            sink.take(ids);
+        if may_be_kept && cache.get_longer(piece, |ids| sink.take(ids)) {
             return;
         }
         *misses += 1;
         self.encode_unknown(piece, scratch, |ids| {
             sink.take(ids);
-            if is_short {
-                cache.put_short(ShortKey::of(piece, 0, piece.len()), piece, ids);
-            } else if may_be_long {
-                cache.put_long(piece, ids);
+            if let Some((key, bucket)) = place
+                && cache.put_short(key, bucket, ids)
+            {
+                return;
+            }
+            if is_kept {
+                cache.put_longer(piece, ids);
             }
         });
     }
@@ -275,8 +372,8 @@ impl Encoder {
         let mut guard = self.free_cache();
         let mut own = None;
         let state = match &mut guard {
-            Some(guard) => guard.get_or_insert_with(State::new),
-            None => own.insert(State::new()),
+            Some(guard) => guard.get_or_insert_with(|| self.kernel.run(NewState(self))),
+            None => own.insert(self.kernel.run(NewState(self))),
         };
         let (entries, misses) = (state.cache.entries, state.misses);
         let n_pieces = work(state);
@@ -306,93 +403,123 @@ impl Encoder {
     }
 }
 
-impl State {
-    fn new() -> Box<State> {
+/// Makes a cache with the seeds in it.
+struct NewState<'c>(&'c Encoder);
+
+impl OnKernel for NewState<'_> {
+    type Output = Box<State>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Box<State> {
+        let mut cache = PieceCache::new();
+        for &id in &self.0.seeds {
+            let token = self.0.vocabulary.token(id);
+            let key = kernel.key(token, 0, token.len());
+            let bucket = cache.bucket_of(kernel, key);
+            cache.put_short(kernel.key_as_word(key), bucket, &[id]);
+        }
         Box::new(State {
-            cache: PieceCache::new(),
+            cache,
+            ends: [0; BATCH + BLOCK],
+            buckets: [0; BATCH + BLOCK],
             scratch: MergeScratch::default(),
             misses: 0,
         })
     }
 }
 
-/// Where ids go.
-trait Sink {
-    fn take_short(&mut self, ids: ShortIds);
-    fn take(&mut self, ids: &[u32]);
-    fn wants_more(&self) -> ControlFlow<()>;
+/// The text of a call, to be encoded on a kernel; see `Encoder::scan_as`.
+struct EncodeText<'c, S> {
+    encoder: &'c Encoder,
+    scanner: Scanner,
+    text: &'c [u8],
+    window: Window,
+    state: &'c mut State,
+    sink: &'c mut S,
 }
 
-/// Appends to a vector through a buffer that stays in the first-level cache: four ids are stored
-/// at once whatever their number, which is one instruction and no branch.
-struct Appender<'v> {
-    buffer: [u32; Appender::SIZE],
-    filled: usize,
-    out: &'v mut Vec<u32>,
-}
+impl<S: Sink> OnKernel for EncodeText<'_, S> {
+    type Output = (u64, usize);
 
-impl<'v> Appender<'v> {
-    const SIZE: usize = 1024;
-
-    fn new(out: &'v mut Vec<u32>) -> Appender<'v> {
-        Appender {
-            buffer: [0; Appender::SIZE],
-            filled: 0,
-            out,
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> (u64, usize) {
+        let EncodeText {
+            encoder,
+            scanner,
+            text,
+            window,
+            state,
+            sink,
+        } = self;
+        match scanner {
+            Scanner::Gpt2 => encoder.scan_as::<Gpt2, K>(kernel, text, window, state, sink),
+            Scanner::Cl100k => encoder.scan_as::<Cl100k, K>(kernel, text, window, state, sink),
+            Scanner::Llama3 => encoder.scan_as::<Llama3, K>(kernel, text, window, state, sink),
+            Scanner::Qwen2 => encoder.scan_as::<Qwen2, K>(kernel, text, window, state, sink),
+            Scanner::O200k => encoder.scan_as::<O200k, K>(kernel, text, window, state, sink),
         }
     }
-
-    #[inline(never)]
-    fn flush(&mut self) {
-        self.out.extend_from_slice(&self.buffer[..self.filled]);
-        self.filled = 0;
-    }
 }
 
-impl Sink for Appender<'_> {
-    #[inline(always)]
-    fn take_short(&mut self, found: ShortIds) {
-        if self.filled > Self::SIZE - 4 {
-            self.flush();
-        }
-        self.buffer[self.filled..self.filled + 4].copy_from_slice(&found.ids);
-        self.filled += found.count;
-    }
-
-    fn take(&mut self, ids: &[u32]) {
-        self.flush();
-        self.out.extend_from_slice(ids);
-    }
-
-    #[inline(always)]
-    fn wants_more(&self) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+/// A piece that is already split, to be encoded on a kernel.
+struct EncodePiece<'c, S> {
+    encoder: &'c Encoder,
+    piece: &'c [u8],
+    state: &'c mut State,
+    sink: &'c mut S,
 }
 
-struct Counter {
-    n_ids: usize,
-    limit: usize,
-}
-
-impl Sink for Counter {
-    #[inline(always)]
-    fn take_short(&mut self, found: ShortIds) {
-        self.n_ids += found.count;
-    }
-
-    fn take(&mut self, ids: &[u32]) {
-        self.n_ids += ids.len();
-    }
+impl<S: Sink> OnKernel for EncodePiece<'_, S> {
+    type Output = ();
 
     #[inline(always)]
-    fn wants_more(&self) -> ControlFlow<()> {
-        if self.n_ids > self.limit {
-            ControlFlow::Break(())
+    fn run<K: Kernel>(self, kernel: K) {
+        let EncodePiece {
+            encoder,
+            piece,
+            state,
+            sink,
+        } = self;
+        if piece.len() <= MAX_BATCH_BYTES {
+            state.ends[0] = piece.len() as u32;
+            encoder.encode_batch(kernel, piece, 0, 1, state, sink);
         } else {
-            ControlFlow::Continue(())
+            encoder.encode_rarer(piece, None, state, sink);
         }
     }
+}
+
+/// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: those
+/// that start before `text_end`, up to a batch of them, and perhaps some more. None where the first
+/// is too long for a batch.
+#[inline(always)]
+fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
+    kernel: K,
+    text: &[u8],
+    start: usize,
+    text_end: usize,
+    ends: &mut [u32; BATCH + BLOCK],
+) -> usize {
+    let (mut at, mut n) = (start, 0);
+    while n < BATCH && at < text_end {
+        let starts = G::starts(classes(kernel, text, at), text, at);
+        let behind_first = starts & (starts - 1);
+        if behind_first != 0 {
+            let places = ends[n..].first_chunk_mut::<BLOCK>();
+            let places = places.expect("room for a block behind a batch");
+            kernel.write_places(behind_first, (at - start) as u32, places);
+            n += behind_first.count_ones() as usize;
+            at += 63 - behind_first.leading_zeros() as usize;
+        } else {
+            at = G::advance(text, at);
+            if at - start > MAX_BATCH_BYTES {
+                break;
+            }
+            ends[n] = (at - start) as u32;
+            n += 1;
+        }
+    }
+    n
 }
 
 #[cfg(test)]

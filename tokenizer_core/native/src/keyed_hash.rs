@@ -23,6 +23,13 @@ impl HashKeys {
         }
     }
 
+    /// As two round keys of AES.
+    #[inline(always)]
+    pub fn as_words(&self) -> [u128; 2] {
+        let (first, second) = (u128::from(self.first), u128::from(self.second));
+        [first << 64 | second, second << 64 | first]
+    }
+
     #[inline(always)]
     pub fn of_u64(self, value: u64) -> u64 {
         fold(value ^ self.first, self.second)

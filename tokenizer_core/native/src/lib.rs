@@ -10,6 +10,9 @@ mod block_scan;
 pub mod count;
 pub mod documents;
 pub mod encoder;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod kernel_x86;
 mod keyed_hash;
 pub mod learn;
 pub mod merge;
@@ -18,6 +21,7 @@ mod nfc_ranges;
 mod parallel;
 mod piece_cache;
 pub mod scan;
+mod sink;
 mod tasks;
 pub mod unicode;
 mod unicode_tables;

@@ -1,91 +1,59 @@
-//! What pieces were encoded to: two tables of fixed size, exact, for one thread at a time.
+//! What pieces were encoded to: three tables of fixed size, exact, for one thread at a time.
 //!
-//! Pieces of up to 15 bytes are their own key, 16 bytes with the length in the last; a bucket is
-//! one cache line of two keys and two values of up to four ids. A probe reads that line and no
-//! more, so texts made to collide cost misses and nothing else. Longer pieces, and those of more
-//! ids, go to a second table whose keys and ids lie in two rings: what is written last overwrites
-//! what is oldest. Pieces above `MAX_CACHED_BYTES` are never kept, so memory is bounded by
-//! construction whatever the text.
+//! Short pieces, of up to 15 bytes and 5 ids, lie two to a cache line with their keys beside their
+//! ids; a probe reads that line and no more, so texts made to collide cost misses and nothing else.
+//! Those of up to 31 bytes and 10 ids have a line each in a second table. Longer ones go to a
+//! third, whose keys and ids lie in two rings: what is written last overwrites what is oldest.
+//! Pieces above `MAX_CACHED_BYTES` are never kept, so memory is bounded by construction whatever
+//! the text.
 
+use crate::kernel::Kernel;
 use crate::keyed_hash::HashKeys;
 
 /// Longer pieces are not kept.
 pub const MAX_CACHED_BYTES: usize = 256;
 /// Pieces up to this length are keys of the first table.
 pub const MAX_SHORT_BYTES: usize = 15;
+const MAX_MIDDLE_BYTES: usize = 31;
+/// Ids that a value holds, 24 bits each.
+const SHORT_IDS: usize = 5;
+const MIDDLE_IDS: usize = 10;
 
-const SHORT_BUCKET_BITS: u32 = 16;
-const LONG_SLOT_BITS: u32 = 15;
-const KEY_RING_BYTES: usize = 1 << 20;
-const ID_RING: usize = 1 << 19;
+const SHORT_BUCKET_BITS: u32 = 17;
+const MIDDLE_SLOT_BITS: u32 = 15;
+const LONG_SLOT_BITS: u32 = 13;
+const KEY_RING_BYTES: usize = 1 << 19;
+const ID_RING: usize = 1 << 18;
+
+const SPILLED_BITS: u32 = 12;
 
 /// How many pieces one cache can hold.
-pub const MAX_ENTRIES: usize = (2 << SHORT_BUCKET_BITS) + (1 << LONG_SLOT_BITS);
+pub const MAX_ENTRIES: usize =
+    (2 << SHORT_BUCKET_BITS) + (1 << MIDDLE_SLOT_BITS) + (1 << LONG_SLOT_BITS);
 
-/// Words of a bucket: two keys, two values.
-const BUCKET: usize = 4;
-const ID_MASK: u32 = (1 << 20) - 1;
-const COUNT_SHIFT: u32 = 20;
-/// The value of a short piece whose ids are too many for the first table.
-const IN_LONG: u128 = 0;
+/// The ids of a short piece, three bytes each, and how many they are in the last byte.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+pub struct Value(pub [u8; 16]);
 
-/// A short piece as a key: its bytes, and its length in the last. Never 0, which is a free slot.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct ShortKey(u128);
-
-/// Four ids, of which `count` are valid.
-#[derive(Clone, Copy)]
-pub struct ShortIds {
-    pub ids: [u32; 4],
-    pub count: usize,
+/// Two short pieces, in one cache line. A key of 0 is none.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct Bucket {
+    pub keys: [u128; 2],
+    pub values: [Value; 2],
 }
 
-impl ShortKey {
-    /// The key of no piece: the length in its last byte is none a short piece has.
-    pub const NONE: ShortKey = ShortKey(u128::MAX);
-
-    /// The key of `text[start..end]`, which has 1 to 15 bytes.
-    #[inline(always)]
-    pub fn of(text: &[u8], start: usize, end: usize) -> ShortKey {
-        let length = end - start;
-        debug_assert!((1..=MAX_SHORT_BYTES).contains(&length));
-        let bytes = match text[start..].first_chunk::<16>() {
-            Some(block) => u128::from_le_bytes(*block) & MASKS[length & 15],
-            None => {
-                let mut block = [0; 16];
-                block[..length].copy_from_slice(&text[start..end]);
-                u128::from_le_bytes(block)
-            }
-        };
-        ShortKey(bytes | (length as u128) << 120)
-    }
+/// One piece of the second table; its length is the last byte of its key, 0 for none.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+struct MiddleSlot {
+    key: [u8; 32],
+    ids: [[u8; 3]; MIDDLE_IDS],
+    n_ids: u8,
 }
 
-static MASKS: [u128; 16] = {
-    let mut masks = [0; 16];
-    let mut length = 1;
-    while length < 16 {
-        masks[length] = u128::MAX >> (128 - 8 * length);
-        length += 1;
-    }
-    masks
-};
-
-pub struct PieceCache {
-    keys: HashKeys,
-    /// Buckets from `first_bucket` on, so that each is one cache line.
-    short: Vec<u128>,
-    first_bucket: usize,
-    long: Vec<LongSlot>,
-    key_ring: Vec<u8>,
-    id_ring: Vec<u32>,
-    /// How many bytes and ids were ever written; places in the rings are these, modulo their size.
-    keys_written: u64,
-    ids_written: u64,
-    pub entries: usize,
-}
-
-/// Free while `n_ids` is 0.
+/// Of the third table; free while `n_ids` is 0.
 #[derive(Clone, Copy, Default)]
 struct LongSlot {
     hash: u64,
@@ -95,61 +63,79 @@ struct LongSlot {
     n_ids: u32,
 }
 
+pub struct PieceCache {
+    keys: HashKeys,
+    short: Box<[Bucket]>,
+    middle: Box<[MiddleSlot]>,
+    long: Box<[LongSlot]>,
+    key_ring: Box<[u8]>,
+    id_ring: Box<[u32]>,
+    /// How many bytes and ids were ever written; places in the rings are these, modulo their size.
+    keys_written: u64,
+    ids_written: u64,
+    /// Whether any short piece has had too many ids for the first table, by some bits of its
+    /// bucket: most have not, and need not be looked for elsewhere.
+    spilled: Box<[bool]>,
+    pub entries: usize,
+}
+
+impl Value {
+    /// How many ids it has: 1 to 5.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        usize::from(self.0[15])
+    }
+
+    /// The ids and, behind them, zeros.
+    #[inline(always)]
+    pub fn unpacked(&self) -> [u32; 8] {
+        let value = u128::from_le_bytes(self.0);
+        std::array::from_fn(|place| match place {
+            0..SHORT_IDS => (value >> (24 * place)) as u32 & 0xFF_FFFF,
+            _ => 0,
+        })
+    }
+
+    /// None where there are too many.
+    fn of(ids: &[u32]) -> Option<Value> {
+        if ids.len() > SHORT_IDS {
+            return None;
+        }
+        let shifted = ids
+            .iter()
+            .enumerate()
+            .map(|(place, &id)| u128::from(id) << (24 * place));
+        let value = shifted.fold((ids.len() as u128) << 120, |value, id| value | id);
+        Some(Value(value.to_le_bytes()))
+    }
+}
+
 impl PieceCache {
     pub fn new() -> PieceCache {
-        // Zeroed memory comes from the system page by page, as it is touched.
-        let short = vec![0u128; (BUCKET << SHORT_BUCKET_BITS) + BUCKET];
-        let past_line = short.as_ptr() as usize & 63;
         PieceCache {
             keys: HashKeys::random(),
-            first_bucket: ((64 - past_line) & 63) / 16,
-            short,
-            long: vec![LongSlot::default(); 1 << LONG_SLOT_BITS],
-            key_ring: vec![0; KEY_RING_BYTES],
-            id_ring: vec![0; ID_RING],
+            short: vec![Bucket::default(); 1 << SHORT_BUCKET_BITS].into(),
+            middle: vec![MiddleSlot::default(); 1 << MIDDLE_SLOT_BITS].into(),
+            long: vec![LongSlot::default(); 1 << LONG_SLOT_BITS].into(),
+            key_ring: vec![0; KEY_RING_BYTES].into(),
+            id_ring: vec![0; ID_RING].into(),
             keys_written: 0,
             ids_written: 0,
+            spilled: vec![false; 1 << SPILLED_BITS].into(),
             entries: 0,
         }
     }
 
     /// Where a short piece would be.
     #[inline(always)]
-    pub fn bucket_of(&self, key: ShortKey) -> usize {
-        let hash = self.keys.of_u128(key.0);
-        self.first_bucket + BUCKET * (hash >> (64 - SHORT_BUCKET_BITS)) as usize
+    pub fn bucket_of<K: Kernel>(&self, kernel: K, key: K::Key) -> usize {
+        (kernel.hash(&self.keys, key) >> (64 - SHORT_BUCKET_BITS)) as usize
     }
 
-    /// The ids of a short piece whose bucket is known. Both keys are compared and a value chosen
-    /// without a branch: which of the two it is cannot be predicted.
+    /// The ids of a short piece whose bucket is known.
     #[inline(always)]
-    pub fn get_short(&self, key: ShortKey, bucket: usize) -> Option<ShortIds> {
-        let bucket = self.bucket(bucket);
-        let (is_first, is_second) = (bucket[0] == key.0, bucket[1] == key.0);
-        let value = std::hint::select_unpredictable(is_second, bucket[3], bucket[2]);
-        let first = value as u32;
-        let count = (first >> COUNT_SHIFT) as usize;
-        if !(is_first | is_second) | (count == 0) {
-            return None;
-        }
-        let ids = [
-            first & ID_MASK,
-            (value >> 32) as u32,
-            (value >> 64) as u32,
-            (value >> 96) as u32,
-        ];
-        Some(ShortIds { ids, count })
-    }
-
-    /// Whether a short piece that `get_short` did not find has ids in the second table.
-    pub fn has_in_long(&self, key: ShortKey) -> bool {
-        let bucket = self.bucket(self.bucket_of(key));
-        (bucket[0] == key.0 && bucket[2] == IN_LONG) || (bucket[1] == key.0 && bucket[3] == IN_LONG)
-    }
-
-    #[inline(always)]
-    fn bucket(&self, at: usize) -> &[u128; BUCKET] {
-        self.short[at..].first_chunk().expect("a whole bucket")
+    pub fn get_short<K: Kernel>(&self, kernel: K, key: K::Key, bucket: usize) -> Option<&Value> {
+        kernel.find(&self.short[bucket], key)
     }
 
     /// Asks for a bucket before it is needed.
@@ -158,7 +144,7 @@ impl PieceCache {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line: *const u128 = &self.short[bucket];
+            let line: *const Bucket = &self.short[bucket];
             // SAFETY: the instruction reads nothing that a program can see and faults at no
             // address; this one is that of an element besides.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
@@ -167,51 +153,84 @@ impl PieceCache {
         let _ = bucket;
     }
 
-    /// Keeps the ids of a short piece; the older of two in its bucket gives way.
-    pub fn put_short(&mut self, key: ShortKey, piece: &[u8], ids: &[u32]) {
-        let mut value = IN_LONG;
-        if ids.len() <= 4 {
-            for (place, &id) in ids.iter().enumerate() {
-                value |= u128::from(id) << (32 * place);
-            }
-            value |= (ids.len() as u128) << COUNT_SHIFT;
-        } else {
-            self.put_long(piece, ids);
+    /// Keeps the ids of a short piece if they are few; the older of two in its bucket gives way.
+    /// Returns whether it did.
+    pub fn put_short(&mut self, key: u128, bucket: usize, ids: &[u32]) -> bool {
+        let Some(value) = Value::of(ids) else {
+            self.spilled[bucket % (1 << SPILLED_BITS)] = true;
+            return false;
+        };
+        let Bucket { keys, values } = &mut self.short[bucket];
+        if keys[0] != key {
+            self.entries += usize::from(keys[1] == 0);
+            (keys[1], values[1]) = (keys[0], values[0]);
         }
-        let at = self.bucket_of(key);
-        let bucket = &mut self.short[at..at + BUCKET];
-        if bucket[0] != key.0 {
-            self.entries += usize::from(bucket[1] == 0);
-            (bucket[1], bucket[3]) = (bucket[0], bucket[2]);
-        }
-        (bucket[0], bucket[2]) = (key.0, value);
+        (keys[0], values[0]) = (key, value);
+        true
     }
 
-    /// The ids of a piece of the second table.
+    /// Whether a short piece may be in the second or third table.
+    #[inline(always)]
+    pub fn may_have_spilled(&self, bucket: usize) -> bool {
+        self.spilled[bucket % (1 << SPILLED_BITS)]
+    }
+
+    /// Calls `take` with the ids of a piece of the second or third table; whether there are any.
     #[inline]
-    pub fn get_long(&self, piece: &[u8]) -> Option<&[u32]> {
+    pub fn get_longer(&self, piece: &[u8], take: impl FnOnce(&[u32])) -> bool {
         let hash = self.keys.of_bytes(piece);
+        if piece.len() <= MAX_MIDDLE_BYTES {
+            let slot = &self.middle[(hash >> (64 - MIDDLE_SLOT_BITS)) as usize];
+            if slot.key == middle_key(piece) {
+                let n_ids = usize::from(slot.n_ids);
+                if n_ids == 0 {
+                    return self.get_long(piece, hash, take);
+                }
+                let ids = slot.ids.map(|[a, b, c]| u32::from_le_bytes([a, b, c, 0]));
+                take(&ids[..n_ids]);
+                return true;
+            }
+            return false;
+        }
+        self.get_long(piece, hash, take)
+    }
+
+    fn get_long(&self, piece: &[u8], hash: u64, take: impl FnOnce(&[u32])) -> bool {
         let slot = &self.long[(hash >> (64 - LONG_SLOT_BITS)) as usize];
         if slot.hash != hash || slot.key_bytes as usize != piece.len() || slot.n_ids == 0 {
-            return None;
+            return false;
         }
         // What has been overwritten since is gone.
         if self.keys_written - slot.key_at > KEY_RING_BYTES as u64
             || self.ids_written - slot.ids_at > ID_RING as u64
         {
-            return None;
+            return false;
         }
         let key_at = slot.key_at as usize % KEY_RING_BYTES;
         if self.key_ring[key_at..key_at + piece.len()] != *piece {
-            return None;
+            return false;
         }
         let ids_at = slot.ids_at as usize % ID_RING;
-        Some(&self.id_ring[ids_at..ids_at + slot.n_ids as usize])
+        take(&self.id_ring[ids_at..ids_at + slot.n_ids as usize]);
+        true
     }
 
-    /// Keeps the ids of a piece of at most `MAX_CACHED_BYTES`, of which there are no more.
-    pub fn put_long(&mut self, piece: &[u8], ids: &[u32]) {
+    /// Keeps the ids of a piece of at most `MAX_CACHED_BYTES` that is not in the first table.
+    pub fn put_longer(&mut self, piece: &[u8], ids: &[u32]) {
         let hash = self.keys.of_bytes(piece);
+        if piece.len() <= MAX_MIDDLE_BYTES {
+            let slot = &mut self.middle[(hash >> (64 - MIDDLE_SLOT_BITS)) as usize];
+            self.entries += usize::from(slot.key[31] == 0);
+            slot.key = middle_key(piece);
+            slot.n_ids = 0;
+            if ids.len() <= MIDDLE_IDS {
+                for (place, id) in slot.ids.iter_mut().zip(ids) {
+                    place.copy_from_slice(&id.to_le_bytes()[..3]);
+                }
+                slot.n_ids = ids.len() as u8;
+                return;
+            }
+        }
         let key_at = ring_place(&mut self.keys_written, piece.len(), KEY_RING_BYTES);
         let ids_at = ring_place(&mut self.ids_written, ids.len(), ID_RING);
         let start = key_at as usize % KEY_RING_BYTES;
@@ -230,6 +249,14 @@ impl PieceCache {
     }
 }
 
+#[inline(always)]
+fn middle_key(piece: &[u8]) -> [u8; 32] {
+    let mut key = [0; 32];
+    key[..piece.len()].copy_from_slice(piece);
+    key[31] = piece.len() as u8;
+    key
+}
+
 /// Takes `n` places in a row from a ring, at its beginning when its end has no room for them.
 fn ring_place(written: &mut u64, n: usize, size: usize) -> u64 {
     let left = size - *written as usize % size;
@@ -244,55 +271,61 @@ fn ring_place(written: &mut u64, n: usize, size: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Portable;
 
-    fn key(piece: &[u8]) -> ShortKey {
-        ShortKey::of(piece, 0, piece.len())
+    fn key(piece: &[u8]) -> u128 {
+        Portable.key(piece, 0, piece.len())
     }
 
     #[test]
     fn keys_tell_lengths_zero_bytes_and_what_stands_behind_apart() {
         let text = b"abc\0\0 and so on, for more than sixteen bytes";
-        assert!(ShortKey::of(text, 0, 3) != ShortKey::of(text, 0, 4));
-        assert!(ShortKey::of(text, 3, 4) != ShortKey::of(text, 3, 5));
-        assert!(ShortKey::of(text, 0, 3) == key(b"abc"));
-        assert!(ShortKey::of(text, 0, 15) == key(&text[..15]));
+        assert!(Portable.key(text, 0, 3) != Portable.key(text, 0, 4));
+        assert!(Portable.key(text, 3, 1) != Portable.key(text, 3, 2));
+        assert!(Portable.key(text, 0, 3) == key(b"abc"));
+        assert!(Portable.key(text, 0, 15) == key(&text[..15]));
+        assert!(middle_key(b"a") != middle_key(b"a\0"));
     }
 
     #[test]
     fn what_was_put_comes_back_or_is_missed_never_wrong() {
         let mut cache = PieceCache::new();
         let pieces: Vec<Vec<u8>> = (0u32..300_000)
-            .map(|i| format!("{i}").repeat(1 + i as usize % 12).into_bytes())
-            .filter(|piece| piece.len() <= 60)
+            .map(|i| format!("{i}").repeat(1 + i as usize % 20).into_bytes())
+            .filter(|piece| piece.len() <= 90)
             .collect();
         let ids_of = |piece: &[u8]| -> Vec<u32> {
-            (0..1 + piece.len() % 7)
-                .map(|i| piece[i % piece.len()] as u32 + i as u32)
+            (0..1 + piece.len() % 13)
+                .map(|i| piece[i % piece.len()] as u32 + i as u32 + (i as u32 % 2) * 0xFF_FF00)
+                .map(|id| id & 0xF_FFFF)
                 .collect()
         };
-        let mut hits = 0;
+        let mut hits = [0; 3];
         for round in 0..2 {
             for piece in &pieces {
                 let ids = ids_of(piece);
-                if piece.len() <= MAX_SHORT_BYTES {
-                    let bucket = cache.bucket_of(key(piece));
-                    if let Some(found) = cache.get_short(key(piece), bucket) {
-                        assert_eq!(found.ids[..found.count], ids);
-                        hits += 1;
-                    } else if cache.has_in_long(key(piece)) {
-                        assert!(ids.len() > 4);
-                        assert!(cache.get_long(piece).is_none_or(|found| found == ids));
-                    }
-                    cache.put_short(key(piece), piece, &ids);
+                let is_short = piece.len() <= MAX_SHORT_BYTES;
+                let bucket = if is_short {
+                    cache.bucket_of(Portable, key(piece))
                 } else {
-                    if let Some(found) = cache.get_long(piece) {
-                        assert_eq!(found, ids);
-                        hits += 1;
-                    }
-                    cache.put_long(piece, &ids);
+                    0
+                };
+                let found = cache.get_short(Portable, key(piece), bucket);
+                if let Some(value) = found.filter(|_| is_short) {
+                    assert_eq!(value.unpacked()[..value.count()], ids);
+                    hits[0] += 1;
+                } else if cache.get_longer(piece, |found| assert_eq!(found, ids)) {
+                    hits[if ids.len() <= MIDDLE_IDS && piece.len() < 32 {
+                        1
+                    } else {
+                        2
+                    }] += 1;
+                }
+                if !is_short || !cache.put_short(key(piece), bucket, &ids) {
+                    cache.put_longer(piece, &ids);
                 }
             }
-            assert!(round == 0 || hits > 10_000);
+            assert!(round == 0 || hits.iter().all(|&n| n > 300), "{hits:?}");
         }
         assert!(cache.entries <= MAX_ENTRIES);
     }

@@ -9,12 +9,11 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
-use crate::merge::{ID_BITS, MergeScratch, Merger};
+use crate::merge::ID_BITS;
 use crate::nfc;
-use crate::piece_cache::MAX_SHORT_BYTES;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
-use crate::vocabulary::{TokenTable, Vocabulary};
+use crate::vocabulary::Vocabulary;
 
 /// Calls on less than this hold the GIL: giving it up and taking it back costs as much as encoding
 /// some hundred bytes, and may cost a wait.
@@ -353,39 +352,7 @@ fn build(
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
         return Err(format!("an id of 2^{ID_BITS} or more"));
     }
-    let vocabulary = Vocabulary::new(vocab);
-    if let Some((token, id)) = known
-        .iter()
-        .find(|(token, id)| vocabulary.token(*id) != *token)
-    {
-        return Err(format!("id {id} is not that of {token:?}"));
-    }
-    let mut start = [u32::MAX; 256];
-    for &(token, id) in known {
-        if let [byte] = *token {
-            start[byte as usize] = id;
-        }
-    }
-    if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
-        return Err(format!("no token for byte 0x{byte:02x}"));
-    }
-    let mut merger = match merges {
-        Some(merges) => Merger::from_merges(start, merges)
-            .map_err(|error| format!("{} merges are too many", error.0))?,
-        None => Merger::from_ranks(start, known),
-    };
-    let whole = take_whole.then(|| {
-        let mut scratch = MergeScratch::default();
-        let ids: Vec<u32> = known
-            .iter()
-            // Looking a long piece up pays only where merging would not come to the same.
-            .filter(|(t, id)| t.len() <= MAX_SHORT_BYTES || !merger.makes(t, *id, &mut scratch))
-            .map(|(_, id)| *id)
-            .collect();
-        TokenTable::new(&vocabulary, &ids)
-    });
-    merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
-    Ok(Encoder::new(vocabulary, merger, whole))
+    Encoder::build(Vocabulary::new(vocab), known, merges, take_whole)
 }
 
 fn scanner_of(pattern: &str) -> PyResult<Scanner> {

@@ -1,0 +1,161 @@
+//! The few steps of encoding that vector instructions shorten.
+//!
+//! A kernel is a value that exists only where the processor has its instructions. What is generic
+//! over kernels is compiled once for each, and gives the same with each but for the hashes, which
+//! nothing outside one process sees.
+
+use crate::block_classes::{ASCII, BLOCK, Classes, from_words};
+#[cfg(target_arch = "x86_64")]
+use crate::kernel_x86::{Avx2, Avx512};
+use crate::keyed_hash::HashKeys;
+use crate::piece_cache::{Bucket, MAX_SHORT_BYTES, Value};
+
+pub trait Kernel: Copy {
+    /// A short piece: its bytes, and its length in the last of 16.
+    type Key: Copy + Send;
+
+    const NO_KEY: Self::Key;
+
+    /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
+    /// ASCII are left open. The second word tells the bytes above 0x7F.
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64);
+
+    /// Writes the places of the bits of `bits`, plus `base`, from the start of `places` on; what
+    /// lies behind them may be overwritten.
+    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
+
+    /// The key of `text[start..start + length]` if it has 1 to 15 bytes; a key that no piece has
+    /// if it has more.
+    fn key(self, text: &[u8], start: usize, length: usize) -> Self::Key;
+
+    fn key_as_word(self, key: Self::Key) -> u128;
+
+    fn hash(self, keys: &HashKeys, key: Self::Key) -> u64;
+
+    /// The value that `bucket` has for `key`.
+    fn find(self, bucket: &Bucket, key: Self::Key) -> Option<&Value>;
+
+    /// The ids of a value, and anything behind them.
+    fn ids_of(self, value: &Value) -> [u32; 8];
+}
+
+/// The kernel of this processor.
+#[derive(Clone, Copy)]
+pub enum AnyKernel {
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    Portable(Portable),
+}
+
+impl AnyKernel {
+    /// The one to use: fixed for as long as the process runs.
+    pub fn best() -> AnyKernel {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(kernel) = Avx512::detect() {
+                return AnyKernel::Avx512(kernel);
+            }
+            if let Some(kernel) = Avx2::detect() {
+                return AnyKernel::Avx2(kernel);
+            }
+        }
+        AnyKernel::Portable(Portable)
+    }
+}
+
+/// Work that is compiled for each kernel.
+pub trait OnKernel {
+    type Output;
+
+    /// Must be `#[inline(always)]`, as must all it calls that uses the kernel: what is not inlined
+    /// is compiled without the kernel's instructions.
+    fn run<K: Kernel>(self, kernel: K) -> Self::Output;
+}
+
+impl AnyKernel {
+    #[inline]
+    pub fn run<W: OnKernel>(self, work: W) -> W::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            AnyKernel::Avx512(kernel) => kernel.run(work),
+            #[cfg(target_arch = "x86_64")]
+            AnyKernel::Avx2(kernel) => kernel.run(work),
+            AnyKernel::Portable(kernel) => work.run(kernel),
+        }
+    }
+}
+
+/// Plain arithmetic, on any processor.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+impl Kernel for Portable {
+    type Key = u128;
+
+    const NO_KEY: u128 = 0;
+
+    #[inline(always)]
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64) {
+        let bytes = &text[at..text.len().min(at + BLOCK)];
+        let mut words = [0u64; 8];
+        let mut high = 0;
+        for (place, &byte) in bytes.iter().enumerate() {
+            high |= u64::from(byte >> 7) << place;
+            let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
+            for (bit, word) in words.iter_mut().enumerate() {
+                *word |= u64::from(class >> bit & 1) << place;
+            }
+        }
+        (from_words(words, bytes.len()), high)
+    }
+
+    #[inline(always)]
+    fn write_places(self, mut bits: u64, base: u32, places: &mut [u32; BLOCK]) {
+        for place in places {
+            if bits == 0 {
+                return;
+            }
+            *place = base + bits.trailing_zeros();
+            bits &= bits - 1;
+        }
+    }
+
+    #[inline(always)]
+    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
+        let length = length.min(MAX_SHORT_BYTES + 1);
+        let bytes = match text[start..].first_chunk::<16>() {
+            Some(block) => u128::from_le_bytes(*block) & (u128::MAX >> (128 - 8 * length)),
+            None => {
+                let mut block = [0; 16];
+                block[..length].copy_from_slice(&text[start..start + length]);
+                u128::from_le_bytes(block)
+            }
+        };
+        bytes & (u128::MAX >> 8) | (length as u128) << 120
+    }
+
+    #[inline(always)]
+    fn key_as_word(self, key: u128) -> u128 {
+        key
+    }
+
+    #[inline(always)]
+    fn hash(self, keys: &HashKeys, key: u128) -> u64 {
+        keys.of_u128(key)
+    }
+
+    #[inline(always)]
+    fn find(self, bucket: &Bucket, key: u128) -> Option<&Value> {
+        let (is_first, is_second) = (bucket.keys[0] == key, bucket.keys[1] == key);
+        // Which of the two it is cannot be predicted, so no branch asks.
+        let value = &bucket.values[usize::from(is_second)];
+        (is_first | is_second).then_some(value)
+    }
+
+    #[inline(always)]
+    fn ids_of(self, value: &Value) -> [u32; 8] {
+        value.unpacked()
+    }
+}
