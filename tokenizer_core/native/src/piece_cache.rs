@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn what_was_put_comes_back_or_is_missed_never_wrong() {
         let mut cache = PieceCache::new();
-        let pieces: Vec<Vec<u8>> = (0u32..300_000)
+        let pieces: Vec<Vec<u8>> = (0u32..40_000)
             .map(|i| format!("{i}").repeat(1 + i as usize % 20).into_bytes())
             .filter(|piece| piece.len() <= 90)
             .collect();
@@ -325,7 +325,7 @@ mod tests {
                     cache.put_longer(piece, &ids);
                 }
             }
-            assert!(round == 0 || hits.iter().all(|&n| n > 300), "{hits:?}");
+            assert!(round == 0 || hits.iter().all(|&n| n > 1000), "{hits:?}");
         }
         assert!(cache.entries <= MAX_ENTRIES);
     }
