@@ -10,6 +10,7 @@ mod block_scan;
 pub mod count;
 pub mod documents;
 pub mod encoder;
+mod huge_pages;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_x86;

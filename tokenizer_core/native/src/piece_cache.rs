@@ -7,6 +7,7 @@
 //! Pieces above `MAX_CACHED_BYTES` are never kept, so memory is bounded by construction whatever
 //! the text.
 
+use crate::huge_pages::{Zeroable, ZeroedTable};
 use crate::kernel::Kernel;
 use crate::keyed_hash::HashKeys;
 
@@ -32,12 +33,12 @@ pub const MAX_ENTRIES: usize =
     (2 << SHORT_BUCKET_BITS) + (1 << MIDDLE_SLOT_BITS) + (1 << LONG_SLOT_BITS);
 
 /// The ids of a short piece, three bytes each, and how many they are in the last byte.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct Value(pub [u8; 16]);
 
 /// Two short pieces, in one cache line. A key of 0 is none.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Bucket {
     pub keys: [u128; 2],
@@ -45,13 +46,18 @@ pub struct Bucket {
 }
 
 /// One piece of the second table; its length is the last byte of its key, 0 for none.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct MiddleSlot {
     key: [u8; 32],
     ids: [[u8; 3]; MIDDLE_IDS],
     n_ids: u8,
 }
+
+// SAFETY: zeros are a value of integers and arrays of them.
+unsafe impl Zeroable for Bucket {}
+// SAFETY: as above.
+unsafe impl Zeroable for MiddleSlot {}
 
 /// Of the third table; free while `n_ids` is 0.
 #[derive(Clone, Copy, Default)]
@@ -65,8 +71,8 @@ struct LongSlot {
 
 pub struct PieceCache {
     keys: HashKeys,
-    short: Box<[Bucket]>,
-    middle: Box<[MiddleSlot]>,
+    short: ZeroedTable<Bucket>,
+    middle: ZeroedTable<MiddleSlot>,
     long: Box<[LongSlot]>,
     key_ring: Box<[u8]>,
     id_ring: Box<[u32]>,
@@ -114,8 +120,8 @@ impl PieceCache {
     pub fn new() -> PieceCache {
         PieceCache {
             keys: HashKeys::random(),
-            short: vec![Bucket::default(); 1 << SHORT_BUCKET_BITS].into(),
-            middle: vec![MiddleSlot::default(); 1 << MIDDLE_SLOT_BITS].into(),
+            short: ZeroedTable::new(1 << SHORT_BUCKET_BITS),
+            middle: ZeroedTable::new(1 << MIDDLE_SLOT_BITS),
             long: vec![LongSlot::default(); 1 << LONG_SLOT_BITS].into(),
             key_ring: vec![0; KEY_RING_BYTES].into(),
             id_ring: vec![0; ID_RING].into(),
@@ -290,7 +296,7 @@ mod tests {
     #[test]
     fn what_was_put_comes_back_or_is_missed_never_wrong() {
         let mut cache = PieceCache::new();
-        let pieces: Vec<Vec<u8>> = (0u32..40_000)
+        let pieces: Vec<Vec<u8>> = (0u32..8_000)
             .map(|i| format!("{i}").repeat(1 + i as usize % 20).into_bytes())
             .filter(|piece| piece.len() <= 90)
             .collect();
@@ -325,7 +331,7 @@ mod tests {
                     cache.put_longer(piece, &ids);
                 }
             }
-            assert!(round == 0 || hits.iter().all(|&n| n > 1000), "{hits:?}");
+            assert!(round == 0 || hits.iter().all(|&n| n > 300), "{hits:?}");
         }
         assert!(cache.entries <= MAX_ENTRIES);
     }

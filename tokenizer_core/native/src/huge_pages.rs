@@ -1,0 +1,133 @@
+//! Large memory in large pages, where the system gives them for the asking.
+//!
+//! Memory is mapped when it is first touched, page by page. For 20 MB of text's ids in pages of
+//! 4 kB that takes as long as a fifth of the encoding, more in a virtual machine; and a table that
+//! is read all over needs fewer entries of the processor's map in large pages. Linux gives large
+//! pages to memory that is marked; elsewhere, and where it refuses, nothing changes but the speed.
+
+use std::ops::{Deref, DerefMut};
+
+/// Memory below this is not marked.
+const MIN_BYTES: usize = 4 << 20;
+
+/// A vector for `capacity` values in large pages.
+pub fn vec_with_capacity<T>(capacity: usize) -> Vec<T> {
+    try_vec_with_capacity(capacity).expect("memory")
+}
+
+/// As `vec_with_capacity`; None where the system has not as much.
+pub fn try_vec_with_capacity<T>(capacity: usize) -> Option<Vec<T>> {
+    let mut vec = Vec::<T>::new();
+    vec.try_reserve_exact(capacity).ok()?;
+    mark(vec.as_mut_ptr().cast(), vec.capacity() * size_of::<T>());
+    Some(vec)
+}
+
+/// Asks for large pages for memory that has not been touched yet.
+fn mark(start: *mut u8, n_bytes: usize) {
+    if n_bytes < MIN_BYTES {
+        return;
+    }
+    #[cfg(target_os = "linux")]
+    {
+        const PAGE: usize = 4096;
+        let first = start.align_offset(PAGE);
+        let n_bytes = (n_bytes - first) / PAGE * PAGE;
+        // SAFETY: the range is within one allocation of the caller's; the call changes how memory
+        // is backed and no byte of it. A refusal is no error.
+        unsafe { libc::madvise(start.add(first).cast(), n_bytes, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = start;
+}
+
+/// Types of which all-zero bytes are a value.
+///
+/// # Safety
+/// They are.
+pub unsafe trait Zeroable: Copy {}
+
+/// `n` values, at first all zeros, each at its alignment; memory is used as it is touched.
+pub struct ZeroedTable<T> {
+    /// Zeroed by the system when it is touched.
+    memory: Vec<u128>,
+    /// Of the first value.
+    start: usize,
+    n: usize,
+    values: std::marker::PhantomData<T>,
+}
+
+impl<T: Zeroable> ZeroedTable<T> {
+    pub fn new(n: usize) -> ZeroedTable<T> {
+        const { assert!(align_of::<T>() >= align_of::<u128>()) };
+        let room = n * size_of::<T>() + align_of::<T>();
+        let mut memory = vec![0u128; room / size_of::<u128>()];
+        mark(memory.as_mut_ptr().cast(), room);
+        let start = memory.as_ptr().align_offset(align_of::<T>());
+        ZeroedTable {
+            memory,
+            start,
+            n,
+            values: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<T: Zeroable> Deref for ZeroedTable<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: from `start` on, which is aligned for `T`, lie `n` values within `memory`, whose
+        // bytes were zeros, a value of `T`, and are written through `deref_mut` only.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.start).cast(), self.n) }
+    }
+}
+
+impl<T: Zeroable> DerefMut for ZeroedTable<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed for as long as the slice is.
+        unsafe {
+            let start = self.memory.as_mut_ptr().add(self.start);
+            std::slice::from_raw_parts_mut(start.cast(), self.n)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[repr(C, align(64))]
+    struct Line([u64; 8]);
+
+    // SAFETY: zeros are a value of integers.
+    unsafe impl Zeroable for Line {}
+
+    #[test]
+    fn tables_are_zeros_aligned_and_hold_what_is_written() {
+        for n in [1, 3, 1 << 10, 1 << 17] {
+            let mut table = ZeroedTable::<Line>::new(n);
+            assert_eq!(table.len(), n);
+            assert_eq!(table.as_ptr() as usize % 64, 0);
+            assert!(table.iter().all(|line| *line == Line([0; 8])));
+            for (i, line) in table.iter_mut().enumerate() {
+                line.0 = [i as u64; 8];
+            }
+            let expected = |i: usize| Line([i as u64; 8]);
+            assert!(table.iter().enumerate().all(|(i, line)| *line == expected(i)));
+        }
+    }
+
+    #[test]
+    fn vectors_have_their_capacity() {
+        for n in [0, 10, 1 << 22] {
+            let mut vec = vec_with_capacity::<u32>(n);
+            assert!(vec.capacity() >= n);
+            vec.resize(n, 7);
+            assert!(vec.iter().all(|&value| value == 7));
+        }
+    }
+}
