@@ -63,28 +63,70 @@ pub struct Classes {
     /// `\p{Lm}`, `\p{Lo}`: letters that stand for both cases.
     pub both: u64,
     pub mark: u64,
+    /// Whether there is a character of U+3000 or above: of a script without blanks, perhaps.
+    pub is_wide: bool,
+}
+
+/// Bytes above 0x7F, and the first bytes of characters outside ASCII that are common enough for a
+/// kernel to know: it may know fewer.
+#[derive(Clone, Copy, Default)]
+pub struct High {
+    pub all: u64,
+    /// Of three bytes and `\p{Lo}`: U+4E00 to U+9FFF, U+B000 to U+CFFF.
+    pub ideographs: u64,
+    /// Of two bytes and `\p{Lu}` or `\p{Ll}`: U+0400 to U+045F.
+    pub cyrillic: u64,
+    /// U+0400 to U+042F.
+    pub upper_cyrillic: u64,
 }
 
 /// The classes of `text[at..at + 64]`, or of what is left of it.
 #[inline(always)]
 pub fn classes(kernel: impl Kernel, text: &[u8], at: usize) -> Classes {
     let (mut classes, high) = kernel.ascii(text, at);
-    if high != 0 {
+    if high.all != 0 {
+        classes.add_known(&high);
         classes.add_multibyte(text, at, high);
     }
     classes
 }
 
+impl High {
+    /// The known characters that end within the block, by their first bytes.
+    #[inline(always)]
+    fn whole(&self) -> (u64, u64) {
+        (
+            self.ideographs & u64::MAX >> 2,
+            self.cyrillic & u64::MAX >> 1,
+        )
+    }
+}
+
 impl Classes {
     #[inline(always)]
-    fn add_multibyte(&mut self, text: &[u8], at: usize, high: u64) {
-        let mut left = high;
+    fn add_known(&mut self, high: &High) {
+        let (ideographs, cyrillic) = high.whole();
+        self.inner = ideographs << 1 | ideographs << 2 | cyrillic << 1;
+        self.both = ideographs | ideographs << 1 | ideographs << 2;
+        self.letter |= self.both | cyrillic | cyrillic << 1;
+        let upper = high.upper_cyrillic & cyrillic;
+        self.upper |= upper | upper << 1;
+        self.is_wide = ideographs != 0;
+    }
+
+    #[inline(always)]
+    fn add_multibyte(&mut self, text: &[u8], at: usize, high: High) {
+        let (ideographs, cyrillic) = high.whole();
+        let known = ideographs | ideographs << 1 | ideographs << 2 | cyrillic | cyrillic << 1;
+        let mut left = high.all & !known;
+        let mut largest = 0;
         while left != 0 {
             let place = left.trailing_zeros() as usize;
             let (class, length) = class_at(text, at + place);
+            largest = largest.max(text[at + place]);
             if place + length > BLOCK {
                 self.valid = place;
-                return;
+                break;
             }
             let bits = (u64::MAX >> (BLOCK - length)) << place;
             left &= !bits;
@@ -97,6 +139,7 @@ impl Classes {
             self.both |= chosen(LM | LO);
             self.mark |= chosen(M);
         }
+        self.is_wide |= largest >= 0xE3;
     }
 }
 
@@ -131,7 +174,7 @@ pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
 mod tests {
     use super::*;
     use crate::kernel::Portable;
-    use crate::unicode::class_of;
+    use crate::unicode::{LL, class_of};
 
     #[test]
     fn the_ascii_table_is_the_unicode_tables() {
@@ -143,6 +186,17 @@ mod tests {
             assert_eq!(bits & UPPER != 0, class & (LU | LT) != 0);
             assert_eq!(class & (M | LM | LO), 0);
         }
+    }
+
+    #[test]
+    fn what_kernels_know_is_what_the_tables_say() {
+        assert!(
+            (0x4E00..=0x9FFF)
+                .chain(0xB000..=0xCFFF)
+                .all(|code| class_of(code) == LO)
+        );
+        assert!((0x400..=0x42F).all(|code| class_of(code) == LU));
+        assert!((0x430..=0x45F).all(|code| class_of(code) == LL));
     }
 
     #[test]

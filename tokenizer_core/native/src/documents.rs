@@ -5,7 +5,6 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
-use crate::huge_pages;
 use crate::parallel::MIN_CHUNK_BYTES;
 use crate::scan::Scanner;
 use crate::tasks::Cutter;
@@ -117,13 +116,14 @@ impl Encoder {
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
         if n_threads > 1 {
             // No id stands for less than a byte. Memory that is not written to is not used.
-            if let Some(ids) = huge_pages::try_vec_with_capacity(n_bytes) {
+            let mut ids = Vec::new();
+            if ids.try_reserve_exact(n_bytes).is_ok() {
                 let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
                 return self.encode_tasks(scanner, cutter, n_threads, ids);
             }
         }
         let mut batch = Batch::default();
-        batch.ids = huge_pages::vec_with_capacity(n_bytes / 4);
+        batch.ids.reserve(n_bytes / 4);
         for text in texts {
             self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
             batch.ends.push(batch.ids.len() as u64);

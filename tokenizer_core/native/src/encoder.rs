@@ -4,11 +4,13 @@
 //! it never waits for: with more calls at a time than caches the others do without, and a process
 //! forked while a cache was in use finds that one locked for good and uses the rest.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::block_classes::{BLOCK, classes};
+use crate::block_classes::{BLOCK, Classes, classes};
 use crate::block_scan::BlockGrammar;
+use crate::cuts::{Cuts, character_at, length_from};
 use crate::kernel::{AnyKernel, Kernel, OnKernel};
 use crate::merge::{ID_BITS, MergeScratch, Merger};
 use crate::piece_cache::{MAX_CACHED_BYTES, MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
@@ -21,8 +23,12 @@ const MAX_CACHES: usize = 32;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
 const BATCH: usize = 256;
-/// Bytes of a batch at most: where a piece ends is told by 32 bits.
-const MAX_BATCH_BYTES: usize = 1 << 30;
+/// Bytes of a batch at most. Where a piece ends is told by the bits of a `u32` below `INSIDE`.
+const MAX_BATCH_BYTES: usize = 1 << 29;
+/// Of an end: what ends there begins inside a pre-token.
+const INSIDE: u32 = 1 << 30;
+/// Of an end: what ends there is a part of a pre-token, see `cuts.rs`.
+const PART: u32 = 1 << 31;
 
 /// A part of a text; see `encode_between`.
 #[derive(Clone, Copy)]
@@ -49,6 +55,7 @@ pub struct Encoder {
     whole: Option<TokenTable>,
     /// Short tokens that are what their bytes encode to: every cache starts with them.
     seeds: Vec<u32>,
+    cuts: Option<Cuts>,
     kernel: AnyKernel,
     caches: Vec<Mutex<Option<Box<State>>>>,
     hits: AtomicU64,
@@ -62,6 +69,7 @@ struct State {
     /// Where the pieces of a batch end, from where the batch starts.
     ends: [u32; BATCH + BLOCK],
     buckets: [u32; BATCH + BLOCK],
+    keys: [u128; BATCH + BLOCK],
     scratch: MergeScratch,
     misses: u64,
 }
@@ -83,6 +91,7 @@ impl Encoder {
             merger,
             whole,
             seeds: Vec::new(),
+            cuts: None,
             kernel: AnyKernel::best(),
             caches: (0..n_caches).map(|_| Mutex::new(None)).collect(),
             hits: AtomicU64::new(0),
@@ -128,18 +137,17 @@ impl Encoder {
             .partition(|(token, id)| merger.makes(token, *id, &mut scratch));
         let ids_of = |tokens: &[(&[u8], u32)]| tokens.iter().map(|token| token.1).collect();
         let mut seeds: Vec<u32> = ids_of(&made);
-        let mut whole = None;
-        if takes_whole && !others.is_empty() {
-            let others: Vec<u32> = ids_of(&others);
-            seeds.extend(&others);
-            whole = Some(TokenTable::new(&vocabulary, &others));
-        }
+        let others: Vec<u32> = ids_of(&others);
+        let whole =
+            (takes_whole && !others.is_empty()).then(|| TokenTable::new(&vocabulary, &others));
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
         // Lower ids are the more frequent tokens; what comes last stays where room is short.
         seeds.sort_unstable_by(|a, b| b.cmp(a));
         merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        let cuts = Some(Cuts::new(merger.pairs(), |id| vocabulary.token(id)));
         Ok(Encoder {
             seeds,
+            cuts,
             ..Encoder::new(vocabulary, merger, whole)
         })
     }
@@ -239,35 +247,20 @@ impl Encoder {
         sink: &mut impl Sink,
     ) -> (u64, usize) {
         let (mut pos, mut n_pieces) = (window.at, 0);
+        let cuts = self.cuts.as_ref();
         while pos < window.end && sink.wants_more().is_continue() {
-            let mut n = find_ends::<G, K>(kernel, text, pos, window.end, &mut state.ends);
-            let start_of = |piece: usize, ends: &[u32]| {
-                pos + if piece == 0 {
-                    0
-                } else {
-                    ends[piece - 1] as usize
-                }
-            };
-            while n > 0 && start_of(n - 1, &state.ends) >= window.end {
-                n -= 1;
-            }
-            if n == 0 {
-                // A piece that fills a batch alone.
+            let found = find_ends::<G, K>(kernel, cuts, text, pos, window.end, &mut state.ends);
+            if found == 0 {
                 let end = G::advance(text, pos);
                 if end > window.end && end - pos > window.max_overhang {
-                    return (n_pieces, pos);
+                    break;
                 }
-                self.encode_rarer(&text[pos..end], None, state, sink);
+                self.encode_long(kernel, text, pos..end, state, sink);
                 (pos, n_pieces) = (end, n_pieces + 1);
                 continue;
             }
-            let mut is_over = false;
-            let end = pos + state.ends[n - 1] as usize;
-            if end > window.end && end - start_of(n - 1, &state.ends) > window.max_overhang {
-                is_over = true;
-                n -= 1;
-            }
-            let end = start_of(n, &state.ends);
+            let (n, is_over) = window.pieces(pos, &state.ends[..found]);
+            let end = pos + offset_of(n, &state.ends);
             self.encode_batch(kernel, text, pos, n, state, sink);
             (pos, n_pieces) = (end, n_pieces + n as u64);
             if is_over {
@@ -288,28 +281,32 @@ impl Encoder {
         state: &mut State,
         sink: &mut impl Sink,
     ) {
-        let mut keys = [K::NO_KEY; BATCH + BLOCK];
+        let lookup = state.cache.lookup(kernel);
         let mut at = start;
-        for i in 0..n {
-            let end = start + state.ends[i] as usize;
-            keys[i] = kernel.key(text, at, end - at);
-            let bucket = state.cache.bucket_of(kernel, keys[i]);
-            state.cache.prefetch(bucket);
-            state.buckets[i] = bucket as u32;
+        let places = state.keys[..n].iter_mut().zip(&mut state.buckets[..n]);
+        for ((key_place, bucket_place), end) in places.zip(&state.ends[..n]) {
+            let end = start + (end & !(PART | INSIDE)) as usize;
+            let key = kernel.key(text, at, end - at);
+            let bucket = lookup.bucket_of(key);
+            lookup.prefetch(bucket);
+            (*key_place, *bucket_place) = (kernel.key_as_word(key), bucket as u32);
             at = end;
         }
         let mut at = start;
         let mut cursor = sink.open(n);
         for i in 0..n {
-            let end = start + state.ends[i] as usize;
-            let bucket = state.buckets[i] as usize;
-            if let Some(value) = state.cache.get_short(kernel, keys[i], bucket) {
+            let end = start + (state.ends[i] & !(PART | INSIDE)) as usize;
+            let (key, bucket) = (state.keys[i], state.buckets[i] as usize);
+            let found = state
+                .cache
+                .get_short(kernel, kernel.key_of_word(key), bucket);
+            if let Some(value) = found {
                 cursor = sink.take_value(cursor, kernel, value);
             } else {
-                let key = kernel.key_as_word(keys[i]);
                 let place = (end - at <= MAX_SHORT_BYTES).then_some((key, bucket));
+                let is_part = state.ends[i] & PART != 0;
                 sink.close(cursor);
-                self.encode_rarer(&text[at..end], place, state, sink);
+                self.encode_rarer(&text[at..end], is_part, place, state, sink);
                 cursor = sink.open(n - i - 1);
             }
             at = end;
@@ -317,53 +314,82 @@ impl Encoder {
         sink.close(cursor);
     }
 
+    /// Encodes a long pre-token by its parts.
+    #[inline(always)]
+    fn encode_long<K: Kernel>(
+        &self,
+        kernel: K,
+        text: &[u8],
+        piece: Range<usize>,
+        state: &mut State,
+        sink: &mut impl Sink,
+    ) {
+        let whole = &text[piece.clone()];
+        let cuts = match &self.cuts {
+            Some(cuts) if !whole.is_ascii() && self.whole_id(whole).is_none() => cuts,
+            _ => return self.encode_rarer(whole, false, None, state, sink),
+        };
+        let mut start = piece.start;
+        while start < piece.end {
+            let (n, end) = find_parts(cuts, text, start, piece.end, &mut state.ends);
+            if n == 0 {
+                let is_part = end - start < whole.len();
+                self.encode_rarer(&text[start..end], is_part, None, state, sink);
+            } else {
+                self.encode_batch(kernel, text, start, n, state, sink);
+            }
+            start = end;
+        }
+    }
+
     /// A piece that the first table does not answer; a short one comes with its key and bucket.
     #[inline(never)]
     fn encode_rarer(
         &self,
         piece: &[u8],
+        is_part: bool,
         place: Option<(u128, usize)>,
         state: &mut State,
         sink: &mut impl Sink,
     ) {
+        // A part may have the bytes of a token that only a pre-token is taken for: neither is kept.
+        let whole_id = self.whole_id(piece);
+        if let Some(id) = whole_id
+            && !is_part
+        {
+            return sink.take(&[id]);
+        }
         let State {
             cache,
             scratch,
             misses,
             ..
         } = state;
-        let is_kept = piece.len() <= MAX_CACHED_BYTES;
+        let is_kept = piece.len() <= MAX_CACHED_BYTES && whole_id.is_none();
         let may_be_kept = match place {
-            Some((_, bucket)) => cache.may_have_spilled(bucket),
+            Some((_, bucket)) => is_kept && cache.may_have_spilled(bucket),
             None => is_kept,
         };
         if may_be_kept && cache.get_longer(piece, |ids| sink.take(ids)) {
             return;
         }
         *misses += 1;
-        self.encode_unknown(piece, scratch, |ids| {
+        self.merger.encode(piece, scratch, |ids| {
             sink.take(ids);
-            if let Some((key, bucket)) = place
-                && cache.put_short(key, bucket, ids)
-            {
+            if !is_kept {
                 return;
             }
-            if is_kept {
+            let is_put = place.is_some_and(|(key, bucket)| cache.put_short(key, bucket, ids));
+            if !is_put {
                 cache.put_longer(piece, ids);
             }
         });
     }
 
-    fn encode_unknown(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
-        if let Some(id) = self
-            .whole
-            .as_ref()
-            .and_then(|w| w.get(&self.vocabulary, piece))
-        {
-            take(&[id]);
-        } else {
-            self.merger.encode(piece, scratch, take);
-        }
+    /// The id of a token that is taken whole and that merging would not come to.
+    #[inline]
+    fn whole_id(&self, piece: &[u8]) -> Option<u32> {
+        self.whole.as_ref()?.get(&self.vocabulary, piece)
     }
 
     /// Runs `work` with a cache, or with a small one of its own when all are taken, and adds what
@@ -415,13 +441,14 @@ impl OnKernel for NewState<'_> {
         for &id in &self.0.seeds {
             let token = self.0.vocabulary.token(id);
             let key = kernel.key(token, 0, token.len());
-            let bucket = cache.bucket_of(kernel, key);
+            let bucket = cache.lookup(kernel).bucket_of(key);
             cache.put_short(kernel.key_as_word(key), bucket, &[id]);
         }
         Box::new(State {
             cache,
             ends: [0; BATCH + BLOCK],
             buckets: [0; BATCH + BLOCK],
+            keys: [0; BATCH + BLOCK],
             scratch: MergeScratch::default(),
             misses: 0,
         })
@@ -484,42 +511,161 @@ impl<S: Sink> OnKernel for EncodePiece<'_, S> {
             state.ends[0] = piece.len() as u32;
             encoder.encode_batch(kernel, piece, 0, 1, state, sink);
         } else {
-            encoder.encode_rarer(piece, None, state, sink);
+            encoder.encode_rarer(piece, false, None, state, sink);
         }
+    }
+}
+
+impl Window {
+    /// How many of the pieces of a batch that starts at `start` belong to the window, and whether
+    /// one was left out for its length.
+    #[inline(always)]
+    fn pieces(&self, start: usize, ends: &[u32]) -> (usize, bool) {
+        let mut n = ends.len();
+        if start + offset_of(n, ends) <= self.end {
+            return (n, false);
+        }
+        let mut piece = n;
+        while piece > 0 {
+            piece -= 1;
+            // A part goes with the pre-token that it is of.
+            if ends[piece] & INSIDE == 0 {
+                if start + offset_of(piece, ends) < self.end {
+                    break;
+                }
+                n = piece;
+            }
+        }
+        let (first, last) = (start + offset_of(n - 1, ends), start + offset_of(n, ends));
+        if last > self.end && last - first > self.max_overhang {
+            return (n - 1, true);
+        }
+        (n, false)
+    }
+}
+
+/// Where the first `n` pieces of a batch end, from its start.
+#[inline(always)]
+fn offset_of(n: usize, ends: &[u32]) -> usize {
+    match n {
+        0 => 0,
+        _ => (ends[n - 1] & !(PART | INSIDE)) as usize,
     }
 }
 
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: those
 /// that start before `text_end`, up to a batch of them, and perhaps some more. None where the first
-/// is too long for a batch.
+/// is for `encode_long`.
 #[inline(always)]
 fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
     kernel: K,
+    cuts: Option<&Cuts>,
     text: &[u8],
     start: usize,
     text_end: usize,
     ends: &mut [u32; BATCH + BLOCK],
 ) -> usize {
     let (mut at, mut n) = (start, 0);
-    while n < BATCH && at < text_end {
-        let starts = G::starts(classes(kernel, text, at), text, at);
+    while n < BATCH && at < text_end && at - start < MAX_BATCH_BYTES {
+        let classes = classes(kernel, text, at);
+        let starts = G::starts(classes, text, at);
         let behind_first = starts & (starts - 1);
         if behind_first != 0 {
             let places = ends[n..].first_chunk_mut::<BLOCK>();
             let places = places.expect("room for a block behind a batch");
-            kernel.write_places(behind_first, (at - start) as u32, places);
-            n += behind_first.count_ones() as usize;
+            let base = (at - start) as u32;
+            n += match cuts {
+                Some(cuts) if classes.is_wide => {
+                    write_parts(cuts, &classes, starts, text, at, base, places)
+                }
+                _ => {
+                    kernel.write_places(behind_first, base, places);
+                    behind_first.count_ones() as usize
+                }
+            };
             at += 63 - behind_first.leading_zeros() as usize;
         } else {
-            at = G::advance(text, at);
-            if at - start > MAX_BATCH_BYTES {
+            let end = G::advance(text, at);
+            if end - start > MAX_BATCH_BYTES || (end - at > BLOCK && !text[at..end].is_ascii()) {
                 break;
             }
+            at = end;
             ends[n] = (at - start) as u32;
             n += 1;
         }
     }
     n
+}
+
+/// Writes where the pre-tokens of a block and their parts end, up to the last of `starts`; returns
+/// how many there are.
+#[inline(never)]
+fn write_parts(
+    cuts: &Cuts,
+    classes: &Classes,
+    starts: u64,
+    text: &[u8],
+    at: usize,
+    base: u32,
+    places: &mut [u32; BLOCK],
+) -> usize {
+    let last = 63 - starts.leading_zeros();
+    let mut characters = !classes.inner & (u64::MAX >> (63 - last));
+    let mut place = 0;
+    characters &= characters - 1;
+    let (mut n, mut began_inside) = (0, 0);
+    while characters != 0 {
+        let next = characters.trailing_zeros() as usize;
+        characters &= characters - 1;
+        let before = character_at(text, at + place, next - place);
+        let behind_length = length_from(text[at + next]);
+        let behind = character_at(text, at + next, behind_length);
+        let is_start = (starts >> next & 1) as u32;
+        let is_ascii = before | behind < 0x80;
+        let may_join = is_ascii || cuts.may_join(before, text[at + next - 1], behind);
+        let is_cut = u32::from(!may_join) & !is_start;
+        places[n] = base + next as u32 | (is_cut | began_inside) << 31 | began_inside << 30;
+        let is_end = is_start | is_cut;
+        began_inside = if is_end != 0 { is_cut } else { began_inside };
+        n += is_end as usize;
+        place = next;
+    }
+    n
+}
+
+/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
+/// up to a batch of them; returns how many, and where the last of them ends. None where the first
+/// has no end near.
+fn find_parts(
+    cuts: &Cuts,
+    text: &[u8],
+    start: usize,
+    end: usize,
+    ends: &mut [u32; BATCH + BLOCK],
+) -> (usize, usize) {
+    let (mut n, mut at, mut last_end) = (0, start, start);
+    let mut length = length_from(text[at]);
+    let mut before = character_at(text, at, length);
+    while n < BATCH {
+        at += length;
+        if at >= end || at - start > MAX_BATCH_BYTES {
+            // Only the end of the pre-token is an end that needs no proof.
+            if at >= end && end - start <= MAX_BATCH_BYTES {
+                ends[n] = (end - start) as u32 | PART | INSIDE;
+                (n, last_end) = (n + 1, end);
+            }
+            break;
+        }
+        length = length_from(text[at]);
+        let behind = character_at(text, at, length);
+        let is_ascii = before | behind < 0x80;
+        if !is_ascii && !cuts.may_join(before, text[at - 1], behind) {
+            ends[n] = (at - start) as u32 | PART | INSIDE;
+            (n, last_end) = (n + 1, at);
+        }
+        before = behind;
+    }
+    if n == 0 { (0, end) } else { (n, last_end) }
 }
 
 #[cfg(test)]

@@ -10,19 +10,6 @@ use std::ops::{Deref, DerefMut};
 /// Memory below this is not marked.
 const MIN_BYTES: usize = 4 << 20;
 
-/// A vector for `capacity` values in large pages.
-pub fn vec_with_capacity<T>(capacity: usize) -> Vec<T> {
-    try_vec_with_capacity(capacity).expect("memory")
-}
-
-/// As `vec_with_capacity`; None where the system has not as much.
-pub fn try_vec_with_capacity<T>(capacity: usize) -> Option<Vec<T>> {
-    let mut vec = Vec::<T>::new();
-    vec.try_reserve_exact(capacity).ok()?;
-    mark(vec.as_mut_ptr().cast(), vec.capacity() * size_of::<T>());
-    Some(vec)
-}
-
 /// Asks for large pages for memory that has not been touched yet.
 fn mark(start: *mut u8, n_bytes: usize) {
     if n_bytes < MIN_BYTES {
@@ -117,17 +104,12 @@ mod tests {
                 line.0 = [i as u64; 8];
             }
             let expected = |i: usize| Line([i as u64; 8]);
-            assert!(table.iter().enumerate().all(|(i, line)| *line == expected(i)));
-        }
-    }
-
-    #[test]
-    fn vectors_have_their_capacity() {
-        for n in [0, 10, 1 << 22] {
-            let mut vec = vec_with_capacity::<u32>(n);
-            assert!(vec.capacity() >= n);
-            vec.resize(n, 7);
-            assert!(vec.iter().all(|&value| value == 7));
+            assert!(
+                table
+                    .iter()
+                    .enumerate()
+                    .all(|(i, line)| *line == expected(i))
+            );
         }
     }
 }

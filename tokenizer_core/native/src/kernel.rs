@@ -4,7 +4,7 @@
 //! over kernels is compiled once for each, and gives the same with each but for the hashes, which
 //! nothing outside one process sees.
 
-use crate::block_classes::{ASCII, BLOCK, Classes, from_words};
+use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_x86::{Avx2, Avx512};
 use crate::keyed_hash::HashKeys;
@@ -12,13 +12,11 @@ use crate::piece_cache::{Bucket, MAX_SHORT_BYTES, Value};
 
 pub trait Kernel: Copy {
     /// A short piece: its bytes, and its length in the last of 16.
-    type Key: Copy + Send;
-
-    const NO_KEY: Self::Key;
+    type Key: Copy;
 
     /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
-    /// ASCII are left open. The second word tells the bytes above 0x7F.
-    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64);
+    /// ASCII are left open.
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High);
 
     /// Writes the places of the bits of `bits`, plus `base`, from the start of `places` on; what
     /// lies behind them may be overwritten.
@@ -29,6 +27,8 @@ pub trait Kernel: Copy {
     fn key(self, text: &[u8], start: usize, length: usize) -> Self::Key;
 
     fn key_as_word(self, key: Self::Key) -> u128;
+
+    fn key_of_word(self, word: u128) -> Self::Key;
 
     fn hash(self, keys: &HashKeys, key: Self::Key) -> u64;
 
@@ -94,15 +94,13 @@ pub struct Portable;
 impl Kernel for Portable {
     type Key = u128;
 
-    const NO_KEY: u128 = 0;
-
     #[inline(always)]
-    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64) {
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let bytes = &text[at..text.len().min(at + BLOCK)];
         let mut words = [0u64; 8];
-        let mut high = 0;
+        let mut high = High::default();
         for (place, &byte) in bytes.iter().enumerate() {
-            high |= u64::from(byte >> 7) << place;
+            high.all |= u64::from(byte >> 7) << place;
             let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
             for (bit, word) in words.iter_mut().enumerate() {
                 *word |= u64::from(class >> bit & 1) << place;
@@ -139,6 +137,11 @@ impl Kernel for Portable {
     #[inline(always)]
     fn key_as_word(self, key: u128) -> u128 {
         key
+    }
+
+    #[inline(always)]
+    fn key_of_word(self, word: u128) -> u128 {
+        word
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::block_classes::{
-    APOSTROPHE, ASCII, BLANK, BLOCK, Classes, LETTER, NEWLINE, NUMBER, SLASH, SPACE, UPPER,
+    APOSTROPHE, ASCII, BLANK, BLOCK, Classes, High, LETTER, NEWLINE, NUMBER, SLASH, SPACE, UPPER,
     from_words,
 };
 use crate::kernel::{Kernel, OnKernel, Portable};
@@ -30,10 +30,8 @@ impl Avx512 {
 impl Kernel for Avx512 {
     type Key = __m128i;
 
-    const NO_KEY: __m128i = as_vector(0);
-
     #[inline(always)]
-    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64) {
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
         let valid = block.len().min(BLOCK);
         // SAFETY: the processor has the instructions, or there were no `self`. The masked load
@@ -56,7 +54,23 @@ impl Kernel for Avx512 {
                 word(UPPER),
                 word(SLASH),
             ];
-            (from_words(words, valid), high)
+            let mut found = High {
+                all: high,
+                ..High::default()
+            };
+            if high != 0 {
+                let at_least =
+                    |byte: u8| _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(byte as i8));
+                let is = |byte: u8| _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte as i8));
+                let from_b8 = at_least(0xB8);
+                found.ideographs = at_least(0xE5) & !at_least(0xEA)
+                    | is(0xE4) & from_b8 >> 1
+                    | at_least(0xEB) & !at_least(0xED);
+                let (d0, d1) = (is(0xD0), is(0xD1));
+                found.cyrillic = d0 | d1 & !(at_least(0xA0) >> 1);
+                found.upper_cyrillic = d0 & !(at_least(0xB0) >> 1);
+            }
+            (from_words(words, valid), found)
         }
     }
 
@@ -113,6 +127,11 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
+    fn key_of_word(self, word: u128) -> __m128i {
+        as_vector(word)
+    }
+
+    #[inline(always)]
     fn hash(self, keys: &HashKeys, key: __m128i) -> u64 {
         // SAFETY: the processor has the instructions, or there were no `self`.
         unsafe { hash_by_aes(keys, key) }
@@ -151,10 +170,8 @@ impl Avx2 {
 impl Kernel for Avx2 {
     type Key = __m128i;
 
-    const NO_KEY: __m128i = as_vector(0);
-
     #[inline(always)]
-    fn ascii(self, text: &[u8], at: usize) -> (Classes, u64) {
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
         let valid = block.len().min(BLOCK);
         let mut padded = [0; BLOCK];
@@ -193,7 +210,11 @@ impl Kernel for Avx2 {
                 upper,
                 within(b'/', b'/'),
             ];
-            (from_words(words, valid), bits(halves[0], halves[1]))
+            let high = High {
+                all: bits(halves[0], halves[1]),
+                ..High::default()
+            };
+            (from_words(words, valid), high)
         }
     }
 
@@ -240,6 +261,11 @@ impl Kernel for Avx2 {
     #[inline(always)]
     fn key_as_word(self, key: __m128i) -> u128 {
         as_word(key)
+    }
+
+    #[inline(always)]
+    fn key_of_word(self, word: u128) -> __m128i {
+        as_vector(word)
     }
 
     #[inline(always)]
@@ -310,7 +336,7 @@ fn as_word(key: __m128i) -> u128 {
 }
 
 #[inline(always)]
-const fn as_vector(word: u128) -> __m128i {
+fn as_vector(word: u128) -> __m128i {
     // SAFETY: both are 16 bytes, and any bytes are a value of both.
     unsafe { std::mem::transmute::<u128, __m128i>(word) }
 }

@@ -8,6 +8,7 @@ mod atoms;
 mod block_classes;
 mod block_scan;
 pub mod count;
+mod cuts;
 pub mod documents;
 pub mod encoder;
 mod huge_pages;

@@ -138,6 +138,11 @@ impl Merger {
         self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
     }
 
+    /// All pairs that merge.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.pairs.iter()
+    }
+
     fn fill_start_ranks(&mut self) {
         for first in 0..256 {
             for second in 0..256 {

@@ -116,6 +116,36 @@ impl Value {
     }
 }
 
+/// Finds the buckets of short pieces.
+pub struct Lookup<'c, K> {
+    kernel: K,
+    keys: HashKeys,
+    short: &'c [Bucket],
+}
+
+impl<K: Kernel> Lookup<'_, K> {
+    /// Where a short piece would be.
+    #[inline(always)]
+    pub fn bucket_of(&self, key: K::Key) -> usize {
+        (self.kernel.hash(&self.keys, key) >> (64 - SHORT_BUCKET_BITS)) as usize
+    }
+
+    /// Asks for a bucket before it is needed.
+    #[inline(always)]
+    pub fn prefetch(&self, bucket: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line = self.short.as_ptr().wrapping_add(bucket);
+            // SAFETY: the instruction reads nothing that a program can see and faults at no
+            // address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bucket;
+    }
+}
+
 impl PieceCache {
     pub fn new() -> PieceCache {
         PieceCache {
@@ -132,31 +162,20 @@ impl PieceCache {
         }
     }
 
-    /// Where a short piece would be.
+    /// What finds the buckets of pieces.
     #[inline(always)]
-    pub fn bucket_of<K: Kernel>(&self, kernel: K, key: K::Key) -> usize {
-        (kernel.hash(&self.keys, key) >> (64 - SHORT_BUCKET_BITS)) as usize
+    pub fn lookup<K: Kernel>(&self, kernel: K) -> Lookup<'_, K> {
+        Lookup {
+            kernel,
+            keys: self.keys,
+            short: &self.short,
+        }
     }
 
     /// The ids of a short piece whose bucket is known.
     #[inline(always)]
     pub fn get_short<K: Kernel>(&self, kernel: K, key: K::Key, bucket: usize) -> Option<&Value> {
         kernel.find(&self.short[bucket], key)
-    }
-
-    /// Asks for a bucket before it is needed.
-    #[inline(always)]
-    pub fn prefetch(&self, bucket: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line: *const Bucket = &self.short[bucket];
-            // SAFETY: the instruction reads nothing that a program can see and faults at no
-            // address; this one is that of an element besides.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = bucket;
     }
 
     /// Keeps the ids of a short piece if they are few; the older of two in its bucket gives way.
@@ -312,7 +331,7 @@ mod tests {
                 let ids = ids_of(piece);
                 let is_short = piece.len() <= MAX_SHORT_BYTES;
                 let bucket = if is_short {
-                    cache.bucket_of(Portable, key(piece))
+                    cache.lookup(Portable).bucket_of(key(piece))
                 } else {
                     0
                 };

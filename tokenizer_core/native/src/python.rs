@@ -9,7 +9,6 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
-use crate::huge_pages;
 use crate::merge::ID_BITS;
 use crate::nfc;
 use crate::scan::Scanner;
@@ -246,7 +245,7 @@ impl NativeEncoder {
                     .encode_texts(scanner, specials, &[text], num_threads);
                 return batch.ids;
             }
-            let mut ids = huge_pages::vec_with_capacity(text.len() / 4);
+            let mut ids = Vec::with_capacity(text.len() / 4);
             self.encoder
                 .encode_document(scanner, specials, text, &mut ids);
             if ids.capacity() > ids.len() + ids.len() / 8 {

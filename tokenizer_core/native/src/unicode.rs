@@ -31,7 +31,7 @@ pub fn class_at(text: &[u8], pos: usize) -> (u8, usize) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn class_of_multibyte(text: &[u8], pos: usize, first: u8) -> (u8, usize) {
     let follower = |i: usize| u32::from(text[pos + i] & 0x3F);
     let first = u32::from(first);
