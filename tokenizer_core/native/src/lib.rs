@@ -11,7 +11,7 @@ pub mod count;
 mod cuts;
 pub mod documents;
 pub mod encoder;
-mod huge_pages;
+mod zeroed_table;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_x86;

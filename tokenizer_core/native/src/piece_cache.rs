@@ -7,7 +7,7 @@
 //! Pieces above `MAX_CACHED_BYTES` are never kept, so memory is bounded by construction whatever
 //! the text.
 
-use crate::huge_pages::{Zeroable, ZeroedTable};
+use crate::zeroed_table::{Zeroable, ZeroedTable};
 use crate::kernel::Kernel;
 use crate::keyed_hash::HashKeys;
 
