@@ -100,6 +100,7 @@ def run(target: str, binary: Path, seconds: int, max_len: int) -> bool:
     print(f"{target:8} {n_executions:>12} executions, {n_inputs:5} inputs kept: {verdict}")
     if done.returncode:
         print("\n".join(said.splitlines()[-60:]))
+    sys.stdout.flush()
     return done.returncode == 0
 
 
