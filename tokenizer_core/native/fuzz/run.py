@@ -60,7 +60,7 @@ def build() -> Path:
 def write_seeds(target: str, folder: Path) -> None:
     """Texts that have told tokenizers apart, as the targets on texts read them."""
     folder.mkdir(parents=True, exist_ok=True)
-    choices = {"scan": 0, "encode": 4}.get(target)
+    choices = {"scan": 0, "encode": 4, "documents": 8}.get(target)
     if choices is None:
         return
     for number, text in enumerate(adversarial_texts(n_random=400, seed=11)):

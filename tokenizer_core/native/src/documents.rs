@@ -130,6 +130,20 @@ impl Encoder {
         }
         batch
     }
+
+    /// As `encode_texts`, cut in tasks of any size: what the fuzz target `documents` asks for.
+    #[doc(hidden)]
+    pub fn encode_texts_in_tasks<T: AsRef<str> + Sync>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[T],
+        (run_bytes, long_bytes, n_threads): (usize, usize, usize),
+    ) -> Batch {
+        let n_bytes = texts.iter().map(|text| text.as_ref().len()).sum();
+        let cutter = Cutter::new(specials, texts, run_bytes, long_bytes);
+        self.encode_tasks(scanner, cutter, n_threads, Vec::with_capacity(n_bytes))
+    }
 }
 
 #[cfg(test)]
