@@ -5,6 +5,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
+use crate::huge_pages;
 use crate::parallel::MIN_CHUNK_BYTES;
 use crate::scan::Scanner;
 use crate::tasks::Cutter;
@@ -123,7 +124,8 @@ impl Encoder {
             }
         }
         let mut batch = Batch::default();
-        batch.ids.reserve(n_bytes / 4);
+        batch.ids.reserve(n_bytes / 3);
+        huge_pages::advise(batch.ids.as_ptr(), batch.ids.capacity());
         for text in texts {
             self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
             batch.ends.push(batch.ids.len() as u64);

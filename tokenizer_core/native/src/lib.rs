@@ -1,13 +1,15 @@
 //! The compiled engine of `tokenizer_core`: the module `tokenizer_core._native`.
 //!
-//! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
+//! Only this file and those named `python*.rs` know of Python; the algorithms build and are tested without it
 //! (`cargo test --no-default-features`).
 
 mod ascii_words;
 mod atoms;
 pub mod count;
+pub mod decode;
 pub mod documents;
 pub mod encoder;
+mod huge_pages;
 mod keyed_hash;
 pub mod learn;
 pub mod merge;
@@ -23,6 +25,8 @@ pub mod vocabulary;
 
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_decode;
 #[cfg(feature = "python")]
 mod python_training;
 
