@@ -33,7 +33,9 @@ _LOOK_AHEAD: Final = 3
 _TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
 # Between a letter or digit and white space, and before a space that follows anything visible,
 # every named pattern has a boundary, and neither side reads across it.
-_SAFE_CUT = regex.compile(r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )")
+_SAFE_PLACE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
+_SAFE_CUT = regex.compile(_SAFE_PLACE)
+_LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_SAFE_PLACE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:
@@ -111,6 +113,18 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     if not pattern.is_named:
         return None
     found = _SAFE_CUT.search(text, max(start, 1))
+    return found.start() if found else None
+
+
+def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
+    """The last place where `text` may be cut in two; see `find_safe_cut`.
+
+    Example:
+        >>> from tokenizer_core.patterns import PATTERNS
+        >>> find_last_safe_cut("one  two three", PATTERNS["gpt2"])
+        8
+    """
+    found = _LAST_SAFE_CUT.search(text) if pattern.is_named else None
     return found.start() if found else None
 
 
