@@ -12,6 +12,7 @@ pub mod encoder;
 mod huge_pages;
 mod keyed_hash;
 pub mod learn;
+mod long_merge;
 pub mod merge;
 pub mod nfc;
 mod nfc_ranges;
