@@ -25,6 +25,10 @@ NATIVE := tokenizer_core/native
 CARGO ?= cargo
 CARGO_FILES := --locked --manifest-path $(NATIVE)/Cargo.toml
 
+# Checking the fuzz targets needs no libFuzzer; naming one keeps it from being compiled for that.
+LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
+	$(CARGO) clippy --locked --manifest-path $(NATIVE)/fuzz/Cargo.toml
+
 # Nothing is installed again until one of these changes.
 REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
 	$(shell find $(NATIVE)/src -name '*.rs')
@@ -89,11 +93,16 @@ check: $(TOOLS) check-native ## lint, formatting, types, and that imports only g
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	@if $(BIN)/python -c 'import tokenizer_core._native' 2>/dev/null; \
+		then $(BIN)/python -m mypy.stubtest tokenizer_core._native; \
+		else echo "skipped, the compiled engine is not built: its stub against it"; fi
 	$(BIN)/lint-imports
 
 check-native: ## formatting and lints of the compiled engine
 	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/Cargo.toml --check)
 	@$(call with-cargo,$(CARGO) clippy $(CARGO_FILES) --all-targets --quiet -- -D warnings)
+	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/fuzz/Cargo.toml --check)
+	@$(call with-cargo,$(LINT_FUZZ) --quiet -- -D warnings)
 
 format: $(TOOLS) ## reformat the code and apply the lint's safe fixes
 	$(BIN)/ruff check --fix

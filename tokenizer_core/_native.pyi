@@ -61,11 +61,13 @@ class NativeEncoder:
     ) -> int:
         """Stops once it is over `limit`."""
 
-    def decode_list(self, ids: list[int]) -> bytes | int:
-        """The bytes, or the index of the first element that is no id with a token."""
+    def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str | int:
+        """The bytes, as a str if `as_text` and they are ASCII; or the index of the first element
+        that is no id with a token."""
 
-    def decode_array(self, ids: NDArray[np.uint32]) -> bytes | int:
-        """As `decode_list`, of an array of shape (n_tokens,)."""
+    def decode_array(self, ids: NDArray[np.uint32], as_text: bool = False) -> bytes | str | int:
+        """As `decode_list`, of an array of shape (n_tokens,). It is read where it lies, while the
+        GIL is released: RuntimeError where a thread that writes to it meanwhile was noticed."""
 
     def cache_statistics(self) -> tuple[int, int, int, int]:
         """Hits, misses, entries, and the most entries all caches can hold."""

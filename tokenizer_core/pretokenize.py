@@ -33,7 +33,10 @@ _LOOK_AHEAD: Final = 3
 _TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
 # Between a letter or digit and white space, and before a space that follows anything visible,
 # every named pattern has a boundary, and neither side reads across it.
-_SAFE_CUT = regex.compile(r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )")
+_SAFE_PLACE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
+_SAFE_CUT = regex.compile(_SAFE_PLACE)
+_LATE_CUT_CHARS: Final = 1 << 12
+_LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_SAFE_PLACE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:
@@ -112,6 +115,24 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
         return None
     found = _SAFE_CUT.search(text, max(start, 1))
     return found.start() if found else None
+
+
+def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
+    """The last place where `text` may be cut in two; see `find_safe_cut`.
+
+    None where there is none in the last 4096 characters: in a long text without one, looking
+    further would take longer than splitting it.
+
+    Example:
+        >>> from tokenizer_core.patterns import PATTERNS
+        >>> find_last_safe_cut("one  two three", PATTERNS["gpt2"])
+        8
+    """
+    if not pattern.is_named:
+        return None
+    start = max(0, len(text) - _LATE_CUT_CHARS)
+    found = _LAST_SAFE_CUT.search(text[start:])
+    return start + found.start() if found else None
 
 
 def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> list[str]:

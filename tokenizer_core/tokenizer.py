@@ -352,7 +352,7 @@ class Tokenizer:
         if skip_special_tokens:
             listed = checked.tolist() if isinstance(checked, np.ndarray) else checked
             checked = [id_ for id_ in listed if id_ not in self._special_ids]
-        return self._engine.decode_bytes(checked).decode("utf-8", errors)
+        return self._engine.decode(checked, errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of `ids`, joined; cut inside a character they are not UTF-8.

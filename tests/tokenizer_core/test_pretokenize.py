@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.naive_bpe import GPT2_AS_PUBLISHED
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
-from tokenizer_core.pretokenize import find_safe_cut, split, split_in_windows, split_settled
+from tokenizer_core.pretokenize import (
+    find_last_safe_cut,
+    find_safe_cut,
+    split,
+    split_in_windows,
+    split_settled,
+)
 
 NAMED = list(PATTERNS.values())
 TEXTS = adversarial_texts(n_random=400, seed=7)
@@ -79,6 +85,23 @@ def test_a_safe_cut_changes_nothing_whatever_stands_around(pattern, before, afte
         assert split(joined, pattern) == split(joined[:place], pattern) + split(
             joined[place:], pattern
         )
+
+
+def test_the_last_safe_cut_is_the_last_there_is():
+    pattern = PATTERNS["o200k"]
+    n_cut = 0
+    for text in TEXTS:
+        last = None
+        cut = find_safe_cut(text, 1, pattern)
+        while cut is not None:
+            last = cut
+            cut = find_safe_cut(text, cut + 1, pattern)
+        assert find_last_safe_cut(text, pattern) == last, repr(text)
+        n_cut += last is not None
+    assert n_cut > 100
+    assert find_last_safe_cut("ab " + "x" * 4000, pattern) == 2
+    assert find_last_safe_cut("ab " + "x" * 5000, pattern) is None
+    assert find_last_safe_cut("ab 12", resolve_pattern(r"(\d)+")) is None
 
 
 def test_a_safe_cut_is_found_in_ordinary_text():

@@ -32,8 +32,15 @@ FORMS = [(name, "none") for name in PATTERNS] + [("qwen2", "nfc")]
 TOKENIZERS = [tokenizer_of(*form) for form in FORMS]
 
 
+@pytest.fixture(scope="module", params=[streaming.LONG_CHARS, 1], ids=["", "cut even if short"])
+def long_chars(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "LONG_CHARS", request.param)
+        yield
+
+
 @pytest.fixture(scope="module", params=FORMS, ids=" ".join)
-def tokenizer(request, engine):
+def tokenizer(request, engine, long_chars):
     return tokenizer_of(*request.param, engine)
 
 

@@ -144,16 +144,26 @@ class NativeEngine(SegmentedEncoding):
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""
+        decoded = self._decode(ids, as_text=False)
+        return decoded if isinstance(decoded, bytes) else decoded.encode()
+
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
+        """The text of `ids`; bytes that are not UTF-8 as `errors` says."""
+        decoded = self._decode(ids, as_text=True)
+        return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
+
+    def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
+        """The bytes of `ids`; a str in their stead only if it was asked for and they are ASCII."""
         if isinstance(ids, np.ndarray):
             fitting = _as_uint32(ids)
             if fitting is not None:
-                decoded = self._encoder.decode_array(fitting)
-                if isinstance(decoded, bytes):
+                decoded = self._encoder.decode_array(fitting, as_text)
+                if not isinstance(decoded, int):
                     return decoded
             ids = ids.tolist()
         listed = ids if type(ids) is list else list(ids)
-        decoded = self._encoder.decode_list(listed)
-        if isinstance(decoded, bytes):
+        decoded = self._encoder.decode_list(listed, as_text)
+        if not isinstance(decoded, int):
             return decoded
         if type(listed[decoded]) is int:
             raise UnknownTokenIdError(decoded, listed[decoded], self._largest_id)

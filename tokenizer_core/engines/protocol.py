@@ -94,6 +94,16 @@ class Engine(Protocol):
         """
         ...
 
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
+        """The text of `ids`; bytes that are not UTF-8 as `errors` says, in the words of
+        `bytes.decode`.
+
+        Raises:
+            UnknownTokenIdError: an id is not in the vocabulary.
+            UnicodeDecodeError: with `errors="strict"`.
+        """
+        ...
+
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of the pre-token cache since the engine was made."""
         ...

@@ -69,6 +69,10 @@ class PythonEngine(SegmentedEncoding):
         # An array gives Python ints, which a dict finds faster than NumPy's.
         return join_tokens(self._vocab, ids.tolist() if isinstance(ids, np.ndarray) else list(ids))
 
+    def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
+        """The text of `ids`; bytes that are not UTF-8 as `errors` says."""
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of the LRU cache in front of `_bpe`."""
         info = self._cached_bpe.cache_info()

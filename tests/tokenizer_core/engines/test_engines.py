@@ -4,6 +4,7 @@ import gc
 import random
 import weakref
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given, settings
@@ -101,3 +102,59 @@ def test_a_retired_engine_is_freed(create):
     del engine
     gc.collect()
     assert alive() is None
+
+
+TOKENS = [
+    (b"ab" * 8)[:15],
+    b"ab" * 8,
+    b"q" * 63,
+    b"q" * 64,
+    b"q" * 300,
+    "é中".encode(),
+    b"\xe4\xb8",
+]
+
+
+@pytest.fixture(scope="module")
+def decoding(create):
+    """An engine whose tokens have the lengths at which decoding goes another way; a gap at 300."""
+    vocab = dict(BYTES) | {256 + i: token for i, token in enumerate(TOKENS)} | {301: b"end"}
+    return create(TokenizerSpec.from_merges(vocab, []))
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter, np.array])
+def test_any_ids_decode_to_their_bytes_joined_and_to_text(decoding, form):
+    tokens = [bytes([i]) for i in range(256)] + TOKENS
+    for seed in range(150):
+        rng = random.Random(seed)
+        known = [*range(128), *([256] * 40), *range(256, 261)] if seed % 3 else range(len(tokens))
+        ids = rng.choices(known, k=rng.choice([0, 1, 2, 7, 8, 9, 40, 3000]))
+        expected = b"".join(tokens[id_] for id_ in ids)
+        ids_in_form = (lambda ids: np.array(ids, dtype=np.uint32)) if form is np.array else form
+        assert decoding.decode_bytes(ids_in_form(ids)) == expected
+        for errors in ("replace", "ignore", "backslashreplace"):
+            text = decoding.decode(ids_in_form(ids), errors)
+            assert text == expected.decode("utf-8", errors)
+            assert text.isascii() or not expected.isascii()
+
+
+def test_text_that_is_no_utf_8_is_an_error_where_asked(decoding):
+    assert decoding.decode([0xE4, 0x61]) == "\ufffda"
+    assert decoding.decode([0xE4, 0xB8, 0xAD], "strict") == "中"
+    with pytest.raises(UnicodeDecodeError):
+        decoding.decode([97, 0xE4], "strict")
+    with pytest.raises(LookupError):
+        decoding.decode([0xE4], "nope")
+
+
+@pytest.mark.parametrize("place", [0, 1, 6, 7, 8, 4095, 4096, 4097])
+@pytest.mark.parametrize("bad", [262 + 1, 300, 302, 1 << 20, (1 << 32) - 1, 1 << 32, 1 << 70, -1])
+def test_the_first_unknown_id_is_named_wherever_it_stands(decoding, place, bad):
+    ids = [97, 256, 261, 301, 258] * 1000
+    ids[place] = ids[place + 3] = bad
+    forms = [ids] if bad >= 1 << 63 else [ids, np.array(ids)]
+    for form in forms:
+        for decode in (decoding.decode_bytes, decoding.decode):
+            with pytest.raises(UnknownTokenIdError) as caught:
+                decode(form)
+            assert (caught.value.index, caught.value.token_id) == (place, bad)

@@ -60,7 +60,7 @@ def build() -> Path:
 def write_seeds(target: str, folder: Path) -> None:
     """Texts that have told tokenizers apart, as the targets on texts read them."""
     folder.mkdir(parents=True, exist_ok=True)
-    choices = {"scan": 0, "encode": 4}.get(target)
+    choices = {"scan": 0, "encode": 4, "documents": 8}.get(target)
     if choices is None:
         return
     for number, text in enumerate(adversarial_texts(n_random=400, seed=11)):
@@ -100,6 +100,7 @@ def run(target: str, binary: Path, seconds: int, max_len: int) -> bool:
     print(f"{target:8} {n_executions:>12} executions, {n_inputs:5} inputs kept: {verdict}")
     if done.returncode:
         print("\n".join(said.splitlines()[-60:]))
+    sys.stdout.flush()
     return done.returncode == 0
 
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
+use crate::huge_pages;
 use crate::parallel::MIN_CHUNK_BYTES;
 use crate::scan::Scanner;
 use crate::tasks::Cutter;
@@ -123,12 +124,27 @@ impl Encoder {
             }
         }
         let mut batch = Batch::default();
-        batch.ids.reserve(n_bytes / 4);
+        batch.ids.reserve(n_bytes / 3);
+        huge_pages::advise(batch.ids.as_ptr(), batch.ids.capacity());
         for text in texts {
             self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
             batch.ends.push(batch.ids.len() as u64);
         }
         batch
+    }
+
+    /// As `encode_texts`, cut in tasks of any size: what the fuzz target `documents` asks for.
+    #[doc(hidden)]
+    pub fn encode_texts_in_tasks<T: AsRef<str> + Sync>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[T],
+        (run_bytes, long_bytes, n_threads): (usize, usize, usize),
+    ) -> Batch {
+        let n_bytes = texts.iter().map(|text| text.as_ref().len()).sum();
+        let cutter = Cutter::new(specials, texts, run_bytes, long_bytes);
+        self.encode_tasks(scanner, cutter, n_threads, Vec::with_capacity(n_bytes))
     }
 }
 

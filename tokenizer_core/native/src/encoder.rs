@@ -624,7 +624,7 @@ fn write_parts(
         let is_ascii = before | behind < 0x80;
         let may_join = is_ascii || cuts.may_join(before, text[at + next - 1], behind);
         let is_cut = u32::from(!may_join) & !is_start;
-        places[n] = base + next as u32 | (is_cut | began_inside) << 31 | began_inside << 30;
+        places[n] = (base + next as u32) | ((is_cut | began_inside) << 31) | (began_inside << 30);
         let is_end = is_start | is_cut;
         began_inside = if is_end != 0 { is_cut } else { began_inside };
         n += is_end as usize;

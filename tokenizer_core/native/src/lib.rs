@@ -1,6 +1,6 @@
 //! The compiled engine of `tokenizer_core`: the module `tokenizer_core._native`.
 //!
-//! Only this file and `python.rs` know of Python; the algorithms build and are tested without it
+//! Only this file and those named `python*.rs` know of Python; the algorithms build and are tested without it
 //! (`cargo test --no-default-features`).
 
 mod ascii_words;
@@ -9,14 +9,16 @@ mod block_classes;
 mod block_scan;
 pub mod count;
 mod cuts;
+pub mod decode;
 pub mod documents;
 pub mod encoder;
-mod zeroed_table;
+mod huge_pages;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_x86;
 mod keyed_hash;
 pub mod learn;
+mod long_merge;
 pub mod merge;
 pub mod nfc;
 mod nfc_ranges;
@@ -28,9 +30,12 @@ mod tasks;
 pub mod unicode;
 mod unicode_tables;
 pub mod vocabulary;
+mod zeroed_table;
 
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_decode;
 #[cfg(feature = "python")]
 mod python_training;
 

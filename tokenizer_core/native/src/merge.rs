@@ -13,11 +13,9 @@
 //! Ranks need not rise with length for this, and no limit on rank is put while merging: a pair of
 //! higher rank may have to come first.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::atoms::Atoms;
 use crate::keyed_hash::HashKeys;
+use crate::long_merge::LongMerge;
 
 /// Ids are below this: two of them and a rank fit one word.
 pub const ID_BITS: u32 = 20;
@@ -25,7 +23,7 @@ pub const ID_BITS: u32 = 20;
 pub const RANK_BITS: u32 = 24;
 pub const NO_RANK: u32 = (1 << RANK_BITS) - 1;
 
-/// Up to this many symbols are merged by scanning, more with a heap. The scan costs n^2 at the
+/// Up to this many symbols are merged by scanning, more in `long_merge`. The scan costs n^2 at the
 /// speed of vector minima, and one word of bits says which symbols are left.
 const MAX_SCAN: usize = 64;
 
@@ -56,10 +54,7 @@ pub struct Pair {
 #[derive(Default)]
 pub struct MergeScratch {
     ids: Vec<u32>,
-    ranks: Vec<u32>,
-    before: Vec<u32>,
-    after: Vec<u32>,
-    heap: BinaryHeap<Reverse<u64>>,
+    long: LongMerge,
 }
 
 impl MergeScratch {
@@ -207,80 +202,20 @@ impl Merger {
             }
             take(scan.merge(self, at_most));
         } else {
-            self.merge_by_heap(scratch, at_most);
+            self.merge_long(scratch, at_most);
             take(&scratch.ids);
         }
         scratch.shrink();
     }
 
-    /// Merges `scratch.ids` in O(n log n), without recursion. An entry of the heap is
-    /// `rank << 40 | place`; it is stale when the pair at its place has another rank by now.
-    fn merge_by_heap(&self, scratch: &mut MergeScratch, at_most: usize) {
-        const GONE: u32 = u32::MAX;
-        let MergeScratch {
-            ids,
-            ranks,
-            before,
-            after,
-            heap,
-        } = scratch;
-        let n = ids.len();
-        assert!(n < GONE as usize, "a piece of 4 GiB or more");
-        ranks.clear();
-        ranks.extend(ids.windows(2).map(|pair| self.pairs.rank(pair[0], pair[1])));
-        ranks.push(NO_RANK);
-        after.clear();
-        after.extend(1..=n as u32);
-        before.clear();
-        before.push(GONE);
-        before.extend(0..n as u32 - 1);
-        let entry = |rank: u32, place: usize| Reverse(u64::from(rank) << 40 | place as u64);
-        let mut entries = std::mem::take(heap).into_vec();
-        entries.clear();
-        let ranked = ranks.iter().enumerate();
-        entries.extend(
-            ranked
-                .filter(|&(_, &rank)| rank != NO_RANK)
-                .map(|(place, &rank)| entry(rank, place)),
+    fn merge_long(&self, scratch: &mut MergeScratch, at_most: usize) {
+        scratch.long.merge(
+            &mut scratch.ids,
+            at_most,
+            self.product.len(),
+            |left, right| self.pairs.rank(left, right),
+            |rank| self.product[rank as usize],
         );
-        *heap = entries.into();
-        let mut n_left = n;
-        while n_left > at_most {
-            let Some(Reverse(lowest)) = heap.pop() else {
-                break;
-            };
-            let (rank, place) = ((lowest >> 40) as u32, (lowest & ((1 << 40) - 1)) as usize);
-            if ranks[place] != rank {
-                continue;
-            }
-            let gone = after[place] as usize;
-            let id = self.product[rank as usize];
-            ids[place] = id;
-            ids[gone] = GONE;
-            ranks[gone] = NO_RANK;
-            n_left -= 1;
-            let next = after[gone] as usize;
-            after[place] = next as u32;
-            ranks[place] = NO_RANK;
-            if next < n {
-                before[next] = place as u32;
-                let rank = self.pairs.rank(id, ids[next]);
-                ranks[place] = rank;
-                if rank != NO_RANK {
-                    heap.push(entry(rank, place));
-                }
-            }
-            if before[place] != GONE {
-                let previous = before[place] as usize;
-                let rank = self.pairs.rank(ids[previous], id);
-                ranks[previous] = rank;
-                if rank != NO_RANK {
-                    heap.push(entry(rank, previous));
-                }
-            }
-        }
-        heap.clear();
-        ids.retain(|&id| id != GONE);
     }
 }
 
@@ -464,8 +399,8 @@ mod tests {
         scratch
             .ids
             .extend(piece.iter().map(|&byte| merger.start[byte as usize]));
-        merger.merge_by_heap(&mut scratch, 1);
-        assert_eq!(scratch.ids, found, "scan and heap differ");
+        merger.merge_long(&mut scratch, 1);
+        assert_eq!(scratch.ids, found, "scan and long merge differ");
         found
     }
 

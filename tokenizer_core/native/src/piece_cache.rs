@@ -7,9 +7,9 @@
 //! Pieces above `MAX_CACHED_BYTES` are never kept, so memory is bounded by construction whatever
 //! the text.
 
-use crate::zeroed_table::{Zeroable, ZeroedTable};
 use crate::kernel::Kernel;
 use crate::keyed_hash::HashKeys;
+use crate::zeroed_table::{Zeroable, ZeroedTable};
 
 /// Longer pieces are not kept.
 pub const MAX_CACHED_BYTES: usize = 256;

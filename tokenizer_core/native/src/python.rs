@@ -9,8 +9,10 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
+use crate::huge_pages;
 use crate::merge::ID_BITS;
 use crate::nfc;
+use crate::python_decode;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -119,9 +121,11 @@ impl NativeEncoder {
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        Ok(self
-            .ids_of(py, text, num_threads, specials)?
-            .into_pyarray(py))
+        let mut ids = self.ids_of(py, text, num_threads, specials)?;
+        if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
+            ids.shrink_to_fit();
+        }
+        Ok(ids.into_pyarray(py))
     }
 
     #[pyo3(signature = (texts, num_threads=1, specials=None))]
@@ -183,28 +187,23 @@ impl NativeEncoder {
         }))
     }
 
-    fn decode_list<'py>(&self, ids: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
-        let mut plain: Vec<u32> = Vec::with_capacity(ids.len());
-        for (index, id) in ids.iter().enumerate() {
-            match id.extract() {
-                Ok(id) => plain.push(id),
-                // One before it may be unknown; that one is the first.
-                Err(_) => {
-                    let first = self.encoder.vocabulary.decoded_len(&plain).err();
-                    return Ok(first.unwrap_or(index).into_pyobject(ids.py())?.into_any());
-                }
-            }
-        }
-        self.decode(ids.py(), &plain)
+    #[pyo3(signature = (ids, as_text=false))]
+    fn decode_list<'py>(
+        &self,
+        ids: &Bound<'py, PyList>,
+        as_text: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        python_decode::decode_list(&self.encoder.vocabulary, ids, as_text)
     }
 
+    #[pyo3(signature = (ids, as_text=false))]
     fn decode_array<'py>(
         &self,
         py: Python<'py>,
         ids: PyReadonlyArray1<'py, u32>,
+        as_text: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // A copy, because another thread may write to the array while the GIL is released.
-        self.decode(py, &ids.as_array().to_vec())
+        python_decode::decode_array(py, &self.encoder.vocabulary, &ids, as_text)
     }
 
     /// (hits, misses, entries, maximum)
@@ -245,12 +244,10 @@ impl NativeEncoder {
                     .encode_texts(scanner, specials, &[text], num_threads);
                 return batch.ids;
             }
-            let mut ids = Vec::with_capacity(text.len() / 4);
+            let mut ids = Vec::with_capacity(text.len() / 3 + 8);
+            huge_pages::advise(ids.as_ptr(), ids.capacity());
             self.encoder
                 .encode_document(scanner, specials, text, &mut ids);
-            if ids.capacity() > ids.len() + ids.len() / 8 {
-                ids.shrink_to_fit();
-            }
             ids
         }))
     }
@@ -279,24 +276,9 @@ impl NativeEncoder {
         })?;
         PyList::new(py, ids.iter().map(|&id| ints[id as usize].bind(py)))
     }
-
-    /// The bytes of `ids`, or the index of the first that has no token.
-    fn decode<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyAny>> {
-        let vocabulary = &self.encoder.vocabulary;
-        let n_bytes = match releasing_gil_if_long(py, 4 * ids.len(), || vocabulary.decoded_len(ids))
-        {
-            Ok(n_bytes) => n_bytes,
-            Err(index) => return Ok(index.into_pyobject(py)?.into_any()),
-        };
-        let bytes = PyBytes::new_with(py, n_bytes, |out| {
-            releasing_gil_if_long(py, n_bytes, || vocabulary.decode_into(ids, out));
-            Ok(())
-        })?;
-        Ok(bytes.into_any())
-    }
 }
 
-fn releasing_gil_if_long<T: Send>(
+pub fn releasing_gil_if_long<T: Send>(
     py: Python<'_>,
     n_bytes: usize,
     work: impl FnOnce() -> T + Send,

@@ -1,5 +1,8 @@
 //! id -> bytes, for decoding, and bytes -> id, for pre-tokens that are taken whole.
 
+use std::mem::MaybeUninit;
+
+use crate::decode::{DecodeTables, Ids, Measure};
 use crate::keyed_hash::HashKeys;
 
 /// The bytes of every id; an id without a token has none.
@@ -7,9 +10,7 @@ pub struct Vocabulary {
     bytes: Vec<u8>,
     /// Where the bytes of each id begin; one more than there are ids.
     starts: Vec<usize>,
-    /// The first 16 bytes of each token, copied whole where there is room: a copy of known length
-    /// is one instruction, and nine in ten tokens are shorter.
-    heads: Vec<[u8; 16]>,
+    tables: DecodeTables,
 }
 
 impl Vocabulary {
@@ -18,28 +19,26 @@ impl Vocabulary {
         tokens.sort_by_key(|token| token.0);
         let n_ids = tokens.last().map_or(0, |token| token.0 as usize + 1);
         let mut starts = vec![0; n_ids + 1];
-        let mut heads = vec![[0; 16]; n_ids];
         let mut bytes = Vec::new();
         let mut next = 0;
         for (id, token) in tokens {
             let id = id as usize;
             starts[next..=id].fill(bytes.len());
-            let head = token.len().min(16);
-            heads[id][..head].copy_from_slice(&token[..head]);
             bytes.extend_from_slice(token);
             next = id + 1;
         }
         starts[next..].fill(bytes.len());
+        let tables = DecodeTables::new(starts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]));
         Vocabulary {
             bytes,
             starts,
-            heads,
+            tables,
         }
     }
 
     /// One more than the largest id.
     pub fn n_ids(&self) -> usize {
-        self.heads.len()
+        self.starts.len() - 1
     }
 
     /// The bytes of an id; empty when it has no token.
@@ -52,32 +51,28 @@ impl Vocabulary {
         &self.bytes[self.starts[id]..self.starts[id + 1]]
     }
 
+    /// What `ids` decode to; the index of the first id without a token as an error.
+    pub fn measure<I: Ids + ?Sized>(&self, ids: &I) -> Result<Measure, usize> {
+        self.tables.measure(ids, |id| self.token(id))
+    }
+
+    /// Writes the bytes of `ids` from the start of `out` as far as there is room, and returns how
+    /// many were written.
+    pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
+        self.tables.fill(ids, out, |id| self.token(id))
+    }
+
     /// How many bytes `ids` decode to; the index of the first id without a token as an error.
     pub fn decoded_len(&self, ids: &[u32]) -> Result<usize, usize> {
-        let mut total = 0;
-        for (index, &id) in ids.iter().enumerate() {
-            let length = self.token(id).len();
-            if length == 0 {
-                return Err(index);
-            }
-            total += length;
-        }
-        Ok(total)
+        self.measure(ids).map(|measure| measure.n_bytes)
     }
 
     /// Writes the bytes of `ids` to `out`, which is as long as `decoded_len` said.
     pub fn decode_into(&self, ids: &[u32], out: &mut [u8]) {
-        let mut at = 0;
-        for &id in ids {
-            let length = self.token(id).len();
-            if length <= 16 && at + 16 <= out.len() {
-                // What is written behind the token is overwritten by the next one.
-                out[at..at + 16].copy_from_slice(&self.heads[id as usize]);
-            } else {
-                out[at..at + length].copy_from_slice(self.token(id));
-            }
-            at += length;
-        }
+        // SAFETY: the layout is the same, and `fill` only writes bytes that have a value.
+        let place = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+        let n_written = self.fill(ids, place);
+        assert_eq!(n_written, out.len());
     }
 }
 
@@ -150,27 +145,71 @@ mod tests {
         assert_eq!(vocabulary.decoded_len(&[u32::MAX]), Err(0));
     }
 
+    /// Tokens of every length around that of a slot and that of a size byte.
+    fn lengths() -> Vec<Vec<u8>> {
+        (1..40)
+            .chain([126, 127, 128, 129, 255, 256, 300])
+            .map(|length| (0..length).map(|at| b'a' + (at % 23) as u8).collect())
+            .collect()
+    }
+
     #[test]
     fn decoding_writes_exactly_the_bytes() {
-        let long = [b'x'; 40];
-        let edge = [b'e'; 16];
-        let vocabulary = Vocabulary::new(vec![(0, b"a"), (1, &long), (2, &edge), (3, b"bc")]);
-        for ids in [
-            &[0, 1, 2, 3, 0][..],
-            &[0; 40],
-            &[3, 3, 1],
-            &[2],
-            &[1, 0],
-            &[],
-        ] {
-            let mut out = vec![0; vocabulary.decoded_len(ids).unwrap()];
-            vocabulary.decode_into(ids, &mut out);
-            let expected: Vec<u8> = ids
-                .iter()
-                .flat_map(|&id| vocabulary.token(id).to_vec())
+        let tokens = lengths();
+        let vocabulary = Vocabulary::new((0..).zip(tokens.iter().map(Vec::as_slice)).collect());
+        let mut state = 3u64;
+        for n_ids in (0..60).chain([5000]) {
+            let ids: Vec<u32> = (0..n_ids)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    // Mostly short ones, as in text.
+                    (state >> 33) as u32 % if state >> 62 == 0 { 46 } else { 16 }
+                })
                 .collect();
+            let expected = ids
+                .iter()
+                .map(|&id| &tokens[id as usize][..])
+                .collect::<Vec<_>>()
+                .concat();
+            let mut out = vec![0; vocabulary.decoded_len(&ids).unwrap()];
+            vocabulary.decode_into(&ids, &mut out);
             assert_eq!(out, expected);
+            let unknown = [&ids[..], &[46]].concat();
+            assert_eq!(vocabulary.measure(&unknown[..]), Err(n_ids));
         }
+    }
+
+    #[test]
+    fn filling_less_room_than_needed_stops_at_its_end() {
+        let tokens = lengths();
+        let vocabulary = Vocabulary::new((0..).zip(tokens.iter().map(Vec::as_slice)).collect());
+        let ids: Vec<u32> = (0..46).chain(0..46).chain([u32::MAX, 3]).collect();
+        let whole: Vec<u8> = ids
+            .iter()
+            .flat_map(|&id| vocabulary.token(id).to_vec())
+            .collect();
+        for room in 0..whole.len() {
+            let mut out = vec![MaybeUninit::new(0); room];
+            let n_written = vocabulary.fill(&ids[..], &mut out);
+            assert!(n_written <= room && room - n_written < 300);
+            // SAFETY: all of it was given a value.
+            let written: Vec<u8> = out
+                .iter()
+                .map(|byte| unsafe { byte.assume_init() })
+                .collect();
+            assert_eq!(written[..n_written], whole[..n_written]);
+        }
+    }
+
+    #[test]
+    fn ascii_is_told_from_the_rest() {
+        let vocabulary =
+            Vocabulary::new(vec![(0, b"a"), (1, "\u{e9}".as_bytes()), (2, &[b'x'; 200])]);
+        let is_ascii = |ids: &[u32]| vocabulary.measure(ids).unwrap().is_ascii;
+        assert!(is_ascii(&[0, 2, 0]) && is_ascii(&[]));
+        assert!(!is_ascii(&[0, 1]) && !is_ascii(&[2, 2, 1, 0]));
     }
 
     #[test]

@@ -1,32 +1,9 @@
-//! Large memory in large pages, where the system gives them for the asking.
-//!
-//! Memory is mapped when it is first touched, page by page. For 20 MB of text's ids in pages of
-//! 4 kB that takes as long as a fifth of the encoding, more in a virtual machine; and a table that
-//! is read all over needs fewer entries of the processor's map in large pages. Linux gives large
-//! pages to memory that is marked; elsewhere, and where it refuses, nothing changes but the speed.
+//! Tables that begin as zeros, which the system gives for nothing until they are touched, in large
+//! pages: a table that is read all over needs fewer entries of the processor's map of memory.
 
 use std::ops::{Deref, DerefMut};
 
-/// Memory below this is not marked.
-const MIN_BYTES: usize = 4 << 20;
-
-/// Asks for large pages for memory that has not been touched yet.
-fn mark(start: *mut u8, n_bytes: usize) {
-    if n_bytes < MIN_BYTES {
-        return;
-    }
-    #[cfg(target_os = "linux")]
-    {
-        const PAGE: usize = 4096;
-        let first = start.align_offset(PAGE);
-        let n_bytes = (n_bytes - first) / PAGE * PAGE;
-        // SAFETY: the range is within one allocation of the caller's; the call changes how memory
-        // is backed and no byte of it. A refusal is no error.
-        unsafe { libc::madvise(start.add(first).cast(), n_bytes, libc::MADV_HUGEPAGE) };
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = start;
-}
+use crate::huge_pages;
 
 /// Types of which all-zero bytes are a value.
 ///
@@ -48,8 +25,8 @@ impl<T: Zeroable> ZeroedTable<T> {
     pub fn new(n: usize) -> ZeroedTable<T> {
         const { assert!(align_of::<T>() >= align_of::<u128>()) };
         let room = n * size_of::<T>() + align_of::<T>();
-        let mut memory = vec![0u128; room / size_of::<u128>()];
-        mark(memory.as_mut_ptr().cast(), room);
+        let memory = vec![0u128; room / size_of::<u128>()];
+        huge_pages::advise(memory.as_ptr(), memory.len());
         let start = memory.as_ptr().align_offset(align_of::<T>());
         ZeroedTable {
             memory,

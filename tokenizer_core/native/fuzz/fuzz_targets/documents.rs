@@ -1,0 +1,92 @@
+//! Texts in which special tokens stand: found leftmost, then longest; one text or many, in tasks of
+//! any size, by several threads, against trying every place.
+#![no_main]
+
+use fuzzing::definitions::ends_by_advance;
+use fuzzing::inputs::{Choices, text_of};
+use fuzzing::tokenizers::{Lasting, lasting};
+use libfuzzer_sys::fuzz_target;
+use tokenizer_native::documents::{Batch, SpecialTokens};
+
+const TOKENS: [&str; 10] = [
+    "<|endoftext|>",
+    "<|endoftext|><|endoftext|>",
+    "<",
+    "  ",
+    "\n\n",
+    "'s",
+    "中",
+    " the",
+    "é|",
+    "a",
+];
+
+/// Ids that are none of a vocabulary's.
+const FIRST_ID: u32 = 1 << 19;
+
+fn encode_slowly(chosen: &Lasting, specials: &[(&str, u32)], text: &str) -> Vec<u32> {
+    let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
+    let plain = |part: &str| {
+        let ends = ends_by_advance(chosen.scanner, part);
+        chosen.both.definition.encode_all(part, &ends)
+    };
+    while at < text.len() {
+        let found = (specials.iter())
+            .filter(|(token, _)| text.as_bytes()[at..].starts_with(token.as_bytes()))
+            .max_by_key(|(token, _)| token.len());
+        if let Some((token, id)) = found {
+            ids.extend(plain(&text[start..at]));
+            ids.push(*id);
+            at += token.len();
+            start = at;
+        } else {
+            at += 1;
+        }
+    }
+    ids.extend(plain(&text[start..]));
+    ids
+}
+
+fuzz_target!(|data: &[u8]| {
+    let all = lasting();
+    let mut choices = Choices(data);
+    let chosen = &all[choices.below(all.len())];
+    let kept = u16::from_le_bytes([choices.byte(), choices.byte()]);
+    let sizes = (
+        1 + choices.below(80),
+        4 + choices.below(80),
+        1 + choices.below(3),
+    );
+    let limit = usize::from(choices.byte());
+    let separator = TOKENS[choices.below(TOKENS.len())];
+    let specials: Vec<(&str, u32)> = (TOKENS.into_iter().zip(FIRST_ID..))
+        .filter(|(_, id)| kept >> (id - FIRST_ID) & 1 != 0)
+        .collect();
+    let text = text_of(choices.rest(), 1200);
+    let texts: Vec<&str> = text.split(separator).collect();
+
+    let found = SpecialTokens::new(&specials).expect("few tokens");
+    let (encoder, scanner) = (&chosen.both.encoder, chosen.scanner);
+    let mut expected = Batch::default();
+    for text in texts.iter().chain([&&text[..]]) {
+        let ids = encode_slowly(chosen, &specials, text);
+        let mut document = Vec::new();
+        encoder.encode_document(scanner, &found, text, &mut document);
+        assert_eq!(document, ids, "{} {specials:?} {text:?}", chosen.name);
+        assert_eq!(
+            encoder.count_document(scanner, &found, text, None),
+            ids.len()
+        );
+        let counted = encoder.count_document(scanner, &found, text, Some(limit));
+        assert_eq!(counted > limit, ids.len() > limit);
+        expected.ids.extend(ids);
+        expected.ends.push(expected.ids.len() as u64);
+    }
+    let texts: Vec<&str> = texts.into_iter().chain([&text[..]]).collect();
+    let batch = encoder.encode_texts_in_tasks(scanner, &found, &texts, sizes);
+    assert_eq!(
+        batch, expected,
+        "{} {specials:?} {texts:?} {sizes:?}",
+        chosen.name
+    );
+});
