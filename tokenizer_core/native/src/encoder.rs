@@ -399,7 +399,8 @@ impl Encoder {
         let mut own = None;
         let state = match &mut guard {
             Some(guard) => guard.get_or_insert_with(|| self.kernel.run(NewState(self))),
-            None => own.insert(self.kernel.run(NewState(self))),
+            // Only for this call, so not worth the seeds.
+            None => own.insert(State::with(PieceCache::for_one_call())),
         };
         let (entries, misses) = (state.cache.entries, state.misses);
         let n_pieces = work(state);
@@ -429,6 +430,19 @@ impl Encoder {
     }
 }
 
+impl State {
+    fn with(cache: PieceCache) -> Box<State> {
+        Box::new(State {
+            cache,
+            ends: [0; BATCH + BLOCK],
+            buckets: [0; BATCH + BLOCK],
+            keys: [0; BATCH + BLOCK],
+            scratch: MergeScratch::default(),
+            misses: 0,
+        })
+    }
+}
+
 /// Makes a cache with the seeds in it.
 struct NewState<'c>(&'c Encoder);
 
@@ -444,14 +458,7 @@ impl OnKernel for NewState<'_> {
             let bucket = cache.lookup(kernel).bucket_of(key);
             cache.put_short(kernel.key_as_word(key), bucket, &[id]);
         }
-        Box::new(State {
-            cache,
-            ends: [0; BATCH + BLOCK],
-            buckets: [0; BATCH + BLOCK],
-            keys: [0; BATCH + BLOCK],
-            scratch: MergeScratch::default(),
-            misses: 0,
-        })
+        State::with(cache)
     }
 }
 

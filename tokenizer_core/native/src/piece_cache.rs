@@ -9,7 +9,7 @@
 
 use crate::kernel::Kernel;
 use crate::keyed_hash::HashKeys;
-use crate::zeroed_table::{Zeroable, ZeroedTable};
+use crate::zeroed_table::{Pages, Zeroable, ZeroedTable};
 
 /// Longer pieces are not kept.
 pub const MAX_CACHED_BYTES: usize = 256;
@@ -148,10 +148,19 @@ impl<K: Kernel> Lookup<'_, K> {
 
 impl PieceCache {
     pub fn new() -> PieceCache {
+        PieceCache::of_pages(Pages::Large)
+    }
+
+    /// One that is soon thrown away: no more memory is touched than is used.
+    pub fn for_one_call() -> PieceCache {
+        PieceCache::of_pages(Pages::Small)
+    }
+
+    fn of_pages(pages: Pages) -> PieceCache {
         PieceCache {
             keys: HashKeys::random(),
-            short: ZeroedTable::new(1 << SHORT_BUCKET_BITS),
-            middle: ZeroedTable::new(1 << MIDDLE_SLOT_BITS),
+            short: ZeroedTable::new(1 << SHORT_BUCKET_BITS, pages),
+            middle: ZeroedTable::new(1 << MIDDLE_SLOT_BITS, pages),
             long: vec![LongSlot::default(); 1 << LONG_SLOT_BITS].into(),
             key_ring: vec![0; KEY_RING_BYTES].into(),
             id_ring: vec![0; ID_RING].into(),
