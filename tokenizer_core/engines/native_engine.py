@@ -205,4 +205,5 @@ def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
         return None
     if ids.dtype != np.uint32 and ids.size and (ids.min() < 0 or ids.max() > 0xFFFF_FFFF):
         return None
-    return ids.astype(np.uint32, copy=False)
+    # The module reads whole words where they lie.
+    return np.require(ids, np.uint32, ["ALIGNED"])
