@@ -8,7 +8,8 @@ instead of it, so that the results stay the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ else:
     _import_error = None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 _MODULE: Final = "tokenizer_core._native"
 _MAX_MATCHERS: Final = 64
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def unavailable_reason() -> str | None:
@@ -75,8 +79,8 @@ class NativeEngine(SegmentedEncoding):
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
-            dict(spec.vocab),
-            dict(spec.token_to_id),
+            _plain_dict(spec.vocab),
+            _plain_dict(spec.token_to_id),
             list(spec.merges) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
             spec.pattern.name if spec.pattern.is_named else None,
@@ -197,6 +201,11 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
             self.pop(next(known for known in list(self) if known is not None), None)
         self[matcher] = made
         return made
+
+
+def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
+    """A dict; the copy of a proxy is made at once, `dict` would ask it for each key."""
+    return mapping.copy() if isinstance(mapping, MappingProxyType) else dict(mapping)
 
 
 def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
