@@ -173,6 +173,10 @@ class NativeEngine(SegmentedEncoding):
             raise UnknownTokenIdError(decoded, listed[decoded], self._largest_id)
         return join_tokens(self._vocab, listed)
 
+    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
+        """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+        return _native.json_of_ids(ids)
+
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of all caches of this engine; `maximum` is when all are in use."""
         return CacheStatistics(*self._encoder.cache_statistics())

@@ -10,6 +10,7 @@ pub mod decode;
 pub mod documents;
 pub mod encoder;
 mod huge_pages;
+pub mod json_ids;
 mod keyed_hash;
 pub mod learn;
 mod long_merge;
