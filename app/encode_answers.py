@@ -144,7 +144,9 @@ def _render(
     yield b"{"
     if "ids" in request.returned:
         yield b'"tokens":'
-        yield from _render_each((_render_ids(text.ids) for text in encoded), is_batch)
+        yield from _render_each(
+            (_render_ids(text.ids, live.tokenizer) for text in encoded), is_batch
+        )
         yield b","
     yield b'"count":'
     yield from _render_each((iter([b"%d" % len(text.ids)]) for text in encoded), is_batch)
@@ -169,12 +171,13 @@ def _render_each(values: Iterator[Iterator[bytes]], is_batch: bool) -> Iterator[
     yield b"]"
 
 
-def _render_ids(ids: NDArray[np.uint32]) -> Iterator[bytes]:
+def _render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
+    render = tokenizer.engine.json_of_ids
     if len(ids) <= _ID_WINDOW:
-        yield _dump(ids.tolist())
+        yield render(ids)
         return
     yield from _render_windows(
-        _dump(ids[start : start + _ID_WINDOW].tolist()) for start in range(0, len(ids), _ID_WINDOW)
+        render(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
     )
 
 

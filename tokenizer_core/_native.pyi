@@ -17,6 +17,7 @@ __all__ = [
     "PretokenCounter",
     "WordCounts",
     "is_settled_nfc",
+    "json_of_ids",
     "split",
     "unicode_classes",
 ]
@@ -80,6 +81,9 @@ class NativeSpecials:
 
 def is_settled_nfc(text: str) -> bool:
     """Whether a text certainly is in NFC; False where it would take more to know."""
+
+def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
+    """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
 
 def split(text: str, pattern: str) -> list[str]:
     """The pre-tokens of a text by a named pattern."""

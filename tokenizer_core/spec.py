@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
+from operator import add
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -24,6 +26,7 @@ MAX_ADDED_TOKEN_CHARS: Final = 1024
 """Longer special tokens are refused: looking for one costs its length at every place that begins
 like it."""
 
+_SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = ("token_to_id", "fingerprint")
 
 Merge = tuple[bytes, bytes]
@@ -151,13 +154,15 @@ class TokenizerSpec:
     def token_to_id(self) -> Mapping[bytes, int]:
         """bytes -> id of the tokens that encoding can produce from plain text: added tokens are
         in it only where they came with the learned vocabulary. The smallest id wins a tie."""
-        added = {token.id for token in self.added_tokens}
-        made = {left + right for left, right in self.merges}
-        table: dict[bytes, int] = {}
-        for id_, token in sorted(self.vocab.items()):
-            if id_ in added and len(token) > 1 and token not in made:
-                continue
-            table.setdefault(token, id_)
+        long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
+        made = {left + right for left, right in self.merges} if long_added else set()
+        left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}
+        ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
+        table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
+        if len(table) < len(ids):
+            table = {}
+            for id_ in ids:
+                table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
 
     @property
@@ -229,7 +234,8 @@ class TokenizerSpec:
         """Raise InvalidSpecError unless this can be run by an engine and decoded."""
         _check_vocab(self.vocab)
         _check_added_tokens(self.vocab, self.added_tokens)
-        for rank, merge in enumerate(self.merges):
+        sides = set(map(len, self.merges)), set(map(type, chain.from_iterable(self.merges)))
+        for rank, merge in enumerate(self.merges) if sides not in _SOUND_SIDES else ():
             if len(merge) != 2 or not all(type(part) is bytes for part in merge):
                 raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
         _check_merges(self.token_to_id, self.merges)
@@ -249,9 +255,12 @@ def _place_added_tokens(
     """
     if isinstance(tokens, str):
         raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
-    known = {token: id_ for id_, token in sorted(entries.items(), reverse=True)}
+    listed: list[str | AddedToken] = list(tokens)
+    known: dict[bytes, int] = {}
+    if any(isinstance(given, str) for given in listed):
+        known = {entries[id_]: id_ for id_ in sorted(entries, reverse=True)}
     placed: list[AddedToken] = []
-    for given in tokens:
+    for given in listed:
         _check_content(given.content if isinstance(given, AddedToken) else given)
         if isinstance(given, AddedToken):
             token = given
@@ -288,18 +297,24 @@ def _check_content(content: object) -> None:
 
 
 def _check_vocab(vocab: Mapping[int, bytes]) -> None:
-    for id_, token in vocab.items():
-        if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
-            raise InvalidSpecError(f"token id {id_!r:.40} is not an integer in 0..{MAX_TOKEN_ID}")
-        if type(token) is not bytes or not token:
-            raise InvalidSpecError(f"the token of id {id_} must be non-empty bytes")
-    values = set(vocab.values())
+    values = set(vocab.values()) if set(map(type, vocab.values())) == {bytes} else set()
+    is_sound = set(map(type, vocab)) == {int} and b"" not in values and values
+    if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
+        _name_first_unsound(vocab)
     missing = [byte for byte in range(256) if bytes([byte]) not in values]
     if missing:
         raise InvalidSpecError(
             f"the vocabulary has no token for {len(missing)} of the 256 bytes (first: "
             f"0x{missing[0]:02x}); byte-level BPE needs all of them to encode any text"
         )
+
+
+def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
+    for id_, token in vocab.items():
+        if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
+            raise InvalidSpecError(f"token id {id_!r:.40} is not an integer in 0..{MAX_TOKEN_ID}")
+        if type(token) is not bytes or not token:
+            raise InvalidSpecError(f"the token of id {id_} must be non-empty bytes")
 
 
 def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...]) -> None:
@@ -320,6 +335,12 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
 
 
 def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:
+    lefts, rights = [left for left, _ in merges], [right for _, right in merges]
+    products = map(add, lefts, rights)
+    if len(set(merges)) == len(merges) and all(
+        map(token_to_id.__contains__, chain(lefts, rights, products))
+    ):
+        return
     seen: set[Merge] = set()
     for rank, merge in enumerate(merges):
         left, right = merge

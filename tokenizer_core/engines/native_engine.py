@@ -8,7 +8,8 @@ instead of it, so that the results stay the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ else:
     _import_error = None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 _MODULE: Final = "tokenizer_core._native"
 _MAX_MATCHERS: Final = 64
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def unavailable_reason() -> str | None:
@@ -75,8 +79,8 @@ class NativeEngine(SegmentedEncoding):
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
-            dict(spec.vocab),
-            dict(spec.token_to_id),
+            _plain_dict(spec.vocab),
+            _plain_dict(spec.token_to_id),
             list(spec.merges) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
             spec.pattern.name if spec.pattern.is_named else None,
@@ -169,6 +173,10 @@ class NativeEngine(SegmentedEncoding):
             raise UnknownTokenIdError(decoded, listed[decoded], self._largest_id)
         return join_tokens(self._vocab, listed)
 
+    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
+        """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+        return _native.json_of_ids(ids)
+
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of all caches of this engine; `maximum` is when all are in use."""
         return CacheStatistics(*self._encoder.cache_statistics())
@@ -199,10 +207,16 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
         return made
 
 
+def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
+    """A dict; the copy of a proxy is made at once, `dict` would ask it for each key."""
+    return mapping.copy() if isinstance(mapping, MappingProxyType) else dict(mapping)
+
+
 def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
     """The same ids as uint32; None where that would change one, or they are not in one row."""
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         return None
     if ids.dtype != np.uint32 and ids.size and (ids.min() < 0 or ids.max() > 0xFFFF_FFFF):
         return None
-    return ids.astype(np.uint32, copy=False)
+    # The module reads whole words where they lie.
+    return np.require(ids, np.uint32, ["ALIGNED"])

@@ -104,6 +104,11 @@ class Engine(Protocol):
         """
         ...
 
+    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
+        """The text of a JSON array, without white space, of ids of shape (n_tokens,): for an
+        answer over the network, which needs no Python int of any id."""
+        ...
+
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of the pre-token cache since the engine was made."""
         ...

@@ -5,6 +5,7 @@ What every engine inherits and a faster one overrides. May import what stands be
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,10 @@ class SegmentedEncoding:
     def is_nfc(self, text: str) -> bool:
         """Whether `text` is in NFC as it stands."""
         return unicodedata.is_normalized("NFC", text)
+
+    def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
+        """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+        return json.dumps(ids.tolist(), separators=(",", ":")).encode()
 
     def _encode_plain(self, text: str) -> list[int]:
         raise NotImplementedError

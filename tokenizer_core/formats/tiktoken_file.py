@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
+import re
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 64 << 20
 """The size cap; o200k has 3.6 MB."""
+
+_PLAIN_LINES: Final = re.compile(
+    rb"(?:(?! )(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+ [0-9]{1,7}+\n)++"
+)
+"""Whole lines of whole base64: decoding it needs no strictness any more, which costs twice."""
 
 _SHORT: Final = 64
 _NO_RANK: Final = MAX_TOKEN_ID + 1
@@ -59,6 +65,23 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
         >>> parse_tiktoken_ranks(b"IQ== 0\\nIg== 1\\n")
         {b'!': 0, b'"': 1}
     """
+    ranks = _parse_plain_lines(data)
+    return _parse_line_by_line(data) if ranks is None else ranks
+
+
+def _parse_plain_lines(data: bytes) -> dict[bytes, int] | None:
+    """The ranks of a file without anything to complain of, in a few passes over all of it; None
+    where a line must be looked at."""
+    if not _PLAIN_LINES.fullmatch(data):
+        return None
+    fields = data.split()
+    ranks = list(map(int, fields[1::2]))
+    found = dict(zip(map(binascii.a2b_base64, fields[::2]), ranks, strict=True))
+    is_plain = len(found) == len(set(ranks)) == len(ranks) and max(ranks) <= MAX_TOKEN_ID
+    return found if is_plain else None
+
+
+def _parse_line_by_line(data: bytes) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     seen: set[int] = set()
     for number, line in enumerate(data.split(b"\n"), start=1):

@@ -16,10 +16,11 @@ May import `errors`, `patterns`, `spec` and its neighbours.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.gpt2_files import check_id, parse_token, render_token
+from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
 from tokenizer_core.formats.strict_json import parse_strict_json
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_fields import (
@@ -126,8 +127,7 @@ def _bytes_of(texts: Mapping[str, int], added: Sequence[AddedToken]) -> dict[int
     in the byte alphabet; an entry that could be either is refused."""
     contents = {token.content for token in added}
     vocab: dict[int, bytes] = {}
-    for text, id_ in texts.items():
-        token = parse_token(text)
+    for (text, id_), token in zip(texts.items(), parse_tokens(texts), strict=True):
         if text in contents:
             plain = text.encode()
             if token is not None and token != plain:
@@ -149,21 +149,33 @@ def _parse_merges(value: object) -> list[Merge]:
     """The merges, written as "a b" or as ["a", "b"]."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: model.merges is no list")
-    merges: list[Merge] = []
-    for place, entry in enumerate(value):
-        parts = entry.split(" ") if isinstance(entry, str) else entry
-        sides = (
-            [parse_token(part) if isinstance(part, str) else None for part in parts]
-            if isinstance(parts, list)
-            else []
+    pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in value]
+    for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
+        if not _are_pairs([pair]):
+            raise _merge_error(place, value)
+    texts = dict.fromkeys(chain.from_iterable(pairs))
+    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
+    sides = map(tokens.__getitem__, chain.from_iterable(pairs))
+    merges = list(zip(sides, sides, strict=True))
+    if not all(tokens.values()):
+        raise _merge_error(
+            next(place for place, sides in enumerate(merges) if not all(sides)), value
         )
-        if len(sides) != 2 or not sides[0] or not sides[1]:
-            raise FormatError(
-                f"tokenizer.json: model.merges[{place}] is {entry!r:.80}, not two tokens of the "
-                f"byte alphabet"
-            )
-        merges.append((sides[0], sides[1]))
     return merges
+
+
+def _are_pairs(values: list[Any]) -> bool:
+    """Whether all of them are lists of two strings; none at all are."""
+    if not set(map(type, values)) <= {list} or not set(map(len, values)) <= {2}:
+        return False
+    return set(map(type, chain.from_iterable(values))) <= {str}
+
+
+def _merge_error(place: int, merges: list[object]) -> FormatError:
+    return FormatError(
+        f"tokenizer.json: model.merges[{place}] is {merges[place]!r:.80}, not two tokens of the "
+        f"byte alphabet"
+    )
 
 
 def _parse_normalizer(value: object) -> Normalizer:

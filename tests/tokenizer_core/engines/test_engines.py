@@ -1,6 +1,7 @@
 """What every engine promises, on each of them; and that they agree."""
 
 import gc
+import json
 import random
 import weakref
 
@@ -158,3 +159,14 @@ def test_the_first_unknown_id_is_named_wherever_it_stands(decoding, place, bad):
             with pytest.raises(UnknownTokenIdError) as caught:
                 decode(form)
             assert (caught.value.index, caught.value.token_id) == (place, bad)
+
+
+def test_the_json_of_ids_is_that_of_the_standard_library(create):
+    engine = create(spec_of([]))
+    rng = random.Random(1)
+    ids = [10**power + add for power in range(10) for add in (-1, 0, 1)] + [(1 << 32) - 1]
+    ids += [rng.randrange(1 << rng.randrange(33)) for _ in range(5000)]
+    for n_ids in (0, 1, 2, 31, len(ids)):
+        array = np.array(ids[:n_ids], dtype=np.uint32)
+        assert engine.json_of_ids(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
+        assert json.loads(engine.json_of_ids(array[::-2])) == ids[:n_ids][::-2]

@@ -227,6 +227,17 @@ def test_arrays_of_any_integers_decode(dtype):
     assert engine.decode_bytes(ids[:0]) == b""
 
 
+def test_an_array_that_is_not_aligned_decodes():
+    native_module()
+    raw = b"\0" + np.arange(97, 123, dtype=np.uint32).tobytes()
+    ids = np.frombuffer(raw, dtype=np.uint32, offset=1)
+    assert not ids.flags.aligned
+    engine = create_engine(spec_of([]), "native")
+    assert engine.decode_bytes(ids) == bytes(range(97, 123))
+    # The module itself is not given such memory: it reads whole words where they lie.
+    assert native_engine._as_uint32(ids).flags.aligned
+
+
 @pytest.mark.parametrize("bad", [-1, 1 << 33, (1 << 32) + 5, 300])
 def test_an_array_with_an_unknown_id_is_refused(bad):
     native_module()

@@ -11,6 +11,7 @@ from tokenizer_core.formats import byte_to_unicode, load_gpt2_files, save_gpt2_f
 from tokenizer_core.formats.gpt2_files import (
     parse_merges_txt,
     parse_token,
+    parse_tokens,
     parse_vocab_json,
     render_token,
 )
@@ -142,3 +143,21 @@ def test_gpt2_itself(shared_data, tmp_path):
     )
     given = (folder / "gpt2_merges.txt").read_text(encoding="utf-8")
     assert (tmp_path / "m.txt").read_text(encoding="utf-8") == f"#version: 0.2\n{given}"
+
+
+def test_many_tokens_at_once_are_those_of_one_by_one():
+    characters = [chr(code) for code in (*range(0x250), 0x20AC, 0xD800, 0x1F642)]
+    texts = [
+        *characters,
+        "",
+        "Ġthe",
+        "a b",
+        "Ġ" * 40,
+        "",
+        "aé😀",
+        *map("x{}y".format, characters),
+        "",
+    ]
+    assert parse_tokens(texts) == [parse_token(text) for text in texts]
+    assert parse_tokens([]) == []
+    assert parse_tokens([""]) == [b""]

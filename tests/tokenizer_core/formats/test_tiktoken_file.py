@@ -3,6 +3,7 @@
 import base64
 import itertools
 import random
+import re
 
 import pytest
 import tiktoken
@@ -27,6 +28,7 @@ from tokenizer_core.formats import (
 from tokenizer_core.formats.tiktoken_file import (
     _merge_long,
     _merge_short,
+    _parse_line_by_line,
     parse_tiktoken_ranks,
     recover_reachable_merges,
     render_tiktoken,
@@ -237,3 +239,22 @@ def test_public_files_are_read_and_written_unchanged(name, shared_data):
     data = path.read_bytes()
     assert [base64.b64decode(line.split()[0]) for line in data.splitlines()[:3]] == list(ranks)[:3]
     assert render_tiktoken(TokenizerSpec.from_ranks(ranks, pattern="gpt2")) == data
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize(
+    "line",
+    ["YQ== 1", "YWI= 1", "YWJj 1", "YWJjZA== 0000001", "/+8= 1", "YWJjZGVmZ2hpamtsbW5vcA== 1048575",
+     "YQ= 1", "YQ 1", "YQ=== 1", "YWI== 1", "Y= 1", "== 1", " 1", "YQ==  1", "YQ==\t1", "YQ== 1 ",
+     "YQ== 1048576", "YQ== 12345678", "YQ== +1", "YQ== ١", "YQ==YQ== 1", "Y-_= 1", "IQ== 1",
+     "YQ== 0"],
+)  # fmt: skip
+def test_the_fast_way_and_the_careful_way_agree(line, end):
+    data = ("IQ== 0\nIg== 2\n" + line + end).encode()
+    try:
+        expected = _parse_line_by_line(data)
+    except FormatError as error:
+        with pytest.raises(FormatError, match=re.escape(str(error))):
+            parse_tiktoken_ranks(data)
+    else:
+        assert parse_tiktoken_ranks(data) == expected

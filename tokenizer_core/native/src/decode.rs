@@ -22,11 +22,15 @@ const GROUP: usize = 8;
 
 /// Ids that are read one at a time. `Cell`s, so to speak: what is read twice may differ.
 pub trait Ids {
+    /// Whether others may write to them meanwhile, so that what was measured may not hold.
+    const MAY_CHANGE: bool;
     fn count(&self) -> usize;
     fn at(&self, index: usize) -> u32;
 }
 
 impl Ids for [u32] {
+    const MAY_CHANGE: bool = false;
+
     #[inline(always)]
     fn count(&self) -> usize {
         self.len()
@@ -39,6 +43,8 @@ impl Ids for [u32] {
 }
 
 impl Ids for [AtomicU32] {
+    const MAY_CHANGE: bool = true;
+
     #[inline(always)]
     fn count(&self) -> usize {
         self.len()

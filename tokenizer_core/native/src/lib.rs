@@ -13,6 +13,7 @@ pub mod decode;
 pub mod documents;
 pub mod encoder;
 mod huge_pages;
+pub mod json_ids;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_x86;

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::huge_pages;
+use crate::json_ids;
 use crate::merge::ID_BITS;
 use crate::nfc;
 use crate::python_decode;
@@ -31,6 +32,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(is_settled_nfc, module)?)?;
+    module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     Ok(())
 }
 
@@ -365,4 +367,13 @@ fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
 #[pyfunction]
 fn is_settled_nfc(py: Python<'_>, text: &str) -> bool {
     releasing_gil_if_long(py, text.len(), || nfc::is_settled(text))
+}
+
+/// Ids as the text of a JSON array.
+#[pyfunction]
+fn json_of_ids<'py>(py: Python<'py>, ids: PyReadonlyArray1<'py, u32>) -> Bound<'py, PyBytes> {
+    // A copy, because another thread may write to the array while the GIL is released.
+    let ids = ids.as_array().to_vec();
+    let text = releasing_gil_if_long(py, 4 * ids.len(), || json_ids::render(&ids));
+    PyBytes::new(py, &text)
 }

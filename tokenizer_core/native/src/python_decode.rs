@@ -87,12 +87,14 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
     match releasing_gil_if_long(py, 4 * ids.count(), || vocabulary.measure(ids)) {
         Err(index) => Ok(index.into_pyobject(py)?.into_any()),
         Ok(Measure { n_bytes, is_ascii }) => {
-            let (object, out) = new_object(py, n_bytes, as_text && is_ascii)?;
-            let n_written = releasing_gil_if_long(py, n_bytes, || {
+            let is_text = as_text && is_ascii;
+            let (object, out) = new_object(py, n_bytes, is_text)?;
+            let is_as_measured = releasing_gil_if_long(py, n_bytes, || {
                 huge_pages::advise(out.as_ptr(), out.len());
-                vocabulary.fill(ids, out)
+                vocabulary.fill(ids, out) == n_bytes
+                    && !(is_text && I::MAY_CHANGE && !is_all_ascii(out))
             });
-            if n_written != n_bytes {
+            if !is_as_measured {
                 return Err(PyRuntimeError::new_err(
                     "the ids were changed by another thread while they were decoded",
                 ));
@@ -100,6 +102,13 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
             Ok(object)
         }
     }
+}
+
+/// Of memory that has been filled: a str that says it is ASCII must be.
+fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
+    // SAFETY: the layout is the same, and `fill` has written all of it, as its answer says.
+    let bytes = unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) };
+    bytes.is_ascii()
 }
 
 /// A new bytes, or a str of ASCII, and its memory, which is to be filled before anyone sees it.
