@@ -71,17 +71,19 @@ impl Encoder {
         text: &str,
         out: &mut Vec<u32>,
     ) {
-        let mut at = 0;
-        while let Some((place, id)) = specials.find(text, at) {
-            if at < place.start {
-                self.encode(scanner, &text[at..place.start], out);
+        self.with_session(scanner, |session| {
+            let mut at = 0;
+            while let Some((place, id)) = specials.find(text, at) {
+                if at < place.start {
+                    session.encode(&text[at..place.start], out);
+                }
+                out.push(id);
+                at = place.end;
             }
-            out.push(id);
-            at = place.end;
-        }
-        if at < text.len() {
-            self.encode(scanner, &text[at..], out);
-        }
+            if at < text.len() {
+                session.encode(&text[at..], out);
+            }
+        });
     }
 
     /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.

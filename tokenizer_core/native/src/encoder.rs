@@ -63,6 +63,35 @@ pub struct Encoder {
     entries: AtomicU64,
 }
 
+/// Texts of one call, encoded with one cache.
+pub(crate) struct Session<'c> {
+    encoder: &'c Encoder,
+    scanner: Scanner,
+    state: &'c mut State,
+    n_pieces: u64,
+}
+
+impl Session<'_> {
+    /// Appends the ids of `text`.
+    pub(crate) fn encode(&mut self, text: &str, out: &mut Vec<u32>) {
+        self.scan(text, Window::whole(text), &mut Appender { out });
+    }
+
+    /// Returns where the last piece ends.
+    fn scan(&mut self, text: &str, window: Window, sink: &mut impl Sink) -> usize {
+        let (n_pieces, end) = self.encoder.kernel.run(EncodeText {
+            encoder: self.encoder,
+            scanner: self.scanner,
+            text: text.as_bytes(),
+            window,
+            state: self.state,
+            sink,
+        });
+        self.n_pieces += n_pieces;
+        end
+    }
+}
+
 /// What one call works with, kept for the next.
 struct State {
     cache: PieceCache,
@@ -154,8 +183,25 @@ impl Encoder {
 
     /// Appends the ids of `text`, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
-        let mut sink = Appender { out };
-        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
+        self.with_session(scanner, |session| session.encode(text, out));
+    }
+
+    /// Takes one cache for the texts of one call.
+    pub(crate) fn with_session<T>(
+        &self,
+        scanner: Scanner,
+        work: impl FnOnce(&mut Session) -> T,
+    ) -> T {
+        self.with_state(|state| {
+            let mut session = Session {
+                encoder: self,
+                scanner,
+                state,
+                n_pieces: 0,
+            };
+            let result = work(&mut session);
+            (session.n_pieces, result)
+        })
     }
 
     /// Appends the ids of the pieces of `text` from the boundary `at` on that start before `end`,
@@ -176,7 +222,7 @@ impl Encoder {
             end,
             max_overhang,
         };
-        self.scan(scanner, text.as_bytes(), window, &mut sink)
+        self.with_session(scanner, |session| session.scan(text, window, &mut sink))
     }
 
     /// The number of ids of `text`; counting stops once it is over `limit`.
@@ -185,7 +231,9 @@ impl Encoder {
             n_ids: 0,
             limit: limit.unwrap_or(usize::MAX),
         };
-        self.scan(scanner, text.as_bytes(), Window::whole(text), &mut sink);
+        self.with_session(scanner, |session| {
+            session.scan(text, Window::whole(text), &mut sink)
+        });
         sink.n_ids
     }
 
@@ -203,7 +251,7 @@ impl Encoder {
                     sink: &mut sink,
                 });
             }
-            n_pieces
+            (n_pieces, ())
         });
     }
 
@@ -214,24 +262,6 @@ impl Encoder {
             entries: self.entries.load(Relaxed),
             maximum: (self.caches.len() * MAX_ENTRIES) as u64,
         }
-    }
-
-    /// Returns where the last piece ends.
-    fn scan(&self, scanner: Scanner, text: &[u8], window: Window, sink: &mut impl Sink) -> usize {
-        let mut at = 0;
-        self.with_state(|state| {
-            let n_pieces;
-            (n_pieces, at) = self.kernel.run(EncodeText {
-                encoder: self,
-                scanner,
-                text,
-                window,
-                state,
-                sink,
-            });
-            n_pieces
-        });
-        at
     }
 
     /// Returns how many pieces there were and where the last one ends. In batches, so that where
@@ -394,7 +424,7 @@ impl Encoder {
 
     /// Runs `work` with a cache, or with a small one of its own when all are taken, and adds what
     /// it answers, the number of pieces, to the statistics.
-    fn with_state(&self, work: impl FnOnce(&mut State) -> u64) {
+    fn with_state<T>(&self, work: impl FnOnce(&mut State) -> (u64, T)) -> T {
         let mut guard = self.free_cache();
         let mut own = None;
         let state = match &mut guard {
@@ -403,7 +433,7 @@ impl Encoder {
             None => own.insert(State::with(PieceCache::for_one_call())),
         };
         let (entries, misses) = (state.cache.entries, state.misses);
-        let n_pieces = work(state);
+        let (n_pieces, result) = work(state);
         let missed = state.misses - misses;
         let added = (state.cache.entries - entries) as u64;
         self.misses.fetch_add(missed, Relaxed);
@@ -411,6 +441,7 @@ impl Encoder {
         if own.is_none() {
             self.entries.fetch_add(added, Relaxed);
         }
+        result
     }
 
     fn free_cache(&self) -> Option<MutexGuard<'_, Option<Box<State>>>> {
@@ -737,7 +768,7 @@ pub mod tests {
         encoder.encode(Scanner::Gpt2, "the other the", &mut expected);
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                encoder.with_state(|_| panic!("as a bug would"));
+                encoder.with_state::<()>(|_| panic!("as a bug would"));
             });
             assert!(panicking.join().is_err());
             for _ in 0..80 {

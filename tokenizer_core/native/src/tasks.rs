@@ -68,13 +68,15 @@ impl Encoder {
         match task {
             Task::Run(segments) => {
                 let (mut ids, mut ends) = (Vec::with_capacity(1 << 14), Vec::new());
-                for segment in segments {
-                    match segment {
-                        Segment::Plain(text) => self.encode(scanner, text, &mut ids),
-                        Segment::Token(id) => ids.push(id),
-                        Segment::End => ends.push(ids.len()),
+                self.with_session(scanner, |session| {
+                    for segment in segments {
+                        match segment {
+                            Segment::Plain(text) => session.encode(text, &mut ids),
+                            Segment::Token(id) => ids.push(id),
+                            Segment::End => ends.push(ids.len()),
+                        }
                     }
-                }
+                });
                 Made::Run { ids, ends }
             }
             Task::Part { text, start, end } => Made::Part {

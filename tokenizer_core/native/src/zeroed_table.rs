@@ -5,14 +5,6 @@ use std::ops::{Deref, DerefMut};
 
 use crate::huge_pages;
 
-/// What a table lies in.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Pages {
-    /// Where the system has them; a page is touched as a whole.
-    Large,
-    Small,
-}
-
 /// Types of which all-zero bytes are a value.
 ///
 /// # Safety
@@ -30,13 +22,11 @@ pub struct ZeroedTable<T> {
 }
 
 impl<T: Zeroable> ZeroedTable<T> {
-    pub fn new(n: usize, pages: Pages) -> ZeroedTable<T> {
+    pub fn new(n: usize) -> ZeroedTable<T> {
         const { assert!(align_of::<T>() >= align_of::<u128>()) };
         let room = n * size_of::<T>() + align_of::<T>();
         let memory = vec![0u128; room / size_of::<u128>()];
-        if pages == Pages::Large {
-            huge_pages::advise(memory.as_ptr(), memory.len());
-        }
+        huge_pages::advise(memory.as_ptr(), memory.len());
         let start = memory.as_ptr().align_offset(align_of::<T>());
         ZeroedTable {
             memory,
@@ -83,7 +73,7 @@ mod tests {
     #[test]
     fn tables_are_zeros_aligned_and_hold_what_is_written() {
         for n in [1, 3, 1 << 10, 1 << 17] {
-            let mut table = ZeroedTable::<Line>::new(n, Pages::Large);
+            let mut table = ZeroedTable::<Line>::new(n);
             assert_eq!(table.len(), n);
             assert_eq!(table.as_ptr() as usize % 64, 0);
             assert!(table.iter().all(|line| *line == Line([0; 8])));
