@@ -130,6 +130,8 @@ class TokenizerSpec:
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
         added = _place_added_tokens(entries, tokens)
         spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
+        # As `token_to_id` finds it: no special token is a rank, and no two tokens share one.
+        vars(spec)["token_to_id"] = MappingProxyType(dict(ranks))
         spec.check()
         return spec
 

@@ -265,6 +265,14 @@ def test_a_special_token_that_is_a_rank_is_refused():
         TokenizerSpec.from_ranks(ranks, {"th": 256}, pattern="gpt2")
 
 
+def test_the_table_of_a_rank_file_is_what_the_vocabulary_says():
+    ranks = {token: id_ for id_, token in reversed(VOCAB.items())} | {b"gap": 999}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|end|>": 500, "<|x|>": 2000}, pattern="gpt2")
+    copied = pickle.loads(pickle.dumps(spec))  # leaves out what is derived
+    assert spec.token_to_id == copied.token_to_id == ranks
+    assert spec.fingerprint == copied.fingerprint
+
+
 def test_specs_are_equal_by_what_decides_an_id(tokenizer):
     same = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
     assert same == tokenizer.spec

@@ -175,7 +175,7 @@ class NativeEngine(SegmentedEncoding):
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
         """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
-        return _native.json_of_ids(ids)
+        return _native.json_of_ids(np.require(ids, np.uint32, ["ALIGNED"]))
 
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of all caches of this engine; `maximum` is when all are in use."""

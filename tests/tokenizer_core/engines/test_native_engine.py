@@ -238,6 +238,23 @@ def test_an_array_that_is_not_aligned_decodes():
     assert native_engine._as_uint32(ids).flags.aligned
 
 
+@pytest.mark.parametrize("dtype", ["<u4", ">u4", "<i8"])
+def test_arrays_at_odd_addresses_and_of_either_byte_order_decode(dtype):
+    native = native_module()
+    engine = create_engine(spec_of([]), "native")
+    data = b"x" + np.arange(100).astype(dtype).tobytes()
+    ids = np.frombuffer(data, dtype=dtype, offset=1)
+    assert not ids.flags.aligned
+    assert engine.decode_bytes(ids) == bytes(range(100))
+    assert engine.decode(ids) == "".join(map(chr, range(100)))
+    assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
+    if dtype == "<u4":
+        known = {token: id_ for id_, token in BYTES.items()}
+        encoder = native.NativeEncoder(dict(BYTES), known, [], False, "gpt2")
+        with pytest.raises(ValueError, match="aligned"):
+            encoder.decode_array(ids)
+
+
 @pytest.mark.parametrize("bad", [-1, 1 << 33, (1 << 32) + 5, 300])
 def test_an_array_with_an_unknown_id_is_refused(bad):
     native_module()

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU32;
 
 use numpy::{PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -66,6 +66,9 @@ pub fn decode_array<'py>(
     ids: &PyReadonlyArray1<'py, u32>,
     as_text: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if !ids.data().is_aligned() {
+        return Err(PyValueError::new_err("the array is not aligned"));
+    }
     if !ids.is_c_contiguous() {
         return decode(py, vocabulary, &ids.as_array().to_vec()[..], as_text);
     }
