@@ -5,6 +5,7 @@
 
 mod ascii_words;
 mod atoms;
+mod batches;
 mod block_classes;
 mod block_scan;
 pub mod count;
@@ -25,6 +26,7 @@ pub mod nfc;
 mod nfc_ranges;
 mod parallel;
 mod piece_cache;
+mod pieces;
 pub mod scan;
 mod sink;
 mod tasks;

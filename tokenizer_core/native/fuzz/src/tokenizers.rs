@@ -52,10 +52,17 @@ pub struct Spec {
 
 impl Spec {
     pub fn build(self) -> Both {
-        let parts = self.build_parts();
+        let known: Vec<(&[u8], u32)> = self.ids.iter().map(|(t, &id)| (&t[..], id)).collect();
+        let vocabulary = Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
+        let id = |parts: &[&[u8]]| self.ids[&parts.concat()];
+        let merges: Option<Vec<_>> = self.merges.as_ref().map(|merges| {
+            let triple = |(l, r): &Merge| (id(&[l]), id(&[r]), id(&[l, r]));
+            merges.iter().map(triple).collect()
+        });
+        let encoder = Encoder::build(vocabulary, &known, merges.as_deref(), self.take_whole);
         Both {
-            encoder: Encoder::new(parts.vocabulary, parts.merger, parts.whole),
-            definition: parts.definition,
+            encoder: encoder.expect("a tokenizer"),
+            definition: self.build_parts().definition,
         }
     }
 

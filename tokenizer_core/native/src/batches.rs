@@ -1,0 +1,193 @@
+//! Where the pieces of a text end, found a batch at a time before any is looked up.
+//!
+//! Where the next piece ends cannot be predicted; found in batches, this does not hold up the
+//! look-ups, and their waits for memory overlap. A piece is a pre-token, or a part of one where
+//! `cuts.rs` shows that its parts merge alone.
+
+use crate::block_classes::{BLOCK, Classes, classes};
+use crate::block_scan::BlockGrammar;
+use crate::cuts::{Cuts, character_at, length_from};
+use crate::kernel::Kernel;
+use crate::scan::Grammar;
+
+/// Pieces that are found before they are looked up, and room for those of one more block.
+pub const BATCH: usize = 256;
+/// Bytes of a batch at most. Where a piece ends is told by the bits of a `u32` below `INSIDE`.
+pub const MAX_BATCH_BYTES: usize = 1 << 29;
+/// Of an end: what ends there begins inside a pre-token.
+pub const INSIDE: u32 = 1 << 30;
+/// Of an end: what ends there is a part of a pre-token, see `cuts.rs`.
+pub const PART: u32 = 1 << 31;
+
+/// Room for a batch and one more block.
+pub type Ends = [u32; BATCH + BLOCK];
+
+/// A part of a text; see `Encoder::encode_between`.
+#[derive(Clone, Copy)]
+pub struct Window {
+    pub at: usize,
+    pub end: usize,
+    pub max_overhang: usize,
+}
+
+impl Window {
+    pub fn whole(text: &str) -> Window {
+        Window {
+            at: 0,
+            end: text.len(),
+            max_overhang: 0,
+        }
+    }
+}
+
+impl Window {
+    /// How many of the pieces of a batch that starts at `start` belong to the window, and whether
+    /// one was left out for its length.
+    #[inline(always)]
+    pub fn pieces(&self, start: usize, ends: &[u32]) -> (usize, bool) {
+        let mut n = ends.len();
+        if start + offset_of(n, ends) <= self.end {
+            return (n, false);
+        }
+        let mut piece = n;
+        while piece > 0 {
+            piece -= 1;
+            // A part goes with the pre-token that it is of.
+            if ends[piece] & INSIDE == 0 {
+                if start + offset_of(piece, ends) < self.end {
+                    break;
+                }
+                n = piece;
+            }
+        }
+        let (first, last) = (start + offset_of(n - 1, ends), start + offset_of(n, ends));
+        if last > self.end && last - first > self.max_overhang {
+            return (n - 1, true);
+        }
+        (n, false)
+    }
+}
+
+/// Where the first `n` pieces of a batch end, from its start.
+#[inline(always)]
+pub fn offset_of(n: usize, ends: &[u32]) -> usize {
+    match n {
+        0 => 0,
+        _ => (ends[n - 1] & !(PART | INSIDE)) as usize,
+    }
+}
+
+/// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: those
+/// that start before `text_end`, up to a batch of them, and perhaps some more. None where the first
+/// is for `encode_long`.
+#[inline(always)]
+pub fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
+    kernel: K,
+    cuts: Option<&Cuts>,
+    text: &[u8],
+    start: usize,
+    text_end: usize,
+    ends: &mut Ends,
+) -> usize {
+    let (mut at, mut n) = (start, 0);
+    while n < BATCH && at < text_end && at - start < MAX_BATCH_BYTES {
+        let classes = classes(kernel, text, at);
+        let starts = G::starts(classes, text, at);
+        let behind_first = starts & (starts - 1);
+        if behind_first != 0 {
+            let places = ends[n..].first_chunk_mut::<BLOCK>();
+            let places = places.expect("room for a block behind a batch");
+            let base = (at - start) as u32;
+            n += match cuts {
+                Some(cuts) if classes.is_wide => {
+                    write_parts(cuts, &classes, starts, text, at, base, places)
+                }
+                _ => {
+                    kernel.write_places(behind_first, base, places);
+                    behind_first.count_ones() as usize
+                }
+            };
+            at += 63 - behind_first.leading_zeros() as usize;
+        } else {
+            let end = G::advance(text, at);
+            if end - start > MAX_BATCH_BYTES || (end - at > BLOCK && !text[at..end].is_ascii()) {
+                break;
+            }
+            at = end;
+            ends[n] = (at - start) as u32;
+            n += 1;
+        }
+    }
+    n
+}
+
+/// Writes where the pre-tokens of a block and their parts end, up to the last of `starts`; returns
+/// how many there are.
+#[inline(never)]
+fn write_parts(
+    cuts: &Cuts,
+    classes: &Classes,
+    starts: u64,
+    text: &[u8],
+    at: usize,
+    base: u32,
+    places: &mut [u32; BLOCK],
+) -> usize {
+    let last = 63 - starts.leading_zeros();
+    let mut characters = !classes.inner & (u64::MAX >> (63 - last));
+    let mut place = 0;
+    characters &= characters - 1;
+    let (mut n, mut began_inside) = (0, 0);
+    while characters != 0 {
+        let next = characters.trailing_zeros() as usize;
+        characters &= characters - 1;
+        let before = character_at(text, at + place, next - place);
+        let behind_length = length_from(text[at + next]);
+        let behind = character_at(text, at + next, behind_length);
+        let is_start = (starts >> next & 1) as u32;
+        let is_ascii = before | behind < 0x80;
+        let may_join = is_ascii || cuts.may_join(before, text[at + next - 1], behind);
+        let is_cut = u32::from(!may_join) & !is_start;
+        places[n] = (base + next as u32) | ((is_cut | began_inside) << 31) | (began_inside << 30);
+        let is_end = is_start | is_cut;
+        began_inside = if is_end != 0 { is_cut } else { began_inside };
+        n += is_end as usize;
+        place = next;
+    }
+    n
+}
+
+/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
+/// up to a batch of them; returns how many, and where the last of them ends. None where the first
+/// has no end near.
+pub fn find_parts(
+    cuts: &Cuts,
+    text: &[u8],
+    start: usize,
+    end: usize,
+    ends: &mut Ends,
+) -> (usize, usize) {
+    let (mut n, mut at, mut last_end) = (0, start, start);
+    let mut length = length_from(text[at]);
+    let mut before = character_at(text, at, length);
+    while n < BATCH {
+        at += length;
+        if at >= end || at - start > MAX_BATCH_BYTES {
+            // Only the end of the pre-token is an end that needs no proof.
+            if at >= end && end - start <= MAX_BATCH_BYTES {
+                ends[n] = (end - start) as u32 | PART | INSIDE;
+                (n, last_end) = (n + 1, end);
+            }
+            break;
+        }
+        length = length_from(text[at]);
+        let behind = character_at(text, at, length);
+        let is_ascii = before | behind < 0x80;
+        if !is_ascii && !cuts.may_join(before, text[at - 1], behind) {
+            ends[n] = (at - start) as u32 | PART | INSIDE;
+            (n, last_end) = (n + 1, at);
+        }
+        before = behind;
+    }
+    if n == 0 { (0, end) } else { (n, last_end) }
+}
