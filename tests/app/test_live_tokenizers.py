@@ -377,6 +377,7 @@ def test_swaps_under_load_over_two_processes(
 
     def encode(client: httpx.Client) -> tuple[list[int], str, str]:
         response = client.post("/encode", json={"text": text})
+        assert response.status_code == 200, response.text
         answer = response.json()
         header = response.headers["Tokenizer-Digest"]
         return answer["tokens"], answer["tokenizer"]["digest"], header

@@ -149,6 +149,28 @@ def test_threads_change_no_id(both, unit):
         assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
 
 
+@pytest.mark.parametrize("kind", ["whole merges", "ranks"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_tokens_that_no_merge_makes_are_taken_whole(kind, pattern):
+    # Of some no two characters ever merge, of some only the bytes of one do.
+    native_module()
+    tokens = ["中文", "🙂🙂", "ſé", "，。", "ЖЖ", "中文字典大全中文字典大全", "ab", "é\u0301"]
+    merges = [(b"\xc5", b"\xbf"), (b"\xe4", b"\xb8"), (b"\xe4\xb8", b"\xad")]
+    vocab = dict(BYTES)
+    for token in [*(left + right for left, right in merges), *(t.encode() for t in tokens)]:
+        vocab[len(vocab)] = token
+    if kind == "ranks":
+        ranks = {token: id_ for id_, token in vocab.items()}
+        spec = TokenizerSpec.from_ranks(ranks, pattern=pattern)
+    else:
+        spec = TokenizerSpec.from_merges(vocab, merges, pattern=pattern, ignore_merges=True)
+    both = create_engine(spec, "native"), create_engine(spec, "python")
+    for token in tokens:
+        for around in ("{}", " {}", "{} ", "a {} b {}\n", "x{}", "{}y", "{0}{0}", "1{}. {}, {}"):
+            for repeated in (around, around * 9):
+                assert_same(both, repeated.replace("{}", token).replace("{0}", token))
+
+
 @pytest.mark.parametrize("length", [1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000])
 def test_lengths_at_the_edges_of_the_tables_cold_and_warm(length):
     native_module()
