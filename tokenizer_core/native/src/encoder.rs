@@ -18,7 +18,7 @@ use crate::scan::Scanner;
 use crate::sink::{Appender, Counter};
 use crate::vocabulary::{TokenTable, Vocabulary};
 
-/// Caches of one encoder at most; each is 12 MB.
+/// Caches of one encoder at most; each is 16 MB.
 const MAX_CACHES: usize = 32;
 
 pub struct Encoder {

@@ -32,10 +32,10 @@ struct Bits {
 
 const FULL: Bits = Bits {
     short: 17,
-    middle: 15,
-    long: 13,
-    key_ring: 19,
-    id_ring: 18,
+    middle: 16,
+    long: 15,
+    key_ring: 20,
+    id_ring: 19,
 };
 /// Made within microseconds; the rings hold several of the longest pieces.
 const SMALL: Bits = Bits {
