@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "KERNEL",
     "UNICODE_TABLES",
     "NativeEncoder",
     "NativeSpecials",
@@ -21,6 +22,10 @@ __all__ = [
     "split",
     "unicode_classes",
 ]
+
+KERNEL: Final[str]
+"""The instructions encoding uses: `avx512`, `avx2` or `portable`. The environment variable
+TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
 
 UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""

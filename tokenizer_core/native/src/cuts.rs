@@ -20,30 +20,46 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// Of all `pairs` that merge; `bytes_of` gives the bytes of an id.
-    pub fn new<'v>(pairs: impl Iterator<Item = Pair>, bytes_of: impl Fn(u32) -> &'v [u8]) -> Cuts {
+    /// Of all `pairs` that merge, and of the tokens that are taken `whole` though merging would not
+    /// come to them: a pre-token that is one of these must not fall apart, so nothing is cut
+    /// between characters that meet in one. `bytes_of` gives the bytes of an id.
+    pub fn new<'v>(
+        pairs: impl Iterator<Item = Pair>,
+        whole: impl Iterator<Item = &'v [u8]>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) -> Cuts {
         let mut cuts = Cuts {
             by_bytes: vec![0; 1 << 10].into(),
             by_characters: vec![0; 1 << (FILTER_BITS - 6)].into(),
         };
         for Pair { left, right, .. } in pairs {
-            let (left, right) = (bytes_of(left), bytes_of(right));
-            let (&last, &first) = (left.last().expect("bytes"), right.first().expect("bytes"));
-            if is_inner(first) {
-                continue;
-            }
-            match (last_character(left), first_character(right)) {
-                (Some(before), Some(behind)) => {
-                    let (word, bit) = place_of_characters(before, behind);
-                    cuts.by_characters[word] |= bit;
-                }
-                _ => {
-                    let (word, bit) = place_of_bytes(last, first);
-                    cuts.by_bytes[word] |= bit;
-                }
+            cuts.join(bytes_of(left), bytes_of(right));
+        }
+        for token in whole {
+            for place in 1..token.len() {
+                let (left, right) = token.split_at(place);
+                cuts.join(left, right);
             }
         }
         cuts
+    }
+
+    /// Remembers that `left` and `right` may belong together.
+    fn join(&mut self, left: &[u8], right: &[u8]) {
+        let (&last, &first) = (left.last().expect("bytes"), right.first().expect("bytes"));
+        if is_inner(first) {
+            return;
+        }
+        match (last_character(left), first_character(right)) {
+            (Some(before), Some(behind)) => {
+                let (word, bit) = place_of_characters(before, behind);
+                self.by_characters[word] |= bit;
+            }
+            _ => {
+                let (word, bit) = place_of_bytes(last, first);
+                self.by_bytes[word] |= bit;
+            }
+        }
     }
 
     /// Whether anything may merge across the place between two characters, given as their bytes
@@ -134,7 +150,10 @@ mod tests {
             rank: 0,
         };
         let pairs = [pair(0, 1), pair(2, 3), pair(4, 5), pair(5, 6), pair(6, 7)];
-        let cuts = Cuts::new(pairs.into_iter(), |id| tokens[id as usize]);
+        let whole = ["界é".as_bytes()];
+        let cuts = Cuts::new(pairs.into_iter(), whole.into_iter(), |id| {
+            tokens[id as usize]
+        });
         let may_join = |before: char, behind: char| {
             let text = format!("{before}{behind}");
             let (bytes, length) = (text.as_bytes(), before.len_utf8());
@@ -147,6 +166,8 @@ mod tests {
         assert!(may_join('中', '文') && may_join('a', 'é'));
         // A blank with the first bytes of any character of this lead; the end of one with 界.
         assert!(may_join(' ', '世') && may_join('世', '界'));
+        // Only a token that is taken whole has these next to each other.
+        assert!(may_join('界', 'é'));
         assert!(!may_join('文', '字') && !may_join('中', '字') && !may_join('é', 'a'));
         assert!(!may_join('a', '文') && !may_join('字', '中'));
     }

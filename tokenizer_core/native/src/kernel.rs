@@ -4,6 +4,8 @@
 //! over kernels is compiled once for each, and gives the same with each but for the hashes, which
 //! nothing outside one process sees.
 
+use std::sync::LazyLock;
+
 use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_x86::{Avx2, Avx512};
@@ -50,18 +52,38 @@ pub enum AnyKernel {
 }
 
 impl AnyKernel {
-    /// The one to use: fixed for as long as the process runs.
-    pub fn best() -> AnyKernel {
+    /// Those that this processor has, the fastest first.
+    pub fn all() -> Vec<AnyKernel> {
+        let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            if let Some(kernel) = Avx512::detect() {
-                return AnyKernel::Avx512(kernel);
-            }
-            if let Some(kernel) = Avx2::detect() {
-                return AnyKernel::Avx2(kernel);
-            }
+            all.extend(Avx512::detect().map(AnyKernel::Avx512));
+            all.extend(Avx2::detect().map(AnyKernel::Avx2));
         }
-        AnyKernel::Portable(Portable)
+        all.push(AnyKernel::Portable(Portable));
+        all
+    }
+
+    /// The one to use, fixed for as long as the process runs: the fastest, or the one that
+    /// TOKENIZER_KERNEL names, so that the others are tested on a processor that has better ones.
+    pub fn chosen() -> AnyKernel {
+        static CHOSEN: LazyLock<AnyKernel> = LazyLock::new(|| {
+            let all = AnyKernel::all();
+            let asked = std::env::var("TOKENIZER_KERNEL").unwrap_or_default();
+            let named = all.iter().find(|kernel| kernel.name() == asked);
+            *named.unwrap_or(&all[0])
+        });
+        *CHOSEN
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            AnyKernel::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            AnyKernel::Avx2(_) => "avx2",
+            AnyKernel::Portable(_) => "portable",
+        }
     }
 }
 

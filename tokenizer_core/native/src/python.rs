@@ -11,6 +11,7 @@ use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::huge_pages;
 use crate::json_ids;
+use crate::kernel::AnyKernel;
 use crate::merge::ID_BITS;
 use crate::nfc;
 use crate::python_decode;
@@ -27,6 +28,7 @@ type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>)
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UNICODE_TABLES", UNICODE_TABLES)?;
+    module.add("KERNEL", AnyKernel::chosen().name())?;
     module.add_class::<NativeEncoder>()?;
     module.add_class::<NativeSpecials>()?;
     module.add_function(wrap_pyfunction!(split, module)?)?;

@@ -1,10 +1,11 @@
 //! Merging by tiny vocabularies, any order of ranks, within and across characters.
 #![no_main]
 
+use fuzzing::definitions::{assert_same, ends_by_advance};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{ALPHABETS, tiny_spec};
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::merge::MergeScratch;
+use tokenizer_native::scan::Scanner;
 
 fuzz_target!(|data: &[u8]| {
     let mut choices = Choices(data);
@@ -12,9 +13,9 @@ fuzz_target!(|data: &[u8]| {
     let spec = tiny_spec(&mut choices, alphabet);
     let mut tokens: Vec<Vec<u8>> = spec.ids.keys().filter(|t| t.len() > 1).cloned().collect();
     tokens.sort();
-    let parts = spec.build_parts();
+    let both = spec.build(choices.below(3));
     // Every word of up to four characters, since making a vocabulary takes longest; then a text of
-    // tokens, where they are characters, and one of traps.
+    // tokens, where they are characters, one of traps, and one of words.
     let mut pieces: Vec<String> = vec![String::new()];
     let mut shorter = 0;
     for _ in 0..4 {
@@ -27,17 +28,27 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut bytes = Vec::new();
+    let mut words = String::new();
     for _ in 0..choices.byte() {
-        if let Some(token) = tokens.get(choices.byte() as usize) {
-            bytes.extend_from_slice(token);
-        }
+        let choice = choices.byte() as usize;
+        bytes.extend_from_slice(tokens.get(choice).map_or(&[], |token| &token[..]));
+        words += &pieces[choice % pieces.len()];
     }
     pieces.push(String::from_utf8_lossy(&bytes).into_owned());
+    pieces.push(words);
     pieces.push(text_of(choices.rest(), 400).into());
-    let mut scratch = MergeScratch::default();
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-        let expected = parts.definition.encode(piece.as_bytes());
-        let found = parts.encode(piece.as_bytes(), &mut scratch);
-        assert_eq!(found, expected, "{piece:?}");
+        let expected = both.definition.encode(piece.as_bytes());
+        let mut ids = Vec::new();
+        both.encoder
+            .encode_pieces([&piece[..]].into_iter(), &mut ids);
+        assert_eq!(ids, expected, "{piece:?}");
+    }
+    let text = pieces.concat();
+    for (name, scanner) in Scanner::NAMES {
+        let mut ids = Vec::new();
+        both.encoder.encode(scanner, &text, &mut ids);
+        let ends = ends_by_advance(scanner, &text);
+        assert_same(&both.definition, &text, &ends, &ids, name);
     }
 });

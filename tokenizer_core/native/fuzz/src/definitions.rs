@@ -122,3 +122,16 @@ impl Definition {
         ids
     }
 }
+
+/// Panics with the first pre-token whose ids are not those of the definition, if there is one.
+pub fn assert_same(definition: &Definition, text: &str, ends: &[usize], ids: &[u32], what: &str) {
+    let (mut start, mut at) = (0, 0);
+    for &end in ends {
+        let piece = &text[start..end];
+        let expected = definition.encode(piece.as_bytes());
+        let found = &ids[at..ids.len().min(at + expected.len())];
+        assert_eq!(found, expected, "{what}: {piece:?} at {start} of {text:?}");
+        (start, at) = (end, at + expected.len());
+    }
+    assert_eq!(ids.len(), at, "{what}: ids behind the end of {text:?}");
+}

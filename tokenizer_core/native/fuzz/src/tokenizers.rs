@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use tokenizer_native::encoder::Encoder;
-use tokenizer_native::merge::{MergeScratch, Merger};
 use tokenizer_native::scan::Scanner;
-use tokenizer_native::vocabulary::{TokenTable, Vocabulary};
+use tokenizer_native::vocabulary::Vocabulary;
 
 use crate::definitions::{Definition, Rules};
 use crate::inputs::{Choices, TRAPS};
@@ -19,30 +18,6 @@ pub struct Both {
     pub definition: Definition,
 }
 
-/// What an encoder is made of, for what asks them without its caches.
-pub struct Parts {
-    pub vocabulary: Vocabulary,
-    pub merger: Merger,
-    pub whole: Option<TokenTable>,
-    pub definition: Definition,
-}
-
-impl Parts {
-    /// The ids of one piece, as the encoder gets those of a piece it has not seen.
-    pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch) -> Vec<u32> {
-        let whole = self.whole.as_ref();
-        match whole.and_then(|whole| whole.get(&self.vocabulary, piece)) {
-            Some(id) => vec![id],
-            None => {
-                let mut found = Vec::new();
-                self.merger
-                    .encode(piece, scratch, |ids| found = ids.to_vec());
-                found
-            }
-        }
-    }
-}
-
 /// The vocabulary of a tokenizer and, for kind `merges`, its list.
 pub struct Spec {
     pub ids: HashMap<Vec<u8>, u32>,
@@ -51,64 +26,32 @@ pub struct Spec {
 }
 
 impl Spec {
-    pub fn build(self) -> Both {
+    /// On the kernel at this place, or the fastest where the processor has fewer.
+    pub fn build(self, kernel: usize) -> Both {
         let known: Vec<(&[u8], u32)> = self.ids.iter().map(|(t, &id)| (&t[..], id)).collect();
-        let vocabulary = Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
+        let vocabulary = || Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
         let id = |parts: &[&[u8]]| self.ids[&parts.concat()];
         let merges: Option<Vec<_>> = self.merges.as_ref().map(|merges| {
-            let triple = |(l, r): &Merge| (id(&[l]), id(&[r]), id(&[l, r]));
-            merges.iter().map(triple).collect()
+            (merges.iter())
+                .map(|(l, r)| (id(&[l]), id(&[r]), id(&[l, r])))
+                .collect()
         });
-        let encoder = Encoder::build(vocabulary, &known, merges.as_deref(), self.take_whole);
-        Both {
-            encoder: encoder.expect("a tokenizer"),
-            definition: self.build_parts().definition,
-        }
-    }
-
-    pub fn build_parts(self) -> Parts {
-        let known: Vec<(&[u8], u32)> = self.ids.iter().map(|(t, &id)| (&t[..], id)).collect();
-        let vocabulary = Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
-        let start = std::array::from_fn(|byte| self.ids[&[byte as u8][..]]);
-        let mut merger = match &self.merges {
-            None => Merger::from_ranks(start, &known),
-            Some(merges) => {
-                let id = |parts: &[&[u8]]| self.ids[&parts.concat()];
-                let merges: Vec<_> = (merges.iter())
-                    .map(|(l, r)| (id(&[l]), id(&[r]), id(&[l, r])))
-                    .collect();
-                Merger::from_merges(start, &merges).expect("few merges")
-            }
+        let build = || {
+            Encoder::build(vocabulary(), &known, merges.as_deref(), self.take_whole)
+                .expect("a vocabulary")
         };
-        let whole = self.take_whole.then(|| {
-            let mut scratch = MergeScratch::default();
-            let is_kept = |t: &[u8], id| t.len() <= 15 || !merger.makes(t, id, &mut scratch);
-            let mut is_kept = is_kept;
-            let kept: Vec<u32> = (known.iter())
-                .filter_map(|&(t, id)| is_kept(t, id).then_some(id))
-                .collect();
-            TokenTable::new(&vocabulary, &kept)
-        });
-        merger.find_atoms(known.iter().copied(), |id| vocabulary.token(id));
+        let encoder = build().on_kernel(kernel).unwrap_or_else(build);
         let rules = match self.merges {
             None => Rules::Ranks,
-            Some(merges) => {
-                let mut ranks = HashMap::new();
-                for (rank, merge) in merges.into_iter().enumerate() {
-                    ranks.entry(merge).or_insert(rank as u32);
-                }
-                Rules::Merges(ranks)
-            }
+            Some(merges) => Rules::Merges(merges.into_iter().zip(0..).collect()),
         };
         let definition = Definition {
             ids: self.ids,
             rules,
             take_whole: self.take_whole,
         };
-        Parts {
-            vocabulary,
-            merger,
-            whole,
+        Both {
+            encoder,
             definition,
         }
     }
@@ -302,16 +245,17 @@ pub struct Lasting {
     pub both: &'static Both,
 }
 
-/// Every scanner with a vocabulary of each kind, and the public rank files where
+/// Every scanner with a vocabulary of each kind on each kernel, and the public rank files where
 /// TOKENIZER_FUZZ_RANKS names the folder that holds them.
 pub fn lasting() -> &'static [Lasting] {
     static ALL: OnceLock<Vec<Lasting>> = OnceLock::new();
     ALL.get_or_init(|| {
         let mut all = Vec::new();
         for (name, scanner) in Scanner::NAMES {
-            for kind in 0..3 {
-                let both: &'static Both = Box::leak(Box::new(spec_of_traps(kind).build()));
-                let name = format!("{name} kind {kind}");
+            for (kind, kernel) in (0..3).flat_map(|kind| (0..3).map(move |kernel| (kind, kernel))) {
+                let both = spec_of_traps(kind).build(kernel);
+                let both: &'static Both = Box::leak(Box::new(both));
+                let name = format!("{name} kind {kind} kernel {kernel}");
                 all.push(Lasting {
                     name,
                     scanner,
@@ -331,7 +275,7 @@ pub fn lasting() -> &'static [Lasting] {
             let Some(spec) = spec_of_rank_file(&path) else {
                 continue;
             };
-            let both: &'static Both = Box::leak(Box::new(spec.build()));
+            let both: &'static Both = Box::leak(Box::new(spec.build(0)));
             for name in scanners {
                 let scanner = Scanner::from_name(name).expect("a scanner of that name");
                 let name = format!("{name} of {file}");

@@ -1,0 +1,47 @@
+"""The ids are the same with every set of instructions, not only with the best of this machine."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.adversarial import adversarial_texts
+from tests.conftest import REPOSITORY
+from tests.native_module import native_module
+from tests.property.trap_texts import KINDS, tiny_spec
+from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
+from tokenizer_core.engines import create_engine
+from tokenizer_core.patterns import PATTERNS
+
+
+def compare() -> None:
+    """Holds the engines against each other in this process; the last line is its kernel."""
+    texts = adversarial_texts(n_random=120, seed=31)
+    texts += ["x" * n + text for n, text in enumerate(texts[:70])]
+    texts.append("".join(texts) * 5)
+    for pattern in PATTERNS:
+        for kind in KINDS:
+            for spec in (tiny_spec(31, kind, pattern), spec_from_corpus(kind, pattern)):
+                native, python = create_engine(spec, "native"), create_engine(spec, "python")
+                for text in texts:
+                    for _ in range(2):
+                        assert native.encode(text) == python.encode(text), (pattern, kind, text)
+                    assert native.count(text) == len(python.encode(text))
+    print(native_module().KERNEL)
+
+
+@pytest.mark.parametrize("kernel", ["avx512", "avx2", "portable"])
+def test_a_kernel_gives_the_ids_of_the_python_engine(kernel):
+    native_module()
+    ran = subprocess.run(
+        [sys.executable, "-c", f"from {compare.__module__} import compare; compare()"],
+        cwd=REPOSITORY,
+        env=os.environ | {"TOKENIZER_KERNEL": kernel},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    used = ran.stdout.split()[-1]
+    if used != kernel:
+        pytest.skip(f"this processor has no {kernel}; it was {used} again")
