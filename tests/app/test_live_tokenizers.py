@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import fcntl
 import gc
@@ -406,7 +407,8 @@ def test_swaps_under_load_over_two_processes(
                 except Exception as error:
                     failures.append(repr(error))
 
-    with run_server(store.root, "--workers", "2") as server:
+    with run_server(store.root, "--workers", "2") as server, contextlib.ExitStack() as ending:
+        ending.callback(stop.set)  # or a failure below would leave the load running for ever
         threads = [
             threading.Thread(target=load, args=(server, is_stream)) for is_stream in (False, True)
         ]
@@ -425,6 +427,7 @@ def test_swaps_under_load_over_two_processes(
             # New connections reach either process; none may answer with the old one.
             for _ in range(8):
                 answer = httpx.post(f"{server.url}/encode", json={"text": "a"})
+                assert answer.status_code == 200, answer.text
                 assert answer.headers["Tokenizer-Digest"] == wanted.digest
         stop.set()
         for thread in threads:
