@@ -167,13 +167,13 @@ impl Merger {
     }
 
     /// Calls `take` once with the ids of a piece of at least one byte.
-    #[inline]
+    #[inline(always)]
     pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
         self.merge(piece, scratch, 1, take);
     }
 
     /// Merges until `at_most` symbols are left or no pair has a rank.
-    #[inline]
+    #[inline(always)]
     fn merge(
         &self,
         piece: &[u8],
@@ -208,6 +208,7 @@ impl Merger {
         scratch.shrink();
     }
 
+    #[inline(never)]
     fn merge_long(&self, scratch: &mut MergeScratch, at_most: usize) {
         scratch.long.merge(
             &mut scratch.ids,

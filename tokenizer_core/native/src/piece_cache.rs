@@ -46,8 +46,6 @@ const SMALL: Bits = Bits {
     id_ring: 11,
 };
 
-const SPILLED_BITS: u32 = 12;
-
 /// How many pieces one cache can hold.
 pub const MAX_ENTRIES: usize = (2 << FULL.short) + (1 << FULL.middle) + (1 << FULL.long);
 
@@ -99,9 +97,9 @@ pub struct PieceCache {
     /// How many bytes and ids were ever written; places in the rings are these, modulo their size.
     keys_written: u64,
     ids_written: u64,
-    /// Whether any short piece has had too many ids for the first table, by some bits of its
-    /// bucket: most have not, and need not be looked for elsewhere.
-    spilled: Box<[bool]>,
+    /// A bit for each bucket: whether a short piece of it has had too many ids for the first
+    /// table. Most have not, and need not be looked for elsewhere.
+    spilled: Box<[u64]>,
     pub entries: usize,
 }
 
@@ -154,17 +152,22 @@ impl<K: Kernel> Lookup<'_, K> {
     /// Asks for a bucket before it is needed.
     #[inline(always)]
     pub fn prefetch(&self, bucket: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.short.as_ptr().wrapping_add(bucket);
-            // SAFETY: the instruction reads nothing that a program can see and faults at no
-            // address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = bucket;
+        prefetch(self.short, bucket);
     }
+}
+
+/// Asks for an element before it is needed.
+#[inline(always)]
+fn prefetch<T>(slots: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let line = slots.as_ptr().wrapping_add(at);
+        // SAFETY: the instruction reads nothing that a program can see and faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slots, at);
 }
 
 impl PieceCache {
@@ -188,7 +191,7 @@ impl PieceCache {
             id_ring: vec![0; 1 << bits.id_ring].into(),
             keys_written: 0,
             ids_written: 0,
-            spilled: vec![false; 1 << SPILLED_BITS].into(),
+            spilled: vec![0; (1 << bits.short) / 64].into(),
             entries: 0,
         }
     }
@@ -214,7 +217,7 @@ impl PieceCache {
     /// Returns whether it did.
     pub fn put_short(&mut self, key: u128, bucket: usize, ids: &[u32]) -> bool {
         let Some(value) = Value::of(ids) else {
-            self.spilled[bucket % (1 << SPILLED_BITS)] = true;
+            self.spilled[bucket / 64] |= 1 << (bucket % 64);
             return false;
         };
         let Bucket { keys, values } = &mut self.short[bucket];
@@ -229,7 +232,18 @@ impl PieceCache {
     /// Whether a short piece may be in the second or third table.
     #[inline(always)]
     pub fn may_have_spilled(&self, bucket: usize) -> bool {
-        self.spilled[bucket % (1 << SPILLED_BITS)]
+        self.spilled[bucket / 64] >> (bucket % 64) & 1 != 0
+    }
+
+    /// Asks for the place of a piece in the second or third table before it is needed.
+    #[inline(never)]
+    pub fn prefetch_longer(&self, piece: &[u8]) {
+        let hash = self.keys.of_bytes(piece);
+        if piece.len() <= MAX_MIDDLE_BYTES {
+            prefetch(&self.middle, (hash >> (64 - self.bits.middle)) as usize);
+        } else {
+            prefetch(&self.long, (hash >> (64 - self.bits.long)) as usize);
+        }
     }
 
     /// Calls `take` with the ids of a piece of the second or third table; whether there are any.

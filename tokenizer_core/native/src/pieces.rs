@@ -9,7 +9,7 @@ use crate::block_classes::BLOCK;
 use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
 use crate::kernel::{Kernel, OnKernel};
-use crate::merge::MergeScratch;
+use crate::merge::{MergeScratch, Merger};
 use crate::piece_cache::{MAX_CACHED_BYTES, MAX_SHORT_BYTES, PieceCache};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::sink::{Appender, Sink};
@@ -110,6 +110,9 @@ impl Encoder {
             let key = kernel.key(text, at, end - at);
             let bucket = lookup.bucket_of(key);
             lookup.prefetch(bucket);
+            if (MAX_SHORT_BYTES + 1..=MAX_CACHED_BYTES).contains(&(end - at)) {
+                state.cache.prefetch_longer(&text[at..end]);
+            }
             (*key_place, *bucket_place) = (kernel.key_as_word(key), bucket as u32);
             at = end;
         }
@@ -195,7 +198,7 @@ impl Encoder {
             return;
         }
         *misses += 1;
-        self.merger.encode(piece, scratch, |ids| {
+        let take = |ids: &[u32]| {
             sink.take(ids);
             if !is_kept {
                 return;
@@ -204,6 +207,12 @@ impl Encoder {
             if !is_put {
                 cache.put_longer(piece, ids);
             }
+        };
+        self.kernel.run(MergePiece {
+            merger: &self.merger,
+            piece,
+            scratch,
+            take,
         });
     }
 }
@@ -270,6 +279,23 @@ impl<S: Sink> OnKernel for EncodeText<'_, S> {
             Scanner::Qwen2 => encoder.scan_as::<Qwen2, K>(kernel, text, window, state, sink),
             Scanner::O200k => encoder.scan_as::<O200k, K>(kernel, text, window, state, sink),
         }
+    }
+}
+
+/// A piece to be merged on a kernel: vectors find the lowest rank.
+struct MergePiece<'c, F> {
+    merger: &'c Merger,
+    piece: &'c [u8],
+    scratch: &'c mut MergeScratch,
+    take: F,
+}
+
+impl<F: FnOnce(&[u32])> OnKernel for MergePiece<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) {
+        self.merger.encode(self.piece, self.scratch, self.take);
     }
 }
 
