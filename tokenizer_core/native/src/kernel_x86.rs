@@ -37,7 +37,7 @@ impl Kernel for Avx512 {
         // SAFETY: the processor has the instructions, or there were no `self`. The masked load
         // reads the first `valid` bytes of `block` and no other; the table is 128 bytes.
         unsafe {
-            let present = u64::MAX >> (BLOCK - valid);
+            let present = _bzhi_u64(u64::MAX, valid as u32);
             let bytes = _mm512_maskz_loadu_epi8(present, block.as_ptr().cast());
             let high = _mm512_movepi8_mask(bytes);
             let table = ASCII.as_ptr().cast::<__m512i>();
