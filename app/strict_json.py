@@ -250,6 +250,8 @@ class _WindowedParser:
             if mark != ",":
                 raise JSONDecodeError("Expecting ',' delimiter", self._text, at)
             at = self._skip_space(at + 1)
+            if self._text[at : at + 1] == "]":
+                raise JSONDecodeError("Expecting value", self._text, at)
 
     def _scalars(self, at: int, items: list[Any]) -> int:
         """Append a run of numbers and words at once; the place of the `,` or `]` behind it."""

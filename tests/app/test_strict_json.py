@@ -41,6 +41,13 @@ def test_any_document_comes_out_as_json_reads_it(
     assert windowed in (whole, (422, "invalid_request"), (422, "number_too_long"))
 
 
+@pytest.mark.parametrize("last", ['"text"', '"text" ', "[]", "{}", "1", "null"])
+def test_a_comma_before_the_end_of_a_list_is_refused_in_windows_too(last: str) -> None:
+    body = f'["{"a" * 100}", {last},]'.encode()
+    for window in (16, 24, 40, 1 << 18):
+        assert outcome(body, window) == (400, "malformed_json"), window
+
+
 @settings(max_examples=600)
 @given(documents, st.integers(16, 40), st.randoms(use_true_random=False))
 def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: Any) -> None:
