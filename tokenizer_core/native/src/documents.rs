@@ -6,7 +6,6 @@ use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
 use crate::huge_pages;
-use crate::parallel::MIN_CHUNK_BYTES;
 use crate::scan::Scanner;
 use crate::tasks::Cutter;
 
@@ -15,8 +14,8 @@ use crate::tasks::Cutter;
 const RUN_BYTES: usize = 1 << 16;
 /// Less than this for each thread is not worth starting it.
 const MIN_BYTES_PER_THREAD: usize = 1 << 17;
-/// Plain text from this size on is cut in parts.
-const LONG_BYTES: usize = 2 * MIN_CHUNK_BYTES;
+/// Plain text from this size on is cut in parts of half the size.
+const LONG_BYTES: usize = 1 << 19;
 
 /// The strings that are one id each, wherever they stand in a text.
 pub struct SpecialTokens {

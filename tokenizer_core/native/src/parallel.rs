@@ -1,22 +1,15 @@
-//! One text encoded by several threads, with the ids of one.
+//! One text encoded in chunks that need not start at a boundary, with the ids of one scan.
 //!
 //! No grammar looks behind, so two scans that share one boundary agree from there on. Each chunk is
-//! scanned as if it began with a boundary, and remembers its first ones. Joining goes from the
-//! left: from where the ids so far end, pieces are encoded one by one until a boundary of the next
+//! scanned as if it began with a boundary, and remembers its first ones. Joining, which `tasks.rs`
+//! does, goes from the left: from where the ids so far end, pieces are encoded one by one until a boundary of the next
 //! chunk is met; its ids before that are dropped. This needs no place where a cut is known to be
 //! safe, so it works for Chinese and minified code too. Where a chunk is never met its text is
 //! encoded again while joining: the result is the same, only slower.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use crate::encoder::Encoder;
 use crate::scan::Scanner;
 
-/// Texts are cut in chunks of this size, or a few for each thread where that is more; shorter texts
-/// are not cut, since starting a thread costs as much as encoding some ten kilobytes.
-pub(crate) const MIN_CHUNK_BYTES: usize = 1 << 18;
-const CHUNKS_PER_THREAD: usize = 4;
 /// Boundaries that a chunk remembers. Scans of ordinary text meet within a few.
 const REMEMBERED: usize = 256;
 /// A piece that reaches out of its chunk and is longer than this is left to the joining, so that
@@ -33,74 +26,7 @@ pub(crate) struct Chunk {
 }
 
 impl Encoder {
-    /// Appends the ids of `text`, as `encode` does, with up to `n_threads` threads.
-    pub fn encode_with_threads(
-        &self,
-        scanner: Scanner,
-        text: &str,
-        n_threads: usize,
-        out: &mut Vec<u32>,
-    ) {
-        let n_threads = n_threads.min(text.len() / MIN_CHUNK_BYTES);
-        if n_threads <= 1 {
-            return self.encode(scanner, text, out);
-        }
-        let chunk_bytes = text.len().div_ceil(n_threads * CHUNKS_PER_THREAD);
-        self.encode_chunks(
-            scanner,
-            text,
-            n_threads,
-            chunk_bytes.max(MIN_CHUNK_BYTES),
-            out,
-        );
-    }
-
-    /// As `encode_with_threads`, with chunks of any size: what the fuzz target `encode` asks for.
-    #[doc(hidden)]
-    pub fn encode_chunks(
-        &self,
-        scanner: Scanner,
-        text: &str,
-        n_threads: usize,
-        chunk_bytes: usize,
-        out: &mut Vec<u32>,
-    ) {
-        let starts: Vec<usize> = (0..text.len())
-            .step_by(chunk_bytes)
-            .map(|at| start_of_character(text, at))
-            .collect();
-        let end_of = |chunk: usize| starts.get(chunk + 1).copied().unwrap_or(text.len());
-        let chunks: Vec<Mutex<Option<Chunk>>> = starts.iter().map(|_| Mutex::new(None)).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let number = next.fetch_add(1, Relaxed);
-                let Some(place) = chunks.get(number) else {
-                    return;
-                };
-                let chunk = self.encode_chunk(scanner, text, starts[number], end_of(number));
-                *place.lock().expect("no thread panics with it") = Some(chunk);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..n_threads {
-                // Where the system refuses another thread, those that are there do the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-        let chunks: Vec<Chunk> = chunks
-            .into_iter()
-            .map(|chunk| {
-                chunk
-                    .into_inner()
-                    .expect("all threads have ended")
-                    .expect("all are done")
-            })
-            .collect();
-        self.join(scanner, text, &chunks, end_of, out);
-    }
-
+    /// The pieces of `text` that start between `start` and `end`, as far as a scan from `start` tells.
     pub(crate) fn encode_chunk(
         &self,
         scanner: Scanner,
@@ -130,28 +56,6 @@ impl Encoder {
             ids,
             boundaries,
             end: at,
-        }
-    }
-
-    fn join(
-        &self,
-        scanner: Scanner,
-        text: &str,
-        chunks: &[Chunk],
-        end_of: impl Fn(usize) -> usize,
-        out: &mut Vec<u32>,
-    ) {
-        out.reserve(chunks.iter().map(|chunk| chunk.ids.len()).sum());
-        let mut at = 0;
-        for (number, chunk) in chunks.iter().enumerate() {
-            let end = end_of(number);
-            let met = self.encode_until_met(scanner, text, &mut at, end, &chunk.boundaries, out);
-            if let Some(n_before) = met {
-                out.extend_from_slice(&chunk.ids[n_before..]);
-                at = chunk.end;
-                // Only a piece that was left out, or nothing, lies before the next chunk.
-                self.encode_until_met(scanner, text, &mut at, end, &[], out);
-            }
         }
     }
 
@@ -194,6 +98,7 @@ pub(crate) fn start_of_character(text: &str, mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::SpecialTokens;
     use crate::encoder::tests::encoder;
 
     /// Texts of parts on which scans that start in their middle go astray.
@@ -235,26 +140,27 @@ mod tests {
 
     #[test]
     fn any_chunks_and_threads_give_the_ids_of_one_scan() {
-        let encoder = encoder();
+        let (encoder, specials) = (encoder(), SpecialTokens::none());
         for text in texts() {
             for (name, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
                 encoder.encode(scanner, &text, &mut expected);
-                for chunk_bytes in [1, 2, 3, 7, 16, 64, 1000] {
-                    let mut ids = Vec::new();
-                    encoder.encode_chunks(scanner, &text, 1, chunk_bytes, &mut ids);
-                    assert_eq!(ids, expected, "{name} {chunk_bytes} {text:?}");
+                for chunk_bytes in [2, 3, 7, 16, 64, 1000] {
+                    for n_threads in [1, 3] {
+                        let sizes = (1, 2 * chunk_bytes, n_threads);
+                        let texts = [&text[..]];
+                        let batch =
+                            encoder.encode_texts_in_tasks(scanner, &specials, &texts, sizes);
+                        assert_eq!(batch.ids, expected, "{name} {chunk_bytes} {text:?}");
+                    }
                 }
-                let mut ids = Vec::new();
-                encoder.encode_chunks(scanner, &text, 3, 50, &mut ids);
-                assert_eq!(ids, expected);
             }
         }
     }
 
     #[test]
     fn long_texts_and_texts_without_a_boundary_are_cut_alike() {
-        let encoder = encoder();
+        let (encoder, specials) = (encoder(), SpecialTokens::none());
         for text in [
             "the cat's hat\n\n  12345 \u{4e2d}\u{6587}".repeat(60_000),
             "a".repeat(3 << 20),
@@ -262,10 +168,10 @@ mod tests {
             format!("{} {}", "\u{4e2d}".repeat(700_000), "b c ".repeat(200_000)),
         ] {
             for (_, scanner) in Scanner::NAMES {
-                let (mut expected, mut ids) = (Vec::new(), Vec::new());
+                let mut expected = Vec::new();
                 encoder.encode(scanner, &text, &mut expected);
-                encoder.encode_with_threads(scanner, &text, 4, &mut ids);
-                assert!(ids == expected);
+                let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
+                assert!(batch.ids == expected);
             }
         }
     }

@@ -6,13 +6,14 @@ use fuzzing::definitions::{assert_same, ends_by_advance};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::lasting;
 use libfuzzer_sys::fuzz_target;
+use tokenizer_native::documents::SpecialTokens;
 
 fuzz_target!(|data: &[u8]| {
     let all = lasting();
     let mut choices = Choices(data);
     let chosen = &all[choices.below(all.len())];
     let (chunk_bytes, how, from, to) = (
-        1 + choices.below(200),
+        2 + choices.below(200),
         choices.byte(),
         choices.byte(),
         choices.byte(),
@@ -35,9 +36,13 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(counted > limit, expected.len() > limit, "{name}: {text:?}");
 
     let n_threads = 1 + usize::from(how % 8 == 0) * 2;
-    let mut ids = Vec::new();
-    encoder.encode_chunks(scanner, &text, n_threads, chunk_bytes, &mut ids);
-    assert_eq!(ids, expected, "{name}, chunks of {chunk_bytes}: {text:?}");
+    let sizes = (1, 2 * chunk_bytes, n_threads);
+    let specials = SpecialTokens::none();
+    let batch = encoder.encode_texts_in_tasks(scanner, &specials, &[&text[..]], sizes);
+    assert_eq!(
+        batch.ids, expected,
+        "{name}, chunks of {chunk_bytes}: {text:?}"
+    );
 
     if let Some(last) = ends.len().checked_sub(1) {
         // From one boundary up to any byte.
