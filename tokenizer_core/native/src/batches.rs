@@ -38,9 +38,7 @@ impl Window {
             max_overhang: 0,
         }
     }
-}
 
-impl Window {
     /// How many of the pieces of a batch that starts at `start` belong to the window, and whether
     /// one was left out for its length.
     #[inline(always)]
@@ -83,7 +81,7 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 #[inline(always)]
 pub fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
     kernel: K,
-    cuts: Option<&Cuts>,
+    cuts: &Cuts,
     text: &[u8],
     start: usize,
     text_end: usize,
@@ -98,14 +96,11 @@ pub fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
             let places = ends[n..].first_chunk_mut::<BLOCK>();
             let places = places.expect("room for a block behind a batch");
             let base = (at - start) as u32;
-            n += match cuts {
-                Some(cuts) if classes.is_wide => {
-                    write_parts(cuts, &classes, starts, text, at, base, places)
-                }
-                _ => {
-                    kernel.write_places(behind_first, base, places);
-                    behind_first.count_ones() as usize
-                }
+            n += if classes.is_wide {
+                write_parts(cuts, &classes, starts, text, at, base, places)
+            } else {
+                kernel.write_places(behind_first, base, places);
+                behind_first.count_ones() as usize
             };
             at += 63 - behind_first.leading_zeros() as usize;
         } else {

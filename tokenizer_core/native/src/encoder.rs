@@ -28,7 +28,7 @@ pub struct Encoder {
     whole: Option<TokenTable>,
     /// Short tokens that are what their bytes encode to: every cache starts with them.
     pub(crate) seeds: Vec<u32>,
-    pub(crate) cuts: Option<Cuts>,
+    pub(crate) cuts: Cuts,
     pub(crate) kernel: AnyKernel,
     caches: Vec<Mutex<Option<Box<State>>>>,
     hits: AtomicU64,
@@ -45,23 +45,6 @@ pub struct Statistics {
 }
 
 impl Encoder {
-    pub fn new(vocabulary: Vocabulary, merger: Merger, whole: Option<TokenTable>) -> Encoder {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let n_caches = (2 * cpus).clamp(4, MAX_CACHES);
-        Encoder {
-            vocabulary,
-            merger,
-            whole,
-            seeds: Vec::new(),
-            cuts: None,
-            kernel: AnyKernel::chosen(),
-            caches: (0..n_caches).map(|_| Mutex::new(None)).collect(),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
-        }
-    }
-
     /// Of the tokens that encoding can produce, bytes and id; of merges as `(left, right, product)`
     /// by rank, or None for kind `ranks`; and whether pieces that are a token are taken whole.
     ///
@@ -99,23 +82,34 @@ impl Encoder {
             .partition(|(token, id)| merger.makes(token, *id, &mut scratch));
         let ids_of = |tokens: &[(&[u8], u32)]| tokens.iter().map(|token| token.1).collect();
         let mut seeds: Vec<u32> = ids_of(&made);
-        let others: Vec<u32> = ids_of(&others);
-        let whole =
-            (takes_whole && !others.is_empty()).then(|| TokenTable::new(&vocabulary, &others));
+        let whole: Vec<u32> = if takes_whole {
+            ids_of(&others)
+        } else {
+            Vec::new()
+        };
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
         // Lower ids are the more frequent tokens; what comes last stays where room is short.
         seeds.sort_unstable_by(|a, b| b.cmp(a));
         merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
-        let taken_whole = others.iter().filter(|_| takes_whole);
-        let cuts = Some(Cuts::new(
+        let cuts = Cuts::new(
             merger.pairs(),
-            taken_whole.map(|&id| vocabulary.token(id)),
+            whole.iter().map(|&id| vocabulary.token(id)),
             |id| vocabulary.token(id),
-        ));
+        );
+        let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let n_caches = (2 * cpus).clamp(4, MAX_CACHES);
         Ok(Encoder {
+            vocabulary,
+            merger,
+            whole,
             seeds,
             cuts,
-            ..Encoder::new(vocabulary, merger, whole)
+            kernel: AnyKernel::chosen(),
+            caches: (0..n_caches).map(|_| Mutex::new(None)).collect(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
         })
     }
 
@@ -271,25 +265,15 @@ pub mod tests {
                 b" the".to_vec(),
             ])
             .collect();
-        let vocabulary = Vocabulary::new(
-            tokens
-                .iter()
-                .enumerate()
-                .map(|(i, t)| (i as u32, &t[..]))
-                .collect(),
-        );
+        let known: Vec<(&[u8], u32)> = tokens.iter().map(|t| &t[..]).zip(0..).collect();
+        let vocabulary = Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
         let merges = [
             (116, 104, 256),
             (256, 101, 257),
             (32, 116, 258),
             (32, 257, 259),
         ];
-        let start = std::array::from_fn(|byte| byte as u32);
-        Encoder::new(
-            vocabulary,
-            Merger::from_merges(start, &merges).unwrap(),
-            None,
-        )
+        Encoder::build(vocabulary, &known, Some(&merges), false).unwrap()
     }
 
     #[test]

@@ -68,9 +68,9 @@ impl Encoder {
         sink: &mut impl Sink,
     ) -> (u64, usize) {
         let (mut pos, mut n_pieces) = (window.at, 0);
-        let cuts = self.cuts.as_ref();
         while pos < window.end && sink.wants_more().is_continue() {
-            let found = find_ends::<G, K>(kernel, cuts, text, pos, window.end, &mut state.ends);
+            let found =
+                find_ends::<G, K>(kernel, &self.cuts, text, pos, window.end, &mut state.ends);
             if found == 0 {
                 let end = G::advance(text, pos);
                 if end > window.end && end - pos > window.max_overhang {
@@ -149,13 +149,12 @@ impl Encoder {
         sink: &mut impl Sink,
     ) {
         let whole = &text[piece.clone()];
-        let cuts = match &self.cuts {
-            Some(cuts) if !whole.is_ascii() && self.whole_id(whole).is_none() => cuts,
-            _ => return self.encode_rarer(whole, false, None, state, sink),
-        };
+        if whole.is_ascii() || self.whole_id(whole).is_some() {
+            return self.encode_rarer(whole, false, None, state, sink);
+        }
         let mut start = piece.start;
         while start < piece.end {
-            let (n, end) = find_parts(cuts, text, start, piece.end, &mut state.ends);
+            let (n, end) = find_parts(&self.cuts, text, start, piece.end, &mut state.ends);
             if n == 0 {
                 let is_part = end - start < whole.len();
                 self.encode_rarer(&text[start..end], is_part, None, state, sink);
