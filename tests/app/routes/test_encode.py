@@ -234,7 +234,7 @@ def spent():
 
 connection = socket.create_connection(("127.0.0.1", port), timeout=60)
 print("ready", flush=True)
-worst = 0.0
+worst, answers = 0.0, 0
 while not select.select([sys.stdin], [], [], 0)[0]:
     spent_before, started = spent(), time.perf_counter()
     connection.sendall(b"GET /livez HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
@@ -244,8 +244,9 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     waited = time.perf_counter() - started
     assert b" 200 " in answer
     worst = max(worst, min(waited, spent() - spent_before))
+    answers += 1
     time.sleep(0.005)
-print(worst)
+print(worst, answers)
 """
 
 
@@ -263,9 +264,9 @@ def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_b
         headers = {"Content-Type": "application/json"}
         answer = httpx.post(f"{server.url}/encode", content=body, headers=headers, timeout=200)
         probe.stdin.close()
-        worst = float(probe.stdout.readline())
+        worst, answers = map(float, probe.stdout.readline().split())
     assert answer.status_code == 200
-    assert answer.elapsed.total_seconds() > 0.3  # it was large enough to matter
+    assert answers > 2  # health was asked while the text was encoded, not only before and after
     assert worst < 0.1
 
 
