@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
-class SegmentedEncoding:
-    """The part of `protocol.Engine` that follows from encoding plain text."""
+class SegmentedEncoding(ABC):
+    """The part of `protocol.Engine` that follows from encoding plain text, which each engine must
+    do its own way; the rest it may do faster."""
 
     has_threads = False
 
@@ -100,8 +102,9 @@ class SegmentedEncoding:
         """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
         return json.dumps(ids.tolist(), separators=(",", ":")).encode()
 
+    @abstractmethod
     def _encode_plain(self, text: str) -> list[int]:
-        raise NotImplementedError
+        """Ids of `text`, in which no special token is looked for."""
 
     def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
         return np.array(self._encode_plain(text), dtype=np.uint32)

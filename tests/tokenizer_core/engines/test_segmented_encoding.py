@@ -1,0 +1,19 @@
+"""What engines inherit: an engine that leaves out its own part cannot be made."""
+
+import pytest
+
+from tests.tokenizer_core.engines.random_specs import spec_of
+from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
+
+
+def test_an_engine_that_cannot_encode_plain_text_cannot_be_made():
+    class Unfinished(SegmentedEncoding):
+        pass
+
+    class Finished(SegmentedEncoding):
+        def _encode_plain(self, text: str) -> list[int]:
+            return list(text.encode())
+
+    with pytest.raises(TypeError, match="_encode_plain"):
+        Unfinished(spec_of([]))
+    assert Finished(spec_of([])).count("abc") == 3
