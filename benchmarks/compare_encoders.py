@@ -2,17 +2,18 @@
 
     .venv/bin/python benchmarks/compare_encoders.py --vocab tokenizer.json news.txt books.txt
     .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2.tokenizer.json news.txt \\
-        --peers ~/peers/bin/python --engines native,gigatoken,fastokens,tokenizers --threads 2
+        --peers ~/peers/bin/python --engines native,gigatoken,fastokens,tokenizers
 
 `--vocab` is Hugging Face's `tokenizer.json`. Others are measured where they can be imported: by
 this Python, or by the one that `--peers` names (a virtual environment with `pip install numpy
 gigatoken fastokens tokenizers`).
 
-Every figure is of a fresh process, pinned to its processors, that has loaded its tokenizer and
+Every figure is of a fresh process, pinned to one processor, that has loaded its tokenizer and
 encoded a different 100 kB: *cold* is the text for the first time, *warm* the better of two more
-times. Engines take turns, in an order that rotates, and medians are printed, so that a slow minute
-of the machine hits all alike. The result is an array of uint32. The exit status is 1 when the ids
-of two engines differ: a fast engine with other ids is not fast.
+times. One thread for all: given one text, the others use no more. Engines take turns, in an order
+that rotates, and medians are printed, so that a slow minute of the machine hits all alike. The
+result is an array of uint32. The exit status is 1 when the ids of two engines differ: a fast engine
+with other ids is not fast.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ from typing import Any
 
 OURS = ("native", "python")
 MODULES = {"gigatoken": "gigatoken", "fastokens": "fastokens", "tokenizers": "tokenizers"}
+ONE_THREAD = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-def ours(vocab: str, threads: int, engine: str) -> Callable[[str], Any]:
+def ours(vocab: str, engine: str) -> Callable[[str], Any]:
     from tokenizer_core import Tokenizer
 
     tokenizer = Tokenizer.from_tokenizer_json(Path(vocab), engine=engine)
-    return lambda text: tokenizer.encode_to_numpy(text, num_threads=threads)
+    return lambda text: tokenizer.encode_to_numpy(text)
 
 
-def gigatoken(vocab: str, threads: int) -> Callable[[str], Any]:
+def gigatoken(vocab: str) -> Callable[[str], Any]:
     from gigatoken.gigatoken_rs import BPETokenizer
 
     tokenizer = BPETokenizer.from_hf(vocab)
     return lambda text: tokenizer.encode(text)
 
 
-def fastokens(vocab: str, threads: int) -> Callable[[str], Any]:
+def fastokens(vocab: str) -> Callable[[str], Any]:
     import numpy as np
     from fastokens._native import Tokenizer
 
@@ -56,7 +58,7 @@ def fastokens(vocab: str, threads: int) -> Callable[[str], Any]:
     return lambda text: np.frombuffer(tokenizer.encode_batch_flat([text])[0], dtype=np.uint32)
 
 
-def tokenizers(vocab: str, threads: int) -> Callable[[str], Any]:
+def tokenizers(vocab: str) -> Callable[[str], Any]:
     import numpy as np
     from tokenizers import Tokenizer
 
@@ -67,16 +69,12 @@ def tokenizers(vocab: str, threads: int) -> Callable[[str], Any]:
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """What one fresh process does; `job` names engine, vocabulary, text and threads."""
-    cpus = sorted(os.sched_getaffinity(0))[: job["threads"]]
-    os.sched_setaffinity(0, cpus)
+    """What one fresh process does; `job` names engine, vocabulary and text."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     text = Path(job["text"]).read_bytes()[: job["n_bytes"]].decode("utf-8", errors="ignore")
     other = Path(job["text"]).read_bytes()[-100_000:].decode("utf-8", errors="ignore")
     engine = job["engine"]
-    if engine in OURS:
-        encode = ours(job["vocab"], job["threads"], engine)
-    else:
-        encode = globals()[engine](job["vocab"], job["threads"])
+    encode = ours(job["vocab"], engine) if engine in OURS else globals()[engine](job["vocab"])
     encode(other)
     seconds = []
     for _ in range(3):
@@ -94,17 +92,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def run(job: dict[str, Any], python: str) -> dict[str, Any]:
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
     command = [python, __file__, "--job", json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True, env=job_environment(job))
+    environment = {**os.environ, **ONE_THREAD}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"error": words[-1]}
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
-
-
-def job_environment(job: dict[str, Any]) -> dict[str, str]:
-    n_threads = str(job["threads"])
-    return {**os.environ, "RAYON_NUM_THREADS": n_threads, "TOKENIZERS_PARALLELISM": "true"}
 
 
 def compare(text: Path, args: argparse.Namespace) -> bool:
@@ -120,13 +114,12 @@ def compare(text: Path, args: argparse.Namespace) -> bool:
                 "vocab": str(args.vocab),
                 "text": str(text),
                 "n_bytes": int(args.mb * 1e6),
-                "threads": args.threads,
             }
             python = sys.executable if engine in OURS else args.peers or sys.executable
             runs[engine].append(run(job, python))
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     size = min(text.stat().st_size / 1e6, args.mb)
-    print(f"\n{text.name}, {size:.0f} MB, {args.threads} thread(s), {args.rounds} rounds, MB/s")
+    print(f"\n{text.name}, {size:.0f} MB, one thread, {args.rounds} rounds, MB/s")
     print(f"{'engine':<12}{'cold':>8}{'warm':>8}   ids")
     medians: dict[str, tuple[float, float]] = {}
     seen: set[str] = set()
@@ -158,7 +151,6 @@ def main() -> int:
     parser.add_argument("--vocab", type=Path, help="a tokenizer.json")
     parser.add_argument("--engines", default="native,gigatoken,fastokens,tokenizers")
     parser.add_argument("--peers", help="the Python that imports the others")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=float, default=20, help="of each text at most, in MB")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
