@@ -31,7 +31,7 @@ LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
 
 # Nothing is installed again until one of these changes.
 REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
-	$(shell find $(NATIVE)/src -name '*.rs')
+	tokenizer_core/_native.pyi $(shell find $(NATIVE)/src -name '*.rs')
 
 # Stamps: each says that one stage of the set-up is done.
 CREATED := $(VENV)/.stamp-created

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "KERNEL",
+    "STUB",
     "UNICODE_TABLES",
     "NativeEncoder",
     "NativeSpecials",
@@ -26,6 +27,9 @@ __all__ = [
 KERNEL: Final[str]
 """The instructions encoding uses: `avx512`, `avx2` or `portable`. The environment variable
 TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
+
+STUB: Final[str]
+"""This file as it was when the module was compiled: one of another text serves other callers."""
 
 UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""

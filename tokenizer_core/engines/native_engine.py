@@ -8,6 +8,7 @@ instead of it, so that the results stay the same.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,10 +37,31 @@ if TYPE_CHECKING:
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 _MODULE: Final = "tokenizer_core._native"
+_STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"
 _MAX_MATCHERS: Final = 64
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+
+
+def _is_stale(stub_path: Path) -> bool:
+    """Whether the module was compiled for other Python code than lies here.
+
+    Its stub is all that the two agree on, so it is what is compared: nobody has to remember to
+    raise a number. Line by line, as a checkout may have other line ends. Where no stub is
+    installed nothing can be told; module and callers came in one package then.
+    """
+    try:
+        stub = stub_path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    # A module from before there was a `STUB` has none.
+    return getattr(_native, "STUB", "").splitlines() != stub.splitlines()
+
+
+# Asked once, beside the imports: this process goes on with the code it began with, whatever is
+# checked out under it later.
+_stale: Final = _import_error is None and _is_stale(_STUB_PATH)
 
 
 def unavailable_reason() -> str | None:
@@ -54,6 +76,12 @@ def unavailable_reason() -> str | None:
         # The loader's words begin with where the file lies, which the service would tell anybody.
         told = str(_import_error).replace(f"{_import_error.path}: ", "")
         return f"the compiled module {_MODULE} does not load: {told}"
+    if _stale:
+        return (
+            f"the compiled module {_MODULE} was built for another version of this code and its "
+            "calls may differ. Build it again: `make setup` in a checkout, elsewhere install the "
+            "package again"
+        )
     if _native.UNICODE_TABLES != UNICODE_TABLES:
         return (
             f"the compiled module {_MODULE} has the Unicode tables of {_native.UNICODE_TABLES}, "

@@ -1,15 +1,19 @@
 """The native engine against the Python engine, and what only it has: caches, locks, its absence."""
 
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import (
@@ -372,3 +376,55 @@ def test_tables_of_another_regex_release_are_not_used(monkeypatch):
     assert resolve_engine() == "python"
     with pytest.raises(EngineUnavailableError, match=r"1999\.1\.1"):
         native_engine.NativeEngine(spec_of([]))
+
+
+@pytest.fixture
+def package_with_stub(tmp_path):
+    """Runs the command with this package and its compiled module, but another stub (None: none)."""
+    native_module()
+    package = tmp_path / "tokenizer_core"
+    package.mkdir()
+    real = Path(tokenizer_core.__file__).parent
+    for entry in real.iterdir():
+        if entry.name not in ("_native.pyi", "__pycache__", "native"):
+            (package / entry.name).symlink_to(entry)
+    code = (
+        "import sys, tokenizer_core; from tokenizer_core.engines import choose_engine;"
+        f"assert tokenizer_core.__file__.startswith({str(tmp_path)!r});"
+        "choice = choose_engine(sys.argv[1]); print(choice.name, choice.is_fallback, choice.reason)"
+    )
+
+    def choose(stub: str | None, engine: str = "auto") -> subprocess.CompletedProcess[str]:
+        if stub is not None:
+            (package / "_native.pyi").write_bytes(stub.encode())
+        command = [sys.executable, "-c", code, engine]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={})
+
+    return choose
+
+
+def test_a_module_built_for_other_code_is_not_used_and_says_how_to_build_it(package_with_stub):
+    stub = native_engine._STUB_PATH.read_text(encoding="utf-8")
+    other = stub.replace("pattern: str | None,", "pattern: str,")
+    assert other != stub
+    fallback = package_with_stub(other).stdout
+    assert fallback.startswith("python True ")
+    assert "built for another version" in fallback
+    assert "`make setup`" in fallback
+    asked = package_with_stub(other, "native")
+    assert asked.returncode != 0
+    assert "EngineUnavailableError" in asked.stderr
+    assert "`make setup`" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [str, lambda stub: stub.replace("\n", "\r\n"), lambda stub: None]
+)
+def test_line_ends_and_a_stub_left_out_make_no_module_stale(package_with_stub, change):
+    stub = native_engine._STUB_PATH.read_text(encoding="utf-8")
+    assert package_with_stub(change(stub)).stdout.startswith("native False ")
+
+
+def test_a_module_older_than_the_check_is_stale(monkeypatch):
+    monkeypatch.setattr(native_engine, "_native", SimpleNamespace(), raising=False)
+    assert native_engine._is_stale(native_engine._STUB_PATH)

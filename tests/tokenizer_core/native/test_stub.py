@@ -1,10 +1,23 @@
-"""The stub describes the compiled module as it is."""
+"""The stub describes the compiled module as it is, is compiled into it and installed beside it."""
 
 import subprocess
 import sys
+import tomllib
+
+from tests.conftest import REPOSITORY
 
 
 def test_the_stub_is_that_of_the_module(native):
     command = [sys.executable, "-m", "mypy.stubtest", native.__name__]
     checked = subprocess.run(command, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_stub_is_compiled_into_the_module(native):
+    stub = (REPOSITORY / "tokenizer_core" / "_native.pyi").read_text(encoding="utf-8")
+    assert native.STUB.splitlines() == stub.splitlines()
+
+
+def test_the_stub_is_part_of_the_package():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "_native.pyi" in project["tool"]["setuptools"]["package-data"]["tokenizer_core"]

@@ -47,6 +47,11 @@ mod python_training;
 mod module {
     use pyo3::prelude::*;
 
+    /// The stub as it was when this was compiled. The engine compares it with the one beside it,
+    /// so that a module left over from other Python code is told before it is called.
+    #[pymodule_export]
+    const STUB: &str = include_str!("../../_native.pyi");
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::python::register(module)?;
