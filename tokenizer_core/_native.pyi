@@ -80,7 +80,7 @@ class NativeEncoder:
         GIL is released: RuntimeError where a thread that writes to it meanwhile was noticed."""
 
     def cache_statistics(self) -> tuple[int, int, int, int]:
-        """Hits, misses, entries, and the most entries all caches can hold."""
+        """Hits, misses, entries, and the most entries the cache can hold."""
 
 @final
 class NativeSpecials:

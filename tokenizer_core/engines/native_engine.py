@@ -206,7 +206,8 @@ class NativeEngine(SegmentedEncoding):
         return _native.json_of_ids(np.require(ids, np.uint32, ["ALIGNED"]))
 
     def cache_statistics(self) -> CacheStatistics:
-        """Hits, misses and size of all caches of this engine; `maximum` is when all are in use."""
+        """Hits, misses and size of the cache that all calls share; pieces of 32 bytes and more are
+        kept elsewhere."""
         return CacheStatistics(*self._encoder.cache_statistics())
 
     def _encode_plain(self, text: str) -> list[int]:

@@ -1,42 +1,52 @@
 //! Text to ids: the tables of a tokenizer and the caches of its calls. What a call does with them
 //! stands in `pieces.rs`.
 //!
-//! An encoder is immutable but for its caches. Each call takes one cache for itself, by a lock that
-//! it never waits for: with more calls at a time than caches the others do without, and a process
-//! forked while a cache was in use finds that one locked for good and uses the rest.
+//! An encoder is immutable but for its cache, which all calls read and fill, and the buffers of its
+//! calls. Each call takes some buffers for itself, by a lock that it never waits for: with more calls
+//! at a time than buffers the others make their own, and a process forked while some were in use
+//! finds those locked for good and uses the rest.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use arc_swap::ArcSwapOption;
 
 use crate::batches::Window;
 use crate::cuts::Cuts;
 use crate::kernel::AnyKernel;
 use crate::merge::{ID_BITS, MergeScratch, Merger};
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
-use crate::pieces::{EncodePiece, NewState, Session, State};
+use crate::pieces::{Buffers, Call, EncodePiece, Session};
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter};
 use crate::vocabulary::{TokenTable, Vocabulary};
 
-/// Caches of one encoder at most; each is 16 MB.
-const MAX_CACHES: usize = 32;
+/// Buffers that an encoder keeps at most, of some kilobytes, and 4 MB where long pieces were met.
+const MAX_BUFFERS: usize = 32;
+
+/// Tokens that the cache begins with at most, those of the lowest ids, which are the more frequent:
+/// about as many as GPT-2 has. All of a larger vocabulary would crowd out what the texts have.
+const MAX_SEEDS: usize = 50_000;
 
 pub struct Encoder {
     pub vocabulary: Vocabulary,
     pub(crate) merger: Merger,
     /// The tokens that are taken whole where a piece is one, which merging would not come to.
     whole: Option<TokenTable>,
-    /// Short tokens that are what their bytes encode to: every cache starts with them.
-    pub(crate) seeds: Vec<u32>,
+    /// Short tokens that are what their bytes encode to: the cache starts with them.
+    seeds: Vec<u32>,
     pub(crate) cuts: Cuts,
     pub(crate) kernel: AnyKernel,
-    caches: Vec<Mutex<Option<Box<State>>>>,
+    /// Made when it is first needed; a full one is replaced.
+    cache: ArcSwapOption<PieceCache>,
+    /// Held while a full cache is being replaced.
+    replacing: Mutex<()>,
+    buffers: Vec<Mutex<Option<Box<Buffers>>>>,
     hits: AtomicU64,
     misses: AtomicU64,
-    entries: AtomicU64,
 }
 
-/// How the caches have done.
+/// How the cache has done.
 pub struct Statistics {
     pub hits: u64,
     pub misses: u64,
@@ -80,16 +90,17 @@ impl Encoder {
         let (made, others): (Vec<_>, Vec<_>) = tokens
             .iter()
             .partition(|(token, id)| merger.makes(token, *id, &mut scratch));
-        let ids_of = |tokens: &[(&[u8], u32)]| tokens.iter().map(|token| token.1).collect();
-        let mut seeds: Vec<u32> = ids_of(&made);
-        let whole: Vec<u32> = if takes_whole {
+        let ids_of =
+            |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
+        let whole = if takes_whole {
             ids_of(&others)
         } else {
             Vec::new()
         };
+        let mut seeds = ids_of(&made);
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
-        // Lower ids are the more frequent tokens; what comes last stays where room is short.
-        seeds.sort_unstable_by(|a, b| b.cmp(a));
+        seeds.sort_unstable();
+        seeds.truncate(MAX_SEEDS);
         merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
         let cuts = Cuts::new(
             merger.pairs(),
@@ -98,7 +109,7 @@ impl Encoder {
         );
         let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let n_caches = (2 * cpus).clamp(4, MAX_CACHES);
+        let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
         Ok(Encoder {
             vocabulary,
             merger,
@@ -106,10 +117,11 @@ impl Encoder {
             seeds,
             cuts,
             kernel: AnyKernel::chosen(),
-            caches: (0..n_caches).map(|_| Mutex::new(None)).collect(),
+            cache: ArcSwapOption::empty(),
+            replacing: Mutex::new(()),
+            buffers: (0..n_buffers).map(|_| Mutex::new(None)).collect(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
         })
     }
 
@@ -126,17 +138,17 @@ impl Encoder {
         self.with_session(scanner, |session| session.encode(text, out));
     }
 
-    /// Takes one cache for the texts of one call.
+    /// Takes buffers for the texts of one call.
     pub(crate) fn with_session<T>(
         &self,
         scanner: Scanner,
         work: impl FnOnce(&mut Session) -> T,
     ) -> T {
-        self.with_state(|state| {
+        self.with_call(|call| {
             let mut session = Session {
                 encoder: self,
                 scanner,
-                state,
+                call,
                 n_pieces: 0,
             };
             let result = work(&mut session);
@@ -180,14 +192,14 @@ impl Encoder {
     /// Appends the ids of pieces that are already split.
     pub fn encode_pieces<'p>(&self, pieces: impl Iterator<Item = &'p str>, out: &mut Vec<u32>) {
         let mut sink = Appender { out };
-        self.with_state(|state| {
+        self.with_call(|call| {
             let mut n_pieces = 0;
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
                 n_pieces += 1;
                 self.kernel.run(EncodePiece {
                     encoder: self,
                     piece,
-                    state,
+                    call,
                     sink: &mut sink,
                 });
             }
@@ -199,8 +211,12 @@ impl Encoder {
         Statistics {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            entries: self.entries.load(Relaxed),
-            maximum: (self.caches.len() * MAX_ENTRIES) as u64,
+            entries: self
+                .cache
+                .load()
+                .as_ref()
+                .map_or(0, |cache| cache.n_entries() as u64),
+            maximum: MAX_ENTRIES as u64,
         }
     }
 
@@ -210,41 +226,71 @@ impl Encoder {
         self.whole.as_ref()?.get(&self.vocabulary, piece)
     }
 
-    /// Runs `work` with a cache, or with a small one of its own when all are taken, and adds what
-    /// it answers, the number of pieces, to the statistics.
-    fn with_state<T>(&self, work: impl FnOnce(&mut State) -> (u64, T)) -> T {
-        let mut guard = self.free_cache();
-        let mut own = None;
-        let state = match &mut guard {
-            Some(guard) => guard.get_or_insert_with(|| self.kernel.run(NewState(self))),
-            // Only for this call, so not worth the seeds.
-            None => own.insert(State::with(PieceCache::for_one_call())),
+    /// Replaces what a call works with by what stands for the encoder now; when that is the same,
+    /// and full, by its successor. A call that finds another one at it goes on with what it has.
+    #[cold]
+    pub(crate) fn renew(&self, cache: &mut Arc<PieceCache>) {
+        let Ok(_replacing) = self.replacing.try_lock() else {
+            return;
         };
-        let (entries, misses) = (state.cache.entries, state.misses);
-        let (n_pieces, result) = work(state);
-        let missed = state.misses - misses;
-        let added = (state.cache.entries - entries) as u64;
+        let current = self.current_cache();
+        if Arc::ptr_eq(&current, cache) {
+            *cache = Arc::new(current.successor(self.kernel, self.seeds()));
+            self.cache.store(Some(cache.clone()));
+        } else {
+            *cache = current;
+        }
+    }
+
+    pub(crate) fn current_cache(&self) -> Arc<PieceCache> {
+        if let Some(cache) = self.cache.load_full() {
+            return cache;
+        }
+        // Two calls that come first together both make one; nobody waits, so no fork can hang.
+        let cache = Arc::new(PieceCache::seeded(self.kernel, self.seeds()));
+        let none: Option<Arc<PieceCache>> = None;
+        let before = self.cache.compare_and_swap(&none, Some(cache.clone()));
+        before.clone().unwrap_or(cache)
+    }
+
+    fn seeds(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
+        let token = |&id: &u32| (self.vocabulary.token(id), id);
+        self.seeds.iter().map(token)
+    }
+
+    /// Runs `work`, and adds what it answers, the number of pieces, to the statistics.
+    fn with_call<T>(&self, work: impl FnOnce(&mut Call) -> (u64, T)) -> T {
+        let mut guard = self.free_buffers();
+        let mut own = None;
+        let buffers = match &mut guard {
+            Some(guard) => guard.get_or_insert_with(Buffers::new),
+            None => own.insert(Buffers::new()),
+        };
+        let misses = buffers.n_misses;
+        let mut call = Call {
+            cache: self.current_cache(),
+            buffers,
+        };
+        call.renew_if_full(self);
+        let (n_pieces, result) = work(&mut call);
+        call.count_entries();
+        let missed = buffers.n_misses - misses;
         self.misses.fetch_add(missed, Relaxed);
         // The parts of a long pre-token are missed one by one, and it is one piece.
         self.hits
             .fetch_add(n_pieces.saturating_sub(missed), Relaxed);
-        if own.is_none() {
-            self.entries.fetch_add(added, Relaxed);
-        }
         result
     }
 
-    fn free_cache(&self) -> Option<MutexGuard<'_, Option<Box<State>>>> {
-        self.caches.iter().find_map(|slot| match slot.try_lock() {
+    fn free_buffers(&self) -> Option<MutexGuard<'_, Option<Box<Buffers>>>> {
+        self.buffers.iter().find_map(|slot| match slot.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::WouldBlock) => None,
-            // A call that panicked may have left half an entry: such a cache starts anew.
+            // A call that panicked may have left half an entry: such buffers are made anew.
             Err(TryLockError::Poisoned(poisoned)) => {
                 slot.clear_poison();
                 let mut guard = PoisonError::into_inner(poisoned);
-                if let Some(state) = guard.take() {
-                    self.entries.fetch_sub(state.cache.entries as u64, Relaxed);
-                }
+                *guard = None;
                 Some(guard)
             }
         })
@@ -303,7 +349,7 @@ pub mod tests {
         encoder.encode(Scanner::Gpt2, "the other the", &mut expected);
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                encoder.with_state::<()>(|_| panic!("as a bug would"));
+                encoder.with_call::<()>(|_| panic!("as a bug would"));
             });
             assert!(panicking.join().is_err());
             for _ in 0..80 {
@@ -316,5 +362,46 @@ pub mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn ids_stay_while_threads_fill_the_cache_until_it_is_replaced() {
+        let encoder = encoder();
+        let n_threads = 3;
+        std::thread::scope(|scope| {
+            for thread in 0..n_threads {
+                let encoder = &encoder;
+                scope.spawn(move || {
+                    let mut scratch = MergeScratch::default();
+                    for block in 0..60 {
+                        // Half of the words are those of the other threads too.
+                        let words = (0..10_000).map(|i| {
+                            let number = block * 20_000 + i + (i % 2) * thread * 3_000_000;
+                            let filling = ["", "the", "thethethethe"][i % 3];
+                            format!(" {number:x}{filling}")
+                        });
+                        let words: Vec<String> = words.collect();
+                        let mut expected = Vec::new();
+                        for word in &words {
+                            let take = |ids: &[u32]| expected.extend_from_slice(ids);
+                            encoder.merger.encode(word.as_bytes(), &mut scratch, take);
+                        }
+                        for _ in 0..2 {
+                            let mut ids = Vec::new();
+                            let texts = words.iter().map(String::as_str);
+                            encoder.encode_pieces(texts, &mut ids);
+                            assert!(ids == expected, "block {block} of thread {thread}");
+                        }
+                    }
+                });
+            }
+        });
+        let statistics = encoder.statistics();
+        assert!(statistics.entries > 0 && statistics.entries <= statistics.maximum);
+        assert!(
+            statistics.misses as usize > MAX_ENTRIES / 2,
+            "{}",
+            statistics.misses
+        );
     }
 }

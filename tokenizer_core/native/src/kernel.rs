@@ -10,12 +10,11 @@ use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_x86::{Avx2, Avx512};
 use crate::keyed_hash::HashKeys;
-use crate::piece_cache::{Bucket, MAX_SHORT_BYTES, Value};
+use crate::packed_ids::Value;
+use crate::piece_cache::MAX_SHORT_BYTES;
+use crate::write_once::Line;
 
 pub trait Kernel: Copy {
-    /// A short piece: its bytes, and its length in the last of 16.
-    type Key: Copy;
-
     /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
     /// ASCII are left open.
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High);
@@ -24,21 +23,17 @@ pub trait Kernel: Copy {
     /// lies behind them may be overwritten.
     fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
 
-    /// The key of `text[start..start + length]` if it has 1 to 15 bytes; a key that no piece has
-    /// if it has more.
-    fn key(self, text: &[u8], start: usize, length: usize) -> Self::Key;
+    /// The key of `text[start..start + length]` if it has 1 to 15 bytes: they, and their number in
+    /// the last of 16. A key that no piece has if it has more.
+    fn key(self, text: &[u8], start: usize, length: usize) -> u128;
 
-    fn key_as_word(self, key: Self::Key) -> u128;
+    fn hash(self, keys: &HashKeys, key: u128) -> u64;
 
-    fn key_of_word(self, word: u128) -> Self::Key;
-
-    fn hash(self, keys: &HashKeys, key: Self::Key) -> u64;
-
-    /// The value that `bucket` has for `key`.
-    fn find(self, bucket: &Bucket, key: Self::Key) -> Option<&Value>;
+    /// The value of a short piece that stands in this line.
+    fn find(self, line: &Line, key: u128) -> Option<Value>;
 
     /// The ids of a value, and anything behind them.
-    fn ids_of(self, value: &Value) -> [u32; 8];
+    fn ids_of(self, value: Value) -> [u32; 8];
 }
 
 /// The kernel of this processor.
@@ -114,8 +109,6 @@ impl AnyKernel {
 pub struct Portable;
 
 impl Kernel for Portable {
-    type Key = u128;
-
     #[inline(always)]
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let bytes = &text[at..text.len().min(at + BLOCK)];
@@ -157,30 +150,17 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn key_as_word(self, key: u128) -> u128 {
-        key
-    }
-
-    #[inline(always)]
-    fn key_of_word(self, word: u128) -> u128 {
-        word
-    }
-
-    #[inline(always)]
     fn hash(self, keys: &HashKeys, key: u128) -> u64 {
         keys.of_u128(key)
     }
 
     #[inline(always)]
-    fn find(self, bucket: &Bucket, key: u128) -> Option<&Value> {
-        let (is_first, is_second) = (bucket.keys[0] == key, bucket.keys[1] == key);
-        // Which of the two it is cannot be predicted, so no branch asks.
-        let value = &bucket.values[usize::from(is_second)];
-        (is_first | is_second).then_some(value)
+    fn find(self, line: &Line, key: u128) -> Option<Value> {
+        Value::find(line, key)
     }
 
     #[inline(always)]
-    fn ids_of(self, value: &Value) -> [u32; 8] {
+    fn ids_of(self, value: Value) -> [u32; 8] {
         value.unpacked()
     }
 }

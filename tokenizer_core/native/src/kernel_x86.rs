@@ -1,5 +1,6 @@
 //! The kernels of x86-64: AVX-512 and AVX2. The only file with vector instructions.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::block_classes::{
@@ -8,28 +9,29 @@ use crate::block_classes::{
 };
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
-use crate::piece_cache::{Bucket, MAX_SHORT_BYTES, Value};
+use crate::merge::ID_BITS;
+use crate::packed_ids::Value;
+use crate::piece_cache::MAX_SHORT_BYTES;
+use crate::write_once::Line;
 
 /// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
 #[derive(Clone, Copy)]
-pub struct Avx512(());
+pub struct Avx512(Avx2);
 
 impl Avx512 {
     /// None where the processor cannot; a value of this type says that it can.
     pub fn detect() -> Option<Avx512> {
-        let is_there = Avx2::detect().is_some()
-            && is_x86_feature_detected!("avx512f")
+        let avx2 = Avx2::detect()?;
+        let is_there = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2");
-        is_there.then_some(Avx512(()))
+        is_there.then_some(Avx512(avx2))
     }
 }
 
 impl Kernel for Avx512 {
-    type Key = __m128i;
-
     #[inline(always)]
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
@@ -109,7 +111,7 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> __m128i {
+    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
         let length = length.min(MAX_SHORT_BYTES + 1);
         let piece = &text[start..start + length];
         // SAFETY: the processor has the instructions, or there were no `self`. The masked load
@@ -117,36 +119,23 @@ impl Kernel for Avx512 {
         unsafe {
             let present = ((1u32 << length) - 1) as __mmask16;
             let bytes = _mm_maskz_loadu_epi8(present, piece.as_ptr().cast());
-            _mm_insert_epi8::<15>(bytes, length as i32)
+            as_word(_mm_insert_epi8::<15>(bytes, length as i32))
         }
     }
 
     #[inline(always)]
-    fn key_as_word(self, key: __m128i) -> u128 {
-        as_word(key)
+    fn hash(self, keys: &HashKeys, key: u128) -> u64 {
+        self.0.hash(keys, key)
     }
 
     #[inline(always)]
-    fn key_of_word(self, word: u128) -> __m128i {
-        as_vector(word)
+    fn find(self, line: &Line, key: u128) -> Option<Value> {
+        self.0.find(line, key)
     }
 
     #[inline(always)]
-    fn hash(self, keys: &HashKeys, key: __m128i) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { hash_by_aes(keys, key) }
-    }
-
-    #[inline(always)]
-    fn find(self, bucket: &Bucket, key: __m128i) -> Option<&Value> {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { find_by_avx2(bucket, key) }
-    }
-
-    #[inline(always)]
-    fn ids_of(self, value: &Value) -> [u32; 8] {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { ids_by_avx2(value) }
+    fn ids_of(self, value: Value) -> [u32; 8] {
+        self.0.ids_of(value)
     }
 }
 
@@ -168,8 +157,6 @@ impl Avx2 {
 }
 
 impl Kernel for Avx2 {
-    type Key = __m128i;
-
     #[inline(always)]
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
@@ -224,7 +211,7 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> __m128i {
+    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
         /// All bits of the first so many bytes.
         static FIRST: [[u8; 16]; 17] = {
             let mut masks = [[0; 16]; 17];
@@ -254,36 +241,74 @@ impl Kernel for Avx2 {
                     _mm_loadu_si128(block.as_ptr().cast())
                 }
             };
-            _mm_insert_epi8::<15>(bytes, length as i32)
+            as_word(_mm_insert_epi8::<15>(bytes, length as i32))
+        }
+    }
+
+    /// Two rounds of AES under random keys: enough that nobody can aim at a line without them.
+    #[inline(always)]
+    fn hash(self, keys: &HashKeys, key: u128) -> u64 {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe {
+            let [first, second] = keys.as_words().map(as_vector);
+            let once = _mm_aesenc_si128(_mm_xor_si128(as_vector(key), first), second);
+            (_mm_cvtsi128_si64(_mm_aesenc_si128(once, first)) as u64)
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
         }
     }
 
     #[inline(always)]
-    fn key_as_word(self, key: __m128i) -> u128 {
-        as_word(key)
+    fn find(self, line: &Line, key: u128) -> Option<Value> {
+        let (first, second): (__m128i, __m128i);
+        // SAFETY: the processor has the instructions, or there were no `self`. Other threads may
+        // write to the line, which for an assembly block is no data race. It loads the two keys,
+        // which are aligned.
+        unsafe {
+            asm!("vmovdqa {first}, [{line}]", "vmovdqa {second}, [{line} + 16]",
+                first = out(xmm_reg) first, second = out(xmm_reg) second,
+                line = in(reg) line.keys.as_ptr(), options(readonly, nostack, preserves_flags));
+        }
+        // SAFETY: as above.
+        let slots = unsafe {
+            let [first, second] = [first, second].map(|of| _mm_cmpeq_epi64(of, as_vector(key)));
+            let (low, high) = (
+                _mm_unpacklo_epi64(first, second),
+                _mm_unpackhi_epi64(first, second),
+            );
+            // A bit for each slot. Which it is cannot be predicted, so no branch asks.
+            _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(low, high))) as usize
+        };
+        (slots != 0).then(|| {
+            let words = &line.values[slots & 2..];
+            let value: __m128i;
+            // SAFETY: as above, and this block stays behind the one that loads the keys, as does
+            // its load in the processor: a value is written before the last word of its key.
+            unsafe {
+                asm!("vmovdqa {value}, [{words}]", value = out(xmm_reg) value,
+                    words = in(reg) words.as_ptr(), options(readonly, nostack, preserves_flags));
+            }
+            Value(as_word(value))
+        })
     }
 
     #[inline(always)]
-    fn key_of_word(self, word: u128) -> __m128i {
-        as_vector(word)
-    }
-
-    #[inline(always)]
-    fn hash(self, keys: &HashKeys, key: __m128i) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { hash_by_aes(keys, key) }
-    }
-
-    #[inline(always)]
-    fn find(self, bucket: &Bucket, key: __m128i) -> Option<&Value> {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { find_by_avx2(bucket, key) }
-    }
-
-    #[inline(always)]
-    fn ids_of(self, value: &Value) -> [u32; 8] {
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { ids_by_avx2(value) }
+    fn ids_of(self, value: Value) -> [u32; 8] {
+        const { assert!(ID_BITS == 20) };
+        // SAFETY: the processor has the instructions, or there were no `self`; the result is 32
+        // bytes as the array is.
+        unsafe {
+            let twice = _mm256_broadcastsi128_si256(as_vector(value.0));
+            // The four bytes from that in which an id begins; the second of three begins within.
+            let spread = _mm256_setr_epi8(
+                0, 1, 2, 3, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, // the first four ids
+                10, 11, 12, 13, 13, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1,
+                -1, // the last two
+            );
+            let shifts = _mm256_setr_epi32(0, 4, 0, 0, 4, 0, 0, 0);
+            let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(twice, spread), shifts);
+            let ids = _mm256_and_si256(ids, _mm256_set1_epi32((1 << ID_BITS) - 1));
+            std::mem::transmute::<__m256i, [u32; 8]>(ids)
+        }
     }
 }
 
@@ -339,51 +364,4 @@ fn as_word(key: __m128i) -> u128 {
 fn as_vector(word: u128) -> __m128i {
     // SAFETY: both are 16 bytes, and any bytes are a value of both.
     unsafe { std::mem::transmute::<u128, __m128i>(word) }
-}
-
-/// Two rounds of AES under random keys: enough that nobody can aim at a slot without knowing them.
-///
-/// # Safety
-/// The processor has AES.
-#[inline(always)]
-unsafe fn hash_by_aes(keys: &HashKeys, key: __m128i) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [first, second] = keys.as_words().map(as_vector);
-        let once = _mm_aesenc_si128(_mm_xor_si128(key, first), second);
-        _mm_cvtsi128_si64(_mm_aesenc_si128(once, first)) as u64
-    }
-}
-
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn find_by_avx2(bucket: &Bucket, key: __m128i) -> Option<&Value> {
-    // SAFETY: the caller's promise; the load is of the bucket's 32 bytes of keys.
-    let equal = unsafe {
-        let keys = _mm256_loadu_si256(bucket.keys.as_ptr().cast());
-        let equal = _mm256_cmpeq_epi8(keys, _mm256_broadcastsi128_si256(key));
-        _mm256_movemask_epi8(equal) as u32
-    };
-    let is_second = equal >> 16 == 0xFFFF;
-    // Which of the two it is cannot be predicted, so no branch asks.
-    let value = &bucket.values[usize::from(is_second)];
-    (is_second | (equal & 0xFFFF == 0xFFFF)).then_some(value)
-}
-
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn ids_by_avx2(value: &Value) -> [u32; 8] {
-    const NO: i8 = -1;
-    // SAFETY: the caller's promise; the load is of the value's 16 bytes, and the result is 32
-    // bytes as the array is.
-    unsafe {
-        let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(value.0.as_ptr().cast()));
-        let spread = _mm256_setr_epi8(
-            0, 1, 2, NO, 3, 4, 5, NO, 6, 7, 8, NO, 9, 10, 11, NO, // the first four ids
-            12, 13, 14, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, // the fifth
-        );
-        std::mem::transmute::<__m256i, [u32; 8]>(_mm256_shuffle_epi8(twice, spread))
-    }
 }

@@ -43,6 +43,13 @@ impl HashKeys {
         )
     }
 
+    #[inline(always)]
+    pub fn of_words(self, words: [u64; 4]) -> u64 {
+        let [a, b, c, d] = words;
+        let hash = fold(a ^ self.first, b ^ self.second);
+        fold(c ^ hash, d ^ self.second)
+    }
+
     /// Of any bytes; the length takes part, so that zero bytes at the end do.
     #[inline]
     pub fn of_bytes(self, bytes: &[u8]) -> u64 {

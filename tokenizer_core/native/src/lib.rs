@@ -20,19 +20,24 @@ mod kernel;
 mod kernel_x86;
 mod keyed_hash;
 pub mod learn;
+mod long_cache;
 mod long_merge;
 pub mod merge;
 pub mod nfc;
 mod nfc_ranges;
+mod packed_ids;
 mod parallel;
 mod piece_cache;
 mod pieces;
+mod places;
+mod prefetch;
 pub mod scan;
 mod sink;
 mod tasks;
 pub mod unicode;
 mod unicode_tables;
 pub mod vocabulary;
+mod write_once;
 mod zeroed_table;
 
 #[cfg(feature = "python")]

@@ -1,6 +1,7 @@
 //! The loop over the pieces of a text: find where they end, look them up, merge what is missed.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::batches::{
     BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART, Window, find_ends, find_parts, offset_of,
@@ -10,19 +11,20 @@ use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
 use crate::kernel::{Kernel, OnKernel};
 use crate::merge::{MergeScratch, Merger};
-use crate::piece_cache::{MAX_CACHED_BYTES, MAX_SHORT_BYTES, PieceCache};
+use crate::piece_cache::{MAX_SHORT_BYTES, PieceCache};
+use crate::places::{NO_SHORT_KEY, OwnCache, Piece, Place, line_of_longer};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::sink::{Appender, Sink};
 
-/// Texts of one call, encoded with one cache.
-pub struct Session<'c> {
-    pub encoder: &'c Encoder,
+/// Texts of one call.
+pub struct Session<'s, 'c> {
+    pub encoder: &'s Encoder,
     pub scanner: Scanner,
-    pub state: &'c mut State,
+    pub call: &'s mut Call<'c>,
     pub n_pieces: u64,
 }
 
-impl Session<'_> {
+impl Session<'_, '_> {
     /// Appends the ids of `text`.
     pub fn encode(&mut self, text: &str, out: &mut Vec<u32>) {
         self.scan(text, Window::whole(text), &mut Appender { out });
@@ -35,7 +37,7 @@ impl Session<'_> {
             scanner: self.scanner,
             text: text.as_bytes(),
             window,
-            state: self.state,
+            call: self.call,
             sink,
         });
         self.n_pieces += n_pieces;
@@ -43,15 +45,51 @@ impl Session<'_> {
     }
 }
 
-/// What one call works with, kept for the next.
-pub struct State {
-    pub cache: PieceCache,
+/// What one call works with: the cache of all and buffers of its own.
+pub struct Call<'c> {
+    pub cache: Arc<PieceCache>,
+    pub buffers: &'c mut Buffers,
+}
+
+/// Memory that one call uses, kept for the next.
+pub struct Buffers {
     /// Where the pieces of a batch end, from where the batch starts.
     ends: Ends,
-    buckets: [u32; BATCH + BLOCK],
+    /// The keys of those that are short, and their lines in the first table. A longer one has
+    /// `NO_SHORT_KEY` with its line in the second table, and any line.
     keys: [u128; BATCH + BLOCK],
+    lines: [u32; BATCH + BLOCK],
     scratch: MergeScratch,
-    pub misses: u64,
+    own: OwnCache,
+    pub n_misses: u64,
+}
+
+impl Call<'_> {
+    #[inline(always)]
+    pub fn renew_if_full(&mut self, encoder: &Encoder) {
+        if self.cache.is_full() {
+            self.count_entries();
+            encoder.renew(&mut self.cache);
+        }
+    }
+
+    /// Adds to the entries of the cache what this call has entered.
+    pub fn count_entries(&mut self) {
+        self.buffers.own.count_entries(&self.cache);
+    }
+}
+
+impl Buffers {
+    pub fn new() -> Box<Buffers> {
+        Box::new(Buffers {
+            ends: [0; BATCH + BLOCK],
+            keys: [0; BATCH + BLOCK],
+            lines: [0; BATCH + BLOCK],
+            scratch: MergeScratch::default(),
+            own: OwnCache::default(),
+            n_misses: 0,
+        })
+    }
 }
 
 impl Encoder {
@@ -64,25 +102,26 @@ impl Encoder {
         kernel: K,
         text: &[u8],
         window: Window,
-        state: &mut State,
+        call: &mut Call,
         sink: &mut impl Sink,
     ) -> (u64, usize) {
         let (mut pos, mut n_pieces) = (window.at, 0);
         while pos < window.end && sink.wants_more().is_continue() {
-            let found =
-                find_ends::<G, K>(kernel, &self.cuts, text, pos, window.end, &mut state.ends);
+            call.renew_if_full(self);
+            let ends = &mut call.buffers.ends;
+            let found = find_ends::<G, K>(kernel, &self.cuts, text, pos, window.end, ends);
             if found == 0 {
                 let end = G::advance(text, pos);
                 if end > window.end && end - pos > window.max_overhang {
                     break;
                 }
-                self.encode_long(kernel, text, pos..end, state, sink);
+                self.encode_long(kernel, text, pos..end, call, sink);
                 (pos, n_pieces) = (end, n_pieces + 1);
                 continue;
             }
-            let (n, is_over) = window.pieces(pos, &state.ends[..found]);
-            let end = pos + offset_of(n, &state.ends);
-            self.encode_batch(kernel, text, pos, n, state, sink);
+            let (n, is_over) = window.pieces(pos, &ends[..found]);
+            let end = pos + offset_of(n, ends);
+            self.encode_batch(kernel, text, pos, n, call, sink);
             (pos, n_pieces) = (end, n_pieces + n as u64);
             if is_over {
                 break;
@@ -99,43 +138,52 @@ impl Encoder {
         text: &[u8],
         start: usize,
         n: usize,
-        state: &mut State,
+        call: &mut Call,
         sink: &mut impl Sink,
     ) {
-        let lookup = state.cache.lookup(kernel);
+        let cache = &*call.cache;
+        let buffers = &mut *call.buffers;
+        let lookup = cache.lookup(kernel);
         let mut at = start;
-        let places = state.keys[..n].iter_mut().zip(&mut state.buckets[..n]);
-        for ((key_place, bucket_place), end) in places.zip(&state.ends[..n]) {
+        let places = buffers.keys[..n].iter_mut().zip(&mut buffers.lines[..n]);
+        for ((key_place, line_place), end) in places.zip(&buffers.ends[..n]) {
             let end = start + (end & !(PART | INSIDE)) as usize;
             let key = kernel.key(text, at, end - at);
-            let bucket = lookup.bucket_of(key);
-            lookup.prefetch(bucket);
-            if (MAX_SHORT_BYTES + 1..=MAX_CACHED_BYTES).contains(&(end - at)) {
-                state.cache.prefetch_longer(&text[at..end]);
+            let line = lookup.line_of(key);
+            lookup.prefetch(line);
+            (*key_place, *line_place) = (key, line as u32);
+            if end - at > MAX_SHORT_BYTES {
+                let line = line_of_longer(cache, text, at, end - at);
+                *key_place = NO_SHORT_KEY | line as u128;
             }
-            (*key_place, *bucket_place) = (kernel.key_as_word(key), bucket as u32);
             at = end;
         }
         let mut at = start;
         let mut cursor = sink.open(n);
         for i in 0..n {
-            let end = start + (state.ends[i] & !(PART | INSIDE)) as usize;
-            let (key, bucket) = (state.keys[i], state.buckets[i] as usize);
-            let found = state
-                .cache
-                .get_short(kernel, kernel.key_of_word(key), bucket);
+            let end = start + (buffers.ends[i] & !(PART | INSIDE)) as usize;
+            let (key, line) = (buffers.keys[i], buffers.lines[i] as usize);
+            let found = lookup.get(key, line);
             if let Some(value) = found {
-                cursor = sink.take_value(cursor, kernel, value);
+                // SAFETY: this is the value of one of the pieces that the sink was opened for, and
+                // the cursor went nowhere else.
+                cursor = unsafe { sink.take_value(cursor, kernel, value) };
             } else {
-                let place = (end - at <= MAX_SHORT_BYTES).then_some((key, bucket));
-                let is_part = state.ends[i] & PART != 0;
-                sink.close(cursor);
-                self.encode_rarer(&text[at..end], is_part, place, state, sink);
+                let piece = Piece {
+                    text,
+                    range: at..end,
+                    is_part: buffers.ends[i] & PART != 0,
+                    place: Place::of(end - at, key, line),
+                };
+                // SAFETY: the cursor is from `open`, through `take_value` only.
+                unsafe { sink.close(cursor) };
+                self.encode_rarer(piece, cache, buffers, sink);
                 cursor = sink.open(n - i - 1);
             }
             at = end;
         }
-        sink.close(cursor);
+        // SAFETY: as above.
+        unsafe { sink.close(cursor) };
     }
 
     /// Encodes a long pre-token by its parts.
@@ -145,120 +193,92 @@ impl Encoder {
         kernel: K,
         text: &[u8],
         piece: Range<usize>,
-        state: &mut State,
+        call: &mut Call,
         sink: &mut impl Sink,
     ) {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.whole_id(whole).is_some() {
-            return self.encode_rarer(whole, false, None, state, sink);
+            return self.encode_uncached(text, piece, false, call, sink);
         }
         let mut start = piece.start;
         while start < piece.end {
-            let (n, end) = find_parts(&self.cuts, text, start, piece.end, &mut state.ends);
+            let ends = &mut call.buffers.ends;
+            let (n, end) = find_parts(&self.cuts, text, start, piece.end, ends);
             if n == 0 {
                 let is_part = end - start < whole.len();
-                self.encode_rarer(&text[start..end], is_part, None, state, sink);
+                self.encode_uncached(text, start..end, is_part, call, sink);
             } else {
-                self.encode_batch(kernel, text, start, n, state, sink);
+                self.encode_batch(kernel, text, start, n, call, sink);
             }
             start = end;
         }
     }
 
-    /// A piece that the first table does not answer; a short one comes with its key and bucket.
+    /// A piece of more bytes than are kept.
+    fn encode_uncached(
+        &self,
+        text: &[u8],
+        range: Range<usize>,
+        is_part: bool,
+        call: &mut Call,
+        sink: &mut impl Sink,
+    ) {
+        let piece = Piece {
+            text,
+            range,
+            is_part,
+            place: Place::Nowhere,
+        };
+        self.encode_rarer(piece, &call.cache, call.buffers, sink);
+    }
+
+    /// A piece that does not stand in its line of the first table.
     #[inline(never)]
     fn encode_rarer(
         &self,
-        piece: &[u8],
-        is_part: bool,
-        place: Option<(u128, usize)>,
-        state: &mut State,
+        piece: Piece,
+        cache: &PieceCache,
+        buffers: &mut Buffers,
         sink: &mut impl Sink,
     ) {
+        if buffers.own.find(&piece, cache, |ids| sink.take(ids)) {
+            return;
+        }
+        let bytes = piece.bytes();
         // A part may have the bytes of a token that only a pre-token is taken for: neither is kept.
-        let whole_id = self.whole_id(piece);
+        let whole_id = self.whole_id(bytes);
         if let Some(id) = whole_id
-            && !is_part
+            && !piece.is_part
         {
             return sink.take(&[id]);
         }
-        let State {
-            cache,
-            scratch,
-            misses,
-            ..
-        } = state;
-        let is_kept = piece.len() <= MAX_CACHED_BYTES && whole_id.is_none();
-        let may_be_kept = match place {
-            Some((_, bucket)) => is_kept && cache.may_have_spilled(bucket),
-            None => is_kept,
-        };
-        if may_be_kept && cache.get_longer(piece, |ids| sink.take(ids)) {
-            return;
-        }
-        *misses += 1;
-        let take = |ids: &[u32]| {
-            sink.take(ids);
-            if !is_kept {
-                return;
-            }
-            let is_put = place.is_some_and(|(key, bucket)| cache.put_short(key, bucket, ids));
-            if !is_put {
-                cache.put_longer(piece, ids);
-            }
-        };
+        buffers.n_misses += 1;
+        let own = &mut buffers.own;
         self.kernel.run(MergePiece {
             merger: &self.merger,
-            piece,
-            scratch,
-            take,
+            piece: bytes,
+            scratch: &mut buffers.scratch,
+            take: |ids: &[u32]| {
+                sink.take(ids);
+                if whole_id.is_none() {
+                    own.keep(&piece, cache, ids);
+                }
+            },
         });
     }
 }
 
-impl State {
-    pub fn with(cache: PieceCache) -> Box<State> {
-        Box::new(State {
-            cache,
-            ends: [0; BATCH + BLOCK],
-            buckets: [0; BATCH + BLOCK],
-            keys: [0; BATCH + BLOCK],
-            scratch: MergeScratch::default(),
-            misses: 0,
-        })
-    }
-}
-
-/// Makes a cache with the seeds in it.
-pub struct NewState<'c>(pub &'c Encoder);
-
-impl OnKernel for NewState<'_> {
-    type Output = Box<State>;
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Box<State> {
-        let mut cache = PieceCache::new();
-        for &id in &self.0.seeds {
-            let token = self.0.vocabulary.token(id);
-            let key = kernel.key(token, 0, token.len());
-            let bucket = cache.lookup(kernel).bucket_of(key);
-            cache.put_short(kernel.key_as_word(key), bucket, &[id]);
-        }
-        State::with(cache)
-    }
-}
-
 /// The text of a call, to be encoded on a kernel; see `Encoder::scan_as`.
-struct EncodeText<'c, S> {
+struct EncodeText<'c, 'b, S> {
     encoder: &'c Encoder,
     scanner: Scanner,
     text: &'c [u8],
     window: Window,
-    state: &'c mut State,
+    call: &'c mut Call<'b>,
     sink: &'c mut S,
 }
 
-impl<S: Sink> OnKernel for EncodeText<'_, S> {
+impl<S: Sink> OnKernel for EncodeText<'_, '_, S> {
     type Output = (u64, usize);
 
     #[inline(always)]
@@ -268,15 +288,15 @@ impl<S: Sink> OnKernel for EncodeText<'_, S> {
             scanner,
             text,
             window,
-            state,
+            call,
             sink,
         } = self;
         match scanner {
-            Scanner::Gpt2 => encoder.scan_as::<Gpt2, K>(kernel, text, window, state, sink),
-            Scanner::Cl100k => encoder.scan_as::<Cl100k, K>(kernel, text, window, state, sink),
-            Scanner::Llama3 => encoder.scan_as::<Llama3, K>(kernel, text, window, state, sink),
-            Scanner::Qwen2 => encoder.scan_as::<Qwen2, K>(kernel, text, window, state, sink),
-            Scanner::O200k => encoder.scan_as::<O200k, K>(kernel, text, window, state, sink),
+            Scanner::Gpt2 => encoder.scan_as::<Gpt2, K>(kernel, text, window, call, sink),
+            Scanner::Cl100k => encoder.scan_as::<Cl100k, K>(kernel, text, window, call, sink),
+            Scanner::Llama3 => encoder.scan_as::<Llama3, K>(kernel, text, window, call, sink),
+            Scanner::Qwen2 => encoder.scan_as::<Qwen2, K>(kernel, text, window, call, sink),
+            Scanner::O200k => encoder.scan_as::<O200k, K>(kernel, text, window, call, sink),
         }
     }
 }
@@ -299,14 +319,14 @@ impl<F: FnOnce(&[u32])> OnKernel for MergePiece<'_, F> {
 }
 
 /// A piece that is already split, to be encoded on a kernel.
-pub struct EncodePiece<'c, S> {
+pub struct EncodePiece<'c, 'b, S> {
     pub encoder: &'c Encoder,
     pub piece: &'c [u8],
-    pub state: &'c mut State,
+    pub call: &'c mut Call<'b>,
     pub sink: &'c mut S,
 }
 
-impl<S: Sink> OnKernel for EncodePiece<'_, S> {
+impl<S: Sink> OnKernel for EncodePiece<'_, '_, S> {
     type Output = ();
 
     #[inline(always)]
@@ -314,14 +334,14 @@ impl<S: Sink> OnKernel for EncodePiece<'_, S> {
         let EncodePiece {
             encoder,
             piece,
-            state,
+            call,
             sink,
         } = self;
         if piece.len() <= MAX_BATCH_BYTES {
-            state.ends[0] = piece.len() as u32;
-            encoder.encode_batch(kernel, piece, 0, 1, state, sink);
+            call.buffers.ends[0] = piece.len() as u32;
+            encoder.encode_batch(kernel, piece, 0, 1, call, sink);
         } else {
-            encoder.encode_rarer(piece, false, None, state, sink);
+            encoder.encode_uncached(piece, 0..piece.len(), false, call, sink);
         }
     }
 }

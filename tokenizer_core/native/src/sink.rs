@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::kernel::Kernel;
-use crate::piece_cache::Value;
+use crate::packed_ids::Value;
 
 /// Takes ids. Between `open` and `close` the short values go through a cursor, which stays in a
 /// register.
@@ -13,15 +13,21 @@ pub trait Sink {
     /// A cursor that can take `n_values` values.
     fn open(&mut self, n_values: usize) -> Self::Cursor;
 
-    /// Takes the ids of a value of the first table, of which there is at least one.
-    fn take_value(
+    /// Takes the ids of a value.
+    ///
+    /// # Safety
+    /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between,
+    /// and fewer values were taken than `open` was told.
+    unsafe fn take_value(
         &mut self,
         cursor: Self::Cursor,
         kernel: impl Kernel,
-        value: &Value,
+        value: Value,
     ) -> Self::Cursor;
 
-    fn close(&mut self, cursor: Self::Cursor);
+    /// # Safety
+    /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between.
+    unsafe fn close(&mut self, cursor: Self::Cursor);
 
     /// Takes ids while no cursor is open.
     fn take(&mut self, ids: &[u32]);
@@ -38,32 +44,39 @@ pub struct Appender<'v> {
 const STORED: usize = 8;
 
 impl Sink for Appender<'_> {
-    /// The length of the vector with what was taken.
-    type Cursor = usize;
+    /// Behind what was taken.
+    type Cursor = *mut u32;
 
     #[inline(always)]
-    fn open(&mut self, n_values: usize) -> usize {
+    fn open(&mut self, n_values: usize) -> *mut u32 {
         self.out.reserve(n_values * STORED);
-        self.out.len()
+        self.out.spare_capacity_mut().as_mut_ptr().cast()
     }
 
     #[inline(always)]
-    fn take_value(&mut self, cursor: usize, kernel: impl Kernel, value: &Value) -> usize {
-        debug_assert!(cursor + STORED <= self.out.capacity());
-        let ids = kernel.ids_of(value);
-        // SAFETY: `open` made room for eight ids for each value that is taken, and a value is
-        // counted with at most five.
+    unsafe fn take_value(
+        &mut self,
+        cursor: *mut u32,
+        kernel: impl Kernel,
+        value: Value,
+    ) -> *mut u32 {
+        // SAFETY: `open` made room for eight ids for each value that the caller takes, and a value
+        // is counted with at most six.
         unsafe {
-            let place = self.out.as_mut_ptr().add(cursor);
-            place.cast::<[u32; STORED]>().write_unaligned(ids);
+            cursor
+                .cast::<[u32; STORED]>()
+                .write_unaligned(kernel.ids_of(value));
+            cursor.add(value.count())
         }
-        cursor + value.count()
     }
 
     #[inline(always)]
-    fn close(&mut self, cursor: usize) {
-        // SAFETY: `take_value` has written all ids below the cursor, within the capacity.
-        unsafe { self.out.set_len(cursor) };
+    unsafe fn close(&mut self, cursor: *mut u32) {
+        // SAFETY: the cursor is within the vector's memory, and `take_value` has written all below.
+        unsafe {
+            let n_ids = cursor.offset_from_unsigned(self.out.as_ptr());
+            self.out.set_len(n_ids);
+        }
     }
 
     fn take(&mut self, ids: &[u32]) {
@@ -91,12 +104,12 @@ impl Sink for Counter {
     }
 
     #[inline(always)]
-    fn take_value(&mut self, cursor: usize, _: impl Kernel, value: &Value) -> usize {
+    unsafe fn take_value(&mut self, cursor: usize, _: impl Kernel, value: Value) -> usize {
         cursor + value.count()
     }
 
     #[inline(always)]
-    fn close(&mut self, cursor: usize) {
+    unsafe fn close(&mut self, cursor: usize) {
         self.n_ids = cursor;
     }
 

@@ -30,6 +30,8 @@ impl Encoder {
         };
         let cutter = Mutex::new(cutter);
         let assembly = Mutex::new(Assembly::default());
+        // Made before there are threads: several would each make one.
+        self.current_cache();
         let work = || {
             loop {
                 let taken = cutter.lock().expect("cutting does not panic").next_task();

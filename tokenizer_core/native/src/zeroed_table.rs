@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 
 use crate::huge_pages;
 
-/// Types of which all-zero bytes are a value.
+/// Types of which all-zero bytes are a value, and which need not be dropped.
 ///
 /// # Safety
 /// They are.
-pub unsafe trait Zeroable: Copy {}
+pub unsafe trait Zeroable {}
 
 /// `n` values, at first all zeros, each at its alignment; memory is used as it is touched.
 pub struct ZeroedTable<T> {
@@ -23,7 +23,7 @@ pub struct ZeroedTable<T> {
 
 impl<T: Zeroable> ZeroedTable<T> {
     pub fn new(n: usize) -> ZeroedTable<T> {
-        const { assert!(align_of::<T>() >= align_of::<u128>()) };
+        const { assert!(align_of::<T>() >= align_of::<u128>() && !std::mem::needs_drop::<T>()) };
         let room = n * size_of::<T>() + align_of::<T>();
         let memory = vec![0u128; room / size_of::<u128>()];
         huge_pages::advise(memory.as_ptr(), memory.len());

@@ -1,0 +1,136 @@
+//! Where the ids of a piece are kept, and those that the first probe did not find.
+
+use std::ops::Range;
+
+use crate::long_cache::{LongCache, MAX_CACHED_BYTES};
+use crate::piece_cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, PieceCache, middle_key};
+
+/// No piece of the first table has a key with this length in it.
+pub const NO_SHORT_KEY: u128 = (MAX_SHORT_BYTES as u128 + 1) << 120;
+
+/// A piece that its line of the first table did not answer.
+pub struct Piece<'t> {
+    pub text: &'t [u8],
+    pub range: Range<usize>,
+    pub is_part: bool,
+    pub place: Place,
+}
+
+/// Where the ids of a piece are kept.
+pub enum Place {
+    Short { key: u128, line: usize },
+    Middle { line: usize },
+    Long,
+    Nowhere,
+}
+
+impl Place {
+    /// Of a piece of so many bytes; see `Buffers` for its key and line.
+    #[inline(always)]
+    pub fn of(n_bytes: usize, key: u128, line: usize) -> Place {
+        if n_bytes <= MAX_SHORT_BYTES {
+            Place::Short { key, line }
+        } else if n_bytes <= MAX_MIDDLE_BYTES {
+            Place::Middle {
+                line: key as u32 as usize,
+            }
+        } else if n_bytes <= MAX_CACHED_BYTES {
+            Place::Long
+        } else {
+            Place::Nowhere
+        }
+    }
+}
+
+impl Piece<'_> {
+    pub fn bytes(&self) -> &[u8] {
+        &self.text[self.range.clone()]
+    }
+
+    fn middle_key(&self) -> MiddleKey {
+        middle_key(self.text, self.range.start, self.range.len())
+    }
+}
+
+/// What a call remembers for itself: long pieces, and what it has entered in the cache of all.
+#[derive(Default)]
+pub struct OwnCache {
+    /// Made when a long piece is met.
+    long: Option<LongCache>,
+    /// Entered in the first and the second table of the cache, and not counted there yet.
+    n_entered: [usize; 2],
+}
+
+impl OwnCache {
+    /// Calls `take` with the ids of a piece; whether they were found.
+    #[inline(always)]
+    pub fn find(&self, piece: &Piece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
+        let (key, line) = match piece.place {
+            Place::Short { key, line } => {
+                if let Some(value) = cache.get_beyond(key, line) {
+                    take(&value.unpacked()[..value.count()]);
+                    return true;
+                }
+                if !cache.may_be_middle(line) {
+                    return false;
+                }
+                let key = piece.middle_key();
+                (key, cache.middle_line(&key))
+            }
+            Place::Middle { line } => (piece.middle_key(), line),
+            Place::Long => return self.find_long(piece, take),
+            Place::Nowhere => return false,
+        };
+        if let Some(value) = cache.get_middle(&key, line) {
+            take(value.ids());
+            return true;
+        }
+        cache.may_be_long(line) && self.find_long(piece, take)
+    }
+
+    fn find_long(&self, piece: &Piece, take: impl FnOnce(&[u32])) -> bool {
+        let long = self.long.as_ref();
+        let ids = long.and_then(|long| long.get(piece.bytes()));
+        ids.map(take).is_some()
+    }
+
+    /// Keeps the ids of a piece.
+    pub fn keep(&mut self, piece: &Piece, cache: &PieceCache, ids: &[u32]) {
+        let middle = match piece.place {
+            Place::Short { key, line } => {
+                if cache.put_short(key, line, ids) {
+                    self.n_entered[0] += 1;
+                    return;
+                }
+                let key = piece.middle_key();
+                Some((key, cache.middle_line(&key)))
+            }
+            Place::Middle { line } => Some((piece.middle_key(), line)),
+            Place::Long => None,
+            Place::Nowhere => return,
+        };
+        if middle.is_some_and(|(key, line)| cache.put_middle(&key, line, ids)) {
+            self.n_entered[1] += 1;
+        } else {
+            let long = self.long.get_or_insert_with(LongCache::new);
+            long.put(piece.bytes(), ids);
+        }
+    }
+
+    /// Adds to the entries of the cache what was entered since the last time.
+    pub fn count_entries(&mut self, cache: &PieceCache) {
+        let [n_short, n_middle] = std::mem::take(&mut self.n_entered);
+        cache.add_to_entries(n_short, n_middle);
+    }
+}
+
+/// The line of a piece of 16 bytes and more, which is asked for; any for one without.
+#[inline(never)]
+pub fn line_of_longer(cache: &PieceCache, text: &[u8], start: usize, length: usize) -> usize {
+    if length > MAX_MIDDLE_BYTES {
+        return 0;
+    }
+    let line = cache.middle_line(&middle_key(text, start, length));
+    cache.prefetch_middle(line);
+    line
+}

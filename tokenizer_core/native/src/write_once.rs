@@ -1,0 +1,306 @@
+//! A table that many threads read and fill at the same time, without a lock and without waiting.
+//!
+//! A slot is written once and never changes again, so there is nothing a reader could see half of:
+//! the last word of a key is written behind all else, and who has read it sees the rest. A table
+//! that has become full is replaced by another, as a whole; see `piece_cache.rs`.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::prefetch::prefetch;
+use crate::zeroed_table::{Zeroable, ZeroedTable};
+
+/// A cache line of one slot or two: first the keys, then the values.
+#[repr(C, align(64))]
+pub struct Line {
+    pub keys: [AtomicU64; LINE_WORDS / 2],
+    pub values: [AtomicU64; LINE_WORDS / 2],
+}
+
+const LINE_WORDS: usize = 8;
+
+/// Lines that an entry may stand in: its own, and those beside it if all before are full. They lie
+/// in one small block of memory.
+const PROBED_LINES: usize = 4;
+
+// SAFETY: zeros are a value of atomic integers.
+unsafe impl Zeroable for Line {}
+
+/// Keys and values have `WORDS` words each, 2 or 4. The last word of a key is neither 0, which says
+/// that a slot is free, nor `CLAIMED`.
+pub struct WriteOnceTable<const WORDS: usize> {
+    lines: ZeroedTable<Line>,
+    /// A bit for each line: whether an entry of it stands in another table.
+    elsewhere: Box<[AtomicU64]>,
+    n_entries: AtomicUsize,
+    n_refused: AtomicUsize,
+}
+
+/// The last word of a key while a slot is being written.
+const CLAIMED: u64 = u64::MAX;
+
+impl<const WORDS: usize> WriteOnceTable<WORDS> {
+    pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
+
+    /// With `1 << line_bits` lines, at least `PROBED_LINES`.
+    pub fn new(line_bits: u32) -> WriteOnceTable<WORDS> {
+        assert!(1 << line_bits >= PROBED_LINES);
+        WriteOnceTable {
+            lines: ZeroedTable::new(1 << line_bits),
+            elsewhere: (0..(1usize << line_bits).div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            n_entries: AtomicUsize::new(0),
+            n_refused: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn line_bits(&self) -> u32 {
+        self.lines.len().trailing_zeros()
+    }
+
+    /// How many entries it has.
+    pub fn n_entries(&self) -> usize {
+        self.n_entries.load(Ordering::Relaxed)
+    }
+
+    /// Counts entries: `put` leaves this to its caller, who does it for many at once, as threads
+    /// would wait for each other to count.
+    pub fn add_to_entries(&self, n: usize) {
+        self.n_entries.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Whether a key of this line may stand in another table, as `mark_elsewhere` said of one.
+    #[inline]
+    pub fn may_be_elsewhere(&self, line: usize) -> bool {
+        self.elsewhere[line / 64].load(Ordering::Relaxed) >> (line % 64) & 1 != 0
+    }
+
+    pub fn mark_elsewhere(&self, line: usize) {
+        self.elsewhere[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
+    }
+
+    /// Whether so many entries have found no room that it should be replaced.
+    pub fn is_full(&self) -> bool {
+        self.n_refused.load(Ordering::Relaxed) > self.lines.len() / 32
+    }
+
+    /// Asks for a line before it is needed.
+    #[inline(always)]
+    pub fn prefetch(&self, line: usize) {
+        prefetch(&self.lines, line);
+    }
+
+    #[inline(always)]
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The value of a key that is looked for from its line on.
+    #[inline]
+    pub fn get(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
+        let found = self.lines[line].get(key);
+        found.or_else(|| self.get_beyond(line, key))
+    }
+
+    /// The value of a key that does not stand in its own line.
+    #[inline]
+    pub fn get_beyond(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
+        for place in 1..PROBED_LINES {
+            // It was put no further on than for want of room.
+            if self.lines[line ^ (place - 1)].has_room::<WORDS>() {
+                break;
+            }
+            let found = self.lines[line ^ place].get(key);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Enters a key, which it does not have, and its value where there is room from its line on;
+    /// whether there is.
+    pub fn put(&self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
+        debug_assert!(!matches!(key[WORDS - 1], 0 | CLAIMED));
+        for place in 0..PROBED_LINES {
+            if self.lines[line ^ place].put(key, value) {
+                return true;
+            }
+        }
+        self.n_refused.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// As `put`, and counted, while no other thread knows the table: many such
+    /// wait for memory together.
+    pub fn put_alone(&mut self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) {
+        for place in 0..PROBED_LINES {
+            let Line { keys, values } = &mut self.lines[line ^ place];
+            let slots = keys
+                .chunks_exact_mut(WORDS)
+                .zip(values.chunks_exact_mut(WORDS));
+            for (keys, values) in slots {
+                if *keys[WORDS - 1].get_mut() == 0 {
+                    for (word, part) in keys.iter_mut().zip(key) {
+                        *word.get_mut() = *part;
+                    }
+                    for (word, part) in values.iter_mut().zip(value) {
+                        *word.get_mut() = *part;
+                    }
+                    *self.n_entries.get_mut() += 1;
+                    return;
+                }
+            }
+        }
+        *self.n_refused.get_mut() += 1;
+    }
+
+    /// A table of `1 << line_bits` lines with the entries of this one, as far as they are complete;
+    /// `line_of` gives the line of a key in the new one.
+    pub fn copied(
+        &self,
+        line_bits: u32,
+        line_of: impl Fn(&[u64; WORDS]) -> usize,
+    ) -> WriteOnceTable<WORDS> {
+        let mut copy = WriteOnceTable::new(line_bits);
+        for line in self.lines.iter() {
+            for slot in 0..Self::SLOTS_PER_LINE {
+                let keys = &line.keys[slot * WORDS..];
+                if !matches!(keys[WORDS - 1].load(Ordering::Acquire), 0 | CLAIMED) {
+                    let key = std::array::from_fn(|word| keys[word].load(Ordering::Relaxed));
+                    copy.put_alone(line_of(&key), &key, &line.value(slot));
+                }
+            }
+        }
+        copy
+    }
+}
+
+impl Line {
+    /// The value that stands for `key`.
+    #[inline(always)]
+    pub fn get<const WORDS: usize>(&self, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
+        let mut found = None;
+        // Which slot it is cannot be predicted, so no branch asks.
+        for (slot, words) in self.keys.chunks_exact(WORDS).enumerate() {
+            // The last word first: the others, and the value, were written before it.
+            let mut difference = words[WORDS - 1].load(Ordering::Acquire) ^ key[WORDS - 1];
+            for (word, part) in words[..WORDS - 1].iter().zip(key) {
+                difference |= word.load(Ordering::Relaxed) ^ part;
+            }
+            if difference == 0 {
+                found = Some(slot);
+            }
+        }
+        found.map(|slot| self.value(slot))
+    }
+
+    /// Only of a slot whose key was seen, and with it all that was written before.
+    #[inline(always)]
+    fn value<const WORDS: usize>(&self, slot: usize) -> [u64; WORDS] {
+        let words = &self.values[slot * WORDS..];
+        std::array::from_fn(|word| words[word].load(Ordering::Relaxed))
+    }
+
+    /// Whether a slot is free, so that nothing was put further on for want of one.
+    #[inline(always)]
+    fn has_room<const WORDS: usize>(&self) -> bool {
+        let last = |words: &[AtomicU64]| words[WORDS - 1].load(Ordering::Relaxed);
+        self.keys.chunks_exact(WORDS).any(|words| last(words) == 0)
+    }
+
+    /// Writes to a free slot, if there is one.
+    fn put<const WORDS: usize>(&self, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
+        let slots = self
+            .keys
+            .chunks_exact(WORDS)
+            .zip(self.values.chunks_exact(WORDS));
+        for (keys, values) in slots {
+            let last = &keys[WORDS - 1];
+            let claim = || last.compare_exchange(0, CLAIMED, Ordering::Relaxed, Ordering::Relaxed);
+            if last.load(Ordering::Relaxed) == 0 && claim().is_ok() {
+                for (word, part) in values.iter().zip(value) {
+                    word.store(*part, Ordering::Relaxed);
+                }
+                for (word, part) in keys[..WORDS - 1].iter().zip(key) {
+                    word.store(*part, Ordering::Relaxed);
+                }
+                last.store(key[WORDS - 1], Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry<const WORDS: usize>(number: u64) -> ([u64; WORDS], [u64; WORDS]) {
+        let key = std::array::from_fn(|word| number * 7 + word as u64);
+        let value = std::array::from_fn(|word| number.wrapping_mul(0x9E37_79B9) + word as u64);
+        (key, value)
+    }
+
+    fn line_of<const WORDS: usize>(key: &[u64; WORDS]) -> usize {
+        (key[0] as usize).wrapping_mul(0x9E37_79B9) >> 5
+    }
+
+    /// What several threads enter at once is found by all as it was entered, or refused.
+    fn fill<const WORDS: usize>() {
+        let table = WriteOnceTable::<WORDS>::new(8);
+        let n = 400;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        for i in 0..n {
+                            let (key, value) = entry::<WORDS>(1 + (i * 37 + thread * 101) % n);
+                            let line = line_of(&key) % 256;
+                            let found = table.get(line, &key);
+                            assert!(found.is_none_or(|found| found == value));
+                            if found.is_none() && round % 2 == 0 {
+                                table.put(line, &key, &value);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let stands = |table: &WriteOnceTable<WORDS>, mask: usize, number: u64| {
+            let (key, value) = entry::<WORDS>(number);
+            let line = line_of(&key) & mask;
+            let found = table.get(line, &key);
+            found.inspect(|found| assert_eq!(*found, value)).is_some()
+        };
+        let n_found = (1..=n).filter(|&i| stands(&table, 255, i)).count();
+        let n_slots = 256 * WriteOnceTable::<WORDS>::SLOTS_PER_LINE;
+        assert!(n_found > n_slots / 2 && n_found <= n as usize, "{n_found}");
+        assert_eq!(table.is_full(), WORDS == 4);
+
+        let larger = table.copied(10, |key| line_of(key) & 1023);
+        let n_copied = (1..=n).filter(|&i| stands(&larger, 1023, i)).count();
+        assert!(n_copied >= n_found * 9 / 10 && n_copied <= n_found);
+        // Two threads may have entered the same at the same time in two places.
+        assert!(larger.n_entries() >= n_copied && larger.n_entries() <= n_slots);
+        assert!(!stands(&larger, 1023, n + 1));
+    }
+
+    #[test]
+    fn what_is_entered_is_found_whole_from_every_thread_and_in_a_copy() {
+        fill::<2>();
+        fill::<4>();
+    }
+
+    #[test]
+    fn a_slot_that_is_being_written_is_neither_found_nor_copied() {
+        let table = WriteOnceTable::<2>::new(2);
+        table.lines[0].keys[1].store(CLAIMED, Ordering::Relaxed);
+        assert_eq!(table.get(0, &[0, 5]), None);
+        assert!(table.put(0, &[0, 5], &[1, 2]));
+        assert_eq!(table.get(0, &[0, 5]), Some([1, 2]));
+        assert_eq!(table.copied(2, |_| 0).n_entries(), 1);
+    }
+}
