@@ -19,7 +19,7 @@
 
 use std::collections::HashMap;
 
-use crate::merge::{NO_RANK, Pair};
+use crate::pair_table::{NO_RANK, Pair};
 
 /// Code points below this have a place in the table; above it lie rare ideographs.
 const N_CODE_POINTS: usize = 0x2_0000;

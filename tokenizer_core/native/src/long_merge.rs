@@ -8,7 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::merge::NO_RANK;
+use crate::pair_table::NO_RANK;
+use crate::prefetch::prefetch;
 
 const GONE: u32 = u32::MAX;
 /// Buckets at most, and symbols for each.
@@ -191,21 +192,6 @@ impl PairQueue {
         }
         false
     }
-}
-
-/// Asks for a symbol before it is needed.
-#[inline(always)]
-fn prefetch(symbols: &[Symbol], place: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let symbol: *const Symbol = &symbols[place];
-        // SAFETY: the instruction reads nothing that a program can see and faults at no address;
-        // this one is that of an element besides.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(symbol.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (symbols, place);
 }
 
 #[cfg(test)]

@@ -14,18 +14,16 @@
 //! higher rank may have to come first.
 
 use crate::atoms::Atoms;
-use crate::keyed_hash::HashKeys;
 use crate::long_merge::LongMerge;
-
-/// Ids are below this: two of them and a rank fit one word.
-pub const ID_BITS: u32 = 20;
-/// Ranks are below this less one.
-pub const RANK_BITS: u32 = 24;
-pub const NO_RANK: u32 = (1 << RANK_BITS) - 1;
+use crate::pair_table::PairTable;
+pub use crate::pair_table::{ID_BITS, NO_RANK, Pair};
+use crate::short_merge::ShortMerge;
 
 /// Up to this many symbols are merged by scanning, more in `long_merge`. The scan costs n^2 at the
 /// speed of vector minima, and one word of bits says which symbols are left.
-const MAX_SCAN: usize = 64;
+const MAX_SHORT: usize = 64;
+/// Up to this many, which is most, by scanning what fits one or two registers.
+const MAX_SHORTEST: usize = 16;
 
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
@@ -38,16 +36,7 @@ pub struct Merger {
     /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
     start_ranks: Box<[u32]>,
     pairs: PairTable,
-    /// rank -> id.
-    product: Vec<u32>,
     atoms: Atoms,
-}
-
-/// Two neighbours that merge.
-pub struct Pair {
-    pub left: u32,
-    pub right: u32,
-    pub rank: u32,
 }
 
 /// Memory for merging, kept between pieces.
@@ -76,11 +65,11 @@ impl Merger {
         if merges.len() >= NO_RANK as usize {
             return Err(TooManyMerges(merges.len()));
         }
-        let mut merger = Merger::without_pairs(start, merges.len());
+        let products = merges.iter().map(|&(_, _, product)| product).collect();
+        let mut merger = Merger::without_pairs(start, merges.len(), products);
         for (rank, &(left, right, _)) in merges.iter().enumerate() {
             merger.pairs.insert(left, right, rank as u32);
         }
-        merger.product = merges.iter().map(|&(_, _, product)| product).collect();
         merger.fill_start_ranks();
         Ok(merger)
     }
@@ -88,8 +77,8 @@ impl Merger {
     /// Kind `ranks`: all tokens that encoding can produce, single bytes included, with their ids,
     /// which are their ranks. See the top of the file.
     pub fn from_ranks(start: [u32; 256], tokens: &[(&[u8], u32)]) -> Merger {
-        let mut merger = Merger::without_pairs(start, tokens.len());
-        merger.product = (0..=tokens.iter().map(|t| t.1).max().unwrap_or(0)).collect();
+        let ids = 0..tokens.iter().map(|t| t.1 + 1).max().unwrap_or(0);
+        let mut merger = Merger::without_pairs(start, tokens.len(), ids.collect());
         let mut by_length: Vec<(&[u8], u32)> =
             tokens.iter().copied().filter(|t| t.0.len() > 1).collect();
         by_length.sort_by_key(|t| t.0.len());
@@ -109,12 +98,11 @@ impl Merger {
         merger
     }
 
-    fn without_pairs(start: [u32; 256], n_pairs: usize) -> Merger {
+    fn without_pairs(start: [u32; 256], n_pairs: usize, products: Vec<u32>) -> Merger {
         Merger {
             start: Box::new(start),
             start_ranks: vec![NO_RANK; 1 << 16].into(),
-            pairs: PairTable::with_room_for(n_pairs),
-            product: Vec::new(),
+            pairs: PairTable::new(n_pairs, products),
             atoms: Atoms::none(),
         }
     }
@@ -128,7 +116,7 @@ impl Merger {
     ) {
         let merge = |left, right| {
             let rank = self.pairs.rank(left, right);
-            (rank != NO_RANK).then(|| (rank, self.product[rank as usize]))
+            (rank != NO_RANK).then(|| (rank, self.pairs.product(rank)))
         };
         self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
     }
@@ -181,31 +169,43 @@ impl Merger {
         at_most: usize,
         take: impl FnOnce(&[u32]),
     ) {
-        if piece.len() <= MAX_SCAN {
-            let mut scan = Scan::new();
-            if piece.is_ascii() {
-                scan.start_from_bytes(self, piece);
-            } else {
-                self.atoms
-                    .start(&self.start, piece, |id| scan.push(self, id));
-            }
-            take(scan.merge(self, at_most));
-            return;
+        if piece.len() <= MAX_SHORTEST {
+            return self.merge_short::<MAX_SHORTEST>(piece, at_most, take);
+        }
+        if piece.len() <= MAX_SHORT && piece.is_ascii() {
+            return self.merge_short::<MAX_SHORT>(piece, at_most, take);
         }
         scratch.ids.clear();
         self.atoms
             .start(&self.start, piece, |id| scratch.ids.push(id));
-        if scratch.ids.len() <= MAX_SCAN {
-            let mut scan = Scan::new();
-            for &id in &scratch.ids {
-                scan.push(self, id);
+        match scratch.ids.len() {
+            n if n <= MAX_SHORTEST => {
+                let mut short = ShortMerge::<MAX_SHORTEST>::of(&scratch.ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most));
             }
-            take(scan.merge(self, at_most));
-        } else {
-            self.merge_long(scratch, at_most);
-            take(&scratch.ids);
+            n if n <= MAX_SHORT => {
+                let mut short = ShortMerge::<MAX_SHORT>::of(&scratch.ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most));
+            }
+            _ => {
+                self.merge_long(scratch, at_most);
+                take(&scratch.ids);
+            }
         }
         scratch.shrink();
+    }
+
+    /// A piece of at most `N` bytes.
+    #[inline(always)]
+    fn merge_short<const N: usize>(&self, piece: &[u8], at_most: usize, take: impl FnOnce(&[u32])) {
+        let mut short = ShortMerge::<N>::empty();
+        if piece.is_ascii() {
+            short.start_from_bytes(piece, &self.start, &self.start_ranks);
+        } else {
+            self.atoms
+                .start(&self.start, piece, |id| short.push(id, &self.pairs));
+        }
+        take(short.merge(&self.pairs, at_most));
     }
 
     #[inline(never)]
@@ -213,175 +213,10 @@ impl Merger {
         scratch.long.merge(
             &mut scratch.ids,
             at_most,
-            self.product.len(),
+            self.pairs.n_ranks(),
             |left, right| self.pairs.rank(left, right),
-            |rank| self.product[rank as usize],
+            |rank| self.pairs.product(rank),
         );
-    }
-}
-
-/// Up to `MAX_SCAN` symbols while they merge. They stay where they are; a bit says which are left.
-/// A code is `rank << 8 | place`, so the smallest code is the lowest rank, then the leftmost, and
-/// where to merge.
-struct Scan {
-    ids: [u32; MAX_SCAN],
-    codes: [u32; MAX_SCAN],
-    n: usize,
-}
-
-impl Scan {
-    #[inline(always)]
-    fn new() -> Scan {
-        Scan {
-            ids: [0; MAX_SCAN],
-            codes: [u32::MAX; MAX_SCAN],
-            n: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, merger: &Merger, id: u32) {
-        if self.n > 0 {
-            let previous = self.n - 1;
-            self.codes[previous] = merger.pairs.rank(self.ids[previous], id) << 8 | previous as u32;
-        }
-        self.ids[self.n] = id;
-        self.n += 1;
-    }
-
-    #[inline(always)]
-    fn start_from_bytes(&mut self, merger: &Merger, piece: &[u8]) {
-        self.n = piece.len();
-        for (id, &byte) in self.ids.iter_mut().zip(piece) {
-            *id = merger.start[byte as usize];
-        }
-        for (place, pair) in piece.windows(2).enumerate() {
-            let rank = merger.start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
-            self.codes[place] = rank << 8 | place as u32;
-        }
-    }
-
-    #[inline(always)]
-    fn merge(&mut self, merger: &Merger, at_most: usize) -> &[u32] {
-        let Scan { ids, codes, n } = self;
-        let mut left: u64 = u64::MAX >> (MAX_SCAN - *n);
-        let mut n_left = *n;
-        // Whole blocks of eight, so that the minimum is taken in vectors; unused codes are highest.
-        let blocks = n.div_ceil(8) * 8;
-        while n_left > at_most {
-            let lowest = codes[..blocks].iter().copied().fold(u32::MAX, u32::min);
-            let rank = lowest >> 8;
-            if rank == NO_RANK {
-                break;
-            }
-            let place = (lowest & 0xFF) as usize;
-            let id = merger.product[rank as usize];
-            let behind = left & (u64::MAX << place << 1);
-            let gone = behind.trailing_zeros() as usize;
-            left &= !(1 << gone);
-            codes[gone] = u32::MAX;
-            ids[place] = id;
-            n_left -= 1;
-            let behind = behind & (behind - 1);
-            codes[place] = if behind != 0 {
-                let next = behind.trailing_zeros() as usize;
-                merger.pairs.rank(id, ids[next]) << 8 | place as u32
-            } else {
-                u32::MAX
-            };
-            let ahead = left & ((1 << place) - 1);
-            if ahead != 0 {
-                let previous = 63 - ahead.leading_zeros() as usize;
-                codes[previous] = merger.pairs.rank(ids[previous], id) << 8 | previous as u32;
-            }
-        }
-        let mut n_out = 0;
-        while left != 0 {
-            ids[n_out] = ids[left.trailing_zeros() as usize];
-            n_out += 1;
-            left &= left - 1;
-        }
-        &ids[..n_out]
-    }
-}
-
-/// (id, id) -> rank in one word a slot, at most half full: `left << 44 | right << 24 | rank`.
-///
-/// Most pairs asked for do not merge. A bit for each hash, more of its bits than choose the slot,
-/// answers nine in ten of them from a table an eighth of the size, which stays in the cache.
-struct PairTable {
-    may_be: Vec<u64>,
-    slots: Vec<u64>,
-    shift: u32,
-    keys: HashKeys,
-}
-
-const EMPTY: u64 = u64::MAX;
-/// Bits of the filter for each slot, as a power of two.
-const FILTER_BITS: u32 = 3;
-
-impl PairTable {
-    fn with_room_for(n_pairs: usize) -> PairTable {
-        let bits = (2 * n_pairs.max(64)).next_power_of_two().trailing_zeros();
-        PairTable {
-            may_be: vec![0; 1 << (bits + FILTER_BITS - 6)],
-            slots: vec![EMPTY; 1 << bits],
-            shift: 64 - bits,
-            keys: HashKeys::random(),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Pair> {
-        let filled = self.slots.iter().filter(|slot| **slot != EMPTY);
-        filled.map(|slot| Pair {
-            left: (slot >> (ID_BITS + RANK_BITS)) as u32,
-            right: (slot >> RANK_BITS) as u32 & ((1 << ID_BITS) - 1),
-            rank: *slot as u32 & NO_RANK,
-        })
-    }
-
-    #[inline(always)]
-    fn key(left: u32, right: u32) -> u64 {
-        u64::from(left) << ID_BITS | u64::from(right)
-    }
-
-    /// Keeps what is there when the pair already is: the lower rank, as ranks come in order.
-    fn insert(&mut self, left: u32, right: u32, rank: u32) {
-        debug_assert!(left >> ID_BITS == 0 && right >> ID_BITS == 0 && rank < NO_RANK);
-        let key = Self::key(left, right);
-        let hash = self.keys.of_u64(key);
-        let bit = hash >> (self.shift - FILTER_BITS);
-        self.may_be[(bit >> 6) as usize] |= 1 << (bit & 63);
-        let mut at = (hash >> self.shift) as usize;
-        while self.slots[at] != EMPTY {
-            if self.slots[at] >> RANK_BITS == key {
-                return;
-            }
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-        self.slots[at] = key << RANK_BITS | u64::from(rank);
-    }
-
-    /// `NO_RANK` when the pair does not merge.
-    #[inline(always)]
-    fn rank(&self, left: u32, right: u32) -> u32 {
-        let key = Self::key(left, right);
-        let hash = self.keys.of_u64(key);
-        let bit = hash >> (self.shift - FILTER_BITS);
-        if self.may_be[(bit >> 6) as usize] >> (bit & 63) & 1 == 0 {
-            return NO_RANK;
-        }
-        let mut at = (hash >> self.shift) as usize;
-        loop {
-            let slot = self.slots[at];
-            if slot >> RANK_BITS == key {
-                return slot as u32 & NO_RANK;
-            }
-            if slot == EMPTY {
-                return NO_RANK;
-            }
-            at = (at + 1) & (self.slots.len() - 1);
-        }
     }
 }
 
@@ -452,7 +287,7 @@ mod tests {
             (257, 97, 259),
         ];
         let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
-        for length in 1..=MAX_SCAN {
+        for length in 1..=MAX_SHORT {
             for step in 1..6 {
                 let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
                 encode(&merger, &piece);
