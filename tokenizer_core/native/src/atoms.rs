@@ -17,8 +17,6 @@
 //! those stand in the text. So each atom has the set of neighbouring bytes it must not have, and
 //! is taken byte by byte beside one of those. The text must be UTF-8.
 
-use std::collections::HashMap;
-
 use crate::pair_table::{NO_RANK, Pair};
 
 /// Code points below this have a place in the table; above it lie rare ideographs.
@@ -91,8 +89,8 @@ impl Atoms {
         for formation in formations {
             let Formation { formed, .. } = formation;
             let behind_from = if formation.is_prefix { 0 } else { LEADING };
-            let (not_before, ascii_before) = below(formed, &formation.firsts, &before, 0);
-            let (not_behind, ascii_behind) = below(formed, &formation.lasts, &behind, behind_from);
+            let (not_before, ascii_before) = before.at_most(formed, &formation.firsts, 0);
+            let (not_behind, ascii_behind) = behind.at_most(formed, &formation.lasts, behind_from);
             let table = if formation.is_prefix {
                 &mut atoms.of_prefix
             } else {
@@ -206,42 +204,76 @@ impl Formation {
     }
 }
 
-type LowestRanks = HashMap<u32, [u32; N_NEIGHBOURS]>;
-
 /// For each symbol at an end of a formation, the lowest rank of a pair that joins it with a
 /// neighbour, by the neighbour's nearest byte.
+struct LowestRanks {
+    /// id -> place in `rows`; ids of no formation have the first, or are beyond the end.
+    row_of: Vec<u32>,
+    rows: Vec<[u32; N_NEIGHBOURS]>,
+}
+
+impl LowestRanks {
+    fn of_ids(ids: impl Iterator<Item = u32>) -> LowestRanks {
+        let mut lowest = LowestRanks {
+            row_of: Vec::new(),
+            rows: vec![[NO_RANK; N_NEIGHBOURS]],
+        };
+        for id in ids.map(|id| id as usize) {
+            if id >= lowest.row_of.len() {
+                lowest.row_of.resize(id + 1, 0);
+            }
+            if lowest.row_of[id] == 0 {
+                lowest.row_of[id] = lowest.rows.len() as u32;
+                lowest.rows.push([NO_RANK; N_NEIGHBOURS]);
+            }
+        }
+        lowest
+    }
+
+    /// `byte` is looked up for ids of formations only.
+    fn lower<'v>(&mut self, id: u32, rank: u32, byte: impl Fn() -> Option<&'v u8>) {
+        if let Some(&row) = self.row_of.get(id as usize).filter(|row| **row != 0)
+            && let Some(&byte) = byte()
+        {
+            let lowest = &mut self.rows[row as usize][neighbour(byte)];
+            *lowest = rank.min(*lowest);
+        }
+    }
+
+    /// The neighbours that join one of `symbols` at a rank of at most `formed`: 64 kinds of byte
+    /// from `first` on as bits, and whether ASCII does.
+    fn at_most(&self, formed: u32, symbols: &[u32], first: usize) -> (u64, bool) {
+        let mut lowest = [NO_RANK; N_NEIGHBOURS];
+        for &id in symbols {
+            let row = &self.rows[self.row_of[id as usize] as usize];
+            for (lowest, rank) in lowest.iter_mut().zip(row) {
+                *lowest = (*lowest).min(*rank);
+            }
+        }
+        let kinds = (0..).zip(&lowest[first..first + 64]);
+        let bits = kinds.fold(0, |bits, (bit, rank)| {
+            bits | u64::from(*rank <= formed) << bit
+        });
+        (bits, lowest[ASCII] <= formed)
+    }
+}
+
+/// Those before the first symbols of formations, and those behind their last.
 fn lowest_ranks<'v>(
     formations: &[Formation],
     pairs: impl Iterator<Item = Pair>,
     bytes_of: impl Fn(u32) -> &'v [u8],
 ) -> (LowestRanks, LowestRanks) {
-    let ends = |choose: fn(&Formation) -> &Vec<u32>| -> LowestRanks {
-        let ids = formations.iter().flat_map(choose);
-        ids.map(|&id| (id, [NO_RANK; N_NEIGHBOURS])).collect()
+    let ends = |choose: fn(&Formation) -> &Vec<u32>| {
+        LowestRanks::of_ids(formations.iter().flat_map(choose).copied())
     };
     let mut before = ends(|formation| &formation.firsts);
     let mut behind = ends(|formation| &formation.lasts);
     for Pair { left, right, rank } in pairs {
-        if let (Some(ranks), Some(&byte)) = (before.get_mut(&right), bytes_of(left).last()) {
-            let lowest = &mut ranks[neighbour(byte)];
-            *lowest = rank.min(*lowest);
-        }
-        if let (Some(ranks), Some(&byte)) = (behind.get_mut(&left), bytes_of(right).first()) {
-            let lowest = &mut ranks[neighbour(byte)];
-            *lowest = rank.min(*lowest);
-        }
+        before.lower(right, rank, || bytes_of(left).last());
+        behind.lower(left, rank, || bytes_of(right).first());
     }
     (before, behind)
-}
-
-/// The neighbours that join one of `symbols` at a rank of at most `formed`: 64 kinds of byte from
-/// `first` on as bits, and whether ASCII does.
-fn below(formed: u32, symbols: &[u32], lowest: &LowestRanks, first: usize) -> (u64, bool) {
-    let is_below = |place: usize| symbols.iter().any(|id| lowest[id][place] <= formed);
-    let bits = (0..64).fold(0, |bits, bit| {
-        bits | u64::from(is_below(first + bit)) << bit
-    });
-    (bits, is_below(ASCII))
 }
 
 fn neighbour(byte: u8) -> usize {
