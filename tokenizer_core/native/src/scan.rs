@@ -18,7 +18,11 @@
 //! ```
 
 use crate::ascii_words::{cased_word, letters};
-use crate::unicode::{L, LL, LM, LO, LT, LU, M, N, S, class_at};
+use crate::cased_words::{word, word_after_mark};
+use crate::contractions::contraction_behind;
+pub use crate::contractions::{contraction, contraction_of_any_case};
+use crate::runs::{SpaceRun, bytes_run, digits, is_other, run};
+use crate::unicode::{L, M, N, S, class_at};
 
 /// One of the named split patterns; its own tag, so that it is copied freely between threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,57 +201,6 @@ impl Grammar for O200k {
     }
 }
 
-const UPPER_ONLY: u8 = LU | LT;
-const BOTH_CASES: u8 = LM | LO | M;
-
-/// The upper-case run from `pos`: its end, and the end of the last character in it that is of
-/// both cases. `U*` may give that character back to `W+`, and nothing behind it.
-#[inline(always)]
-fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
-    let mut last_of_both = None;
-    loop {
-        let (class, len) = class_at(text, pos);
-        if class & (UPPER_ONLY | BOTH_CASES) == 0 {
-            return (pos, last_of_both);
-        }
-        pos += len;
-        if class & BOTH_CASES != 0 {
-            last_of_both = Some(pos);
-        }
-    }
-}
-
-/// `U*W+|U+W*` at `pos`, where a letter or mark stands: where it ends.
-///
-/// `U*` takes all it can. If a `\p{Ll}` follows, `W+` goes on from there. If not, `U*` gives back
-/// characters until one is of both cases: `W+` takes that one and stops, as only upper case
-/// follows. If there is none, the second alternative takes the upper-case run. What is given back
-/// is upper case only, and the next match takes it whole: no character is read more than twice.
-#[inline(always)]
-fn word(text: &[u8], pos: usize) -> usize {
-    let (end, last_of_both) = upper_run(text, pos);
-    let (class, len) = class_at(text, end);
-    if class & LL != 0 {
-        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
-    } else {
-        last_of_both.unwrap_or(end)
-    }
-}
-
-/// As `word` where the mark before `pos` was taken as the optional first character. When the first
-/// alternative fails with it so taken, it is tried as the first of `U*W+`: of both cases, it makes
-/// `W+` match by itself, and the upper-case run behind it is left.
-#[inline(always)]
-fn word_after_mark(text: &[u8], pos: usize) -> usize {
-    let (end, last_of_both) = upper_run(text, pos);
-    let (class, len) = class_at(text, end);
-    if class & LL != 0 {
-        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
-    } else {
-        last_of_both.unwrap_or(pos)
-    }
-}
-
 /// The grammars of cl100k and its descendants differ in how many digits go together and in what
 /// they do with white space.
 #[inline(always)]
@@ -284,137 +237,6 @@ fn advance_like_cl100k<const DIGITS: usize>(
         }
     }
     end_of_space(SpaceRun::read(text, pos), text.len())
-}
-
-/// `[^\s\p{L}\p{N}]`
-#[inline(always)]
-fn is_other(class: u8) -> bool {
-    class & (L | N | S) == 0
-}
-
-/// The end of the run from `pos` of characters whose class `is_in` it.
-#[inline(always)]
-fn run(text: &[u8], mut pos: usize, is_in: impl Fn(u8) -> bool) -> usize {
-    loop {
-        let (class, len) = class_at(text, pos);
-        if len == 0 || !is_in(class) {
-            return pos;
-        }
-        pos += len;
-    }
-}
-
-#[inline(always)]
-fn bytes_run(text: &[u8], mut pos: usize, is_in: impl Fn(u8) -> bool) -> usize {
-    while text.get(pos).is_some_and(|&byte| is_in(byte)) {
-        pos += 1;
-    }
-    pos
-}
-
-/// The end of up to `DIGITS` characters of `\p{N}`, the first of which ends at `pos`.
-#[inline(always)]
-fn digits<const DIGITS: usize>(text: &[u8], mut pos: usize) -> usize {
-    for _ in 1..DIGITS {
-        let (class, len) = class_at(text, pos);
-        if class & N == 0 {
-            break;
-        }
-        pos += len;
-    }
-    pos
-}
-
-/// A run of white space: where it ends, where its last character starts, and the end of the last
-/// newline in it. It is read at most three times: through its last newline, without its last
-/// character, and that character.
-struct SpaceRun {
-    start: usize,
-    last: usize,
-    end: usize,
-    newline_end: Option<usize>,
-}
-
-impl SpaceRun {
-    #[inline(always)]
-    fn read(text: &[u8], start: usize) -> SpaceRun {
-        let (mut end, mut last, mut newline_end) = (start, start, None);
-        loop {
-            let (class, len) = class_at(text, end);
-            if class & S == 0 {
-                return SpaceRun {
-                    start,
-                    last,
-                    end,
-                    newline_end,
-                };
-            }
-            last = end;
-            end += len;
-            if matches!(text[last], b'\r' | b'\n') {
-                newline_end = Some(end);
-            }
-        }
-    }
-
-    /// `\s+(?!\S)|\s` where something visible follows the run.
-    #[inline(always)]
-    fn without_last(&self) -> usize {
-        if self.last == self.start {
-            self.end
-        } else {
-            self.last
-        }
-    }
-
-    /// `\s*[\r\n]|\s+(?!\S)|\s` where something visible follows the run.
-    #[inline(always)]
-    fn through_last_newline_or_without_last(&self) -> usize {
-        self.newline_end.unwrap_or_else(|| self.without_last())
-    }
-
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`
-    #[inline(always)]
-    fn newline_first(self, text_end: usize) -> usize {
-        if self.newline_end.is_none() && self.end == text_end {
-            self.end
-        } else {
-            self.through_last_newline_or_without_last()
-        }
-    }
-}
-
-/// `'(?:[sdmt]|ll|ve|re)` at the apostrophe at `pos`.
-#[inline(always)]
-pub fn contraction(text: &[u8], pos: usize) -> Option<usize> {
-    match (text.get(pos + 1)?, text.get(pos + 2)) {
-        (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
-        (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(pos + 3),
-        _ => None,
-    }
-}
-
-/// `'(?i:[sdmt]|ll|ve|re)` at the apostrophe at `pos`. The long s, U+017F (C5 BF), folds to s;
-/// no other character outside ASCII folds to one of these letters.
-#[inline(always)]
-pub fn contraction_of_any_case(text: &[u8], pos: usize) -> Option<usize> {
-    let lower = |at: usize| text.get(at).map(|byte| byte | 0x20);
-    match (lower(pos + 1)?, lower(pos + 2)) {
-        (b's' | b'd' | b'm' | b't', _) => Some(pos + 2),
-        (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(pos + 3),
-        _ if text[pos + 1..].starts_with("ſ".as_bytes()) => Some(pos + 3),
-        _ => None,
-    }
-}
-
-/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at `pos`.
-#[inline(always)]
-fn contraction_behind(text: &[u8], pos: usize) -> usize {
-    if text.get(pos) == Some(&b'\'') {
-        contraction_of_any_case(text, pos).unwrap_or(pos)
-    } else {
-        pos
-    }
 }
 
 #[cfg(test)]
