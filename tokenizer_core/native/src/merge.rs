@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
-        // Of all strings of three letters, every fourth at a rank in no order of length; one twice.
+        // Of all strings of three letters every fourth, twice, at ranks in no order of length.
         let strings = (1..6u32).flat_map(|length| {
             (0..3u32.pow(length)).map(move |n| {
                 let letter = |place| b"abc"[(n / 3u32.pow(place) % 3) as usize];
@@ -292,8 +292,8 @@ mod tests {
         let singles: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
         let mut tokens: Vec<(&[u8], u32)> = singles.iter().map(|t| &t[..]).zip(0..).collect();
         let n = longer.len() as u32;
-        tokens.extend((0..n).map(|i| (&longer[(i * 7 % n) as usize][..], 256 + i)));
-        tokens.push((&longer[5], 256 + n));
+        let string = |i: u32| &longer[(i * 7 % n) as usize][..];
+        tokens.extend((0..2 * n).map(|i| (string(i), 256 + i)));
         let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
         let mut n_made = 0;
         for &(token, id) in &tokens {
