@@ -13,7 +13,9 @@ use crate::tasks::Cutter;
 /// less than a microsecond, encoding it a hundred; and what is made of it fits the cache.
 const RUN_BYTES: usize = 1 << 16;
 /// Less than this for each thread is not worth starting it.
-const MIN_BYTES_PER_THREAD: usize = 1 << 17;
+const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
+/// From this size on room is made for as many ids as there could be.
+const LARGE_BYTES: usize = 1 << 17;
 /// Plain text from this size on is cut in parts of half the size.
 const LONG_BYTES: usize = 1 << 19;
 
@@ -59,6 +61,18 @@ impl SpecialTokens {
 pub struct Batch {
     pub ids: Vec<u32>,
     pub ends: Vec<u64>,
+}
+
+/// A vector that need not move while the ids of so many bytes are appended, as no id stands for less
+/// than a byte; memory that is not written to is not used. Where there is not even the address space
+/// for it, or little text, one for what text mostly comes to.
+pub fn room_for_ids_of(n_bytes: usize) -> Vec<u32> {
+    let mut ids = Vec::new();
+    if n_bytes < LARGE_BYTES || ids.try_reserve_exact(n_bytes).is_err() {
+        ids.reserve(n_bytes / 3 + 8);
+    }
+    huge_pages::advise(ids.as_ptr(), ids.capacity());
+    ids
 }
 
 impl Encoder {
@@ -116,20 +130,21 @@ impl Encoder {
     ) -> Batch {
         let n_bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
-        if n_threads > 1 {
-            // No id stands for less than a byte. Memory that is not written to is not used.
-            let mut ids = Vec::new();
-            if ids.try_reserve_exact(n_bytes).is_ok() {
-                let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
-                return self.encode_tasks(scanner, cutter, n_threads, ids);
-            }
+        let ids = room_for_ids_of(n_bytes);
+        if n_threads > 1 && ids.capacity() >= n_bytes {
+            let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
+            return self.encode_tasks(scanner, cutter, n_threads, ids);
         }
-        let mut batch = Batch::default();
-        batch.ids.reserve(n_bytes / 3);
-        huge_pages::advise(batch.ids.as_ptr(), batch.ids.capacity());
+        let mut batch = Batch {
+            ids,
+            ends: Vec::with_capacity(texts.len()),
+        };
         for text in texts {
             self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
             batch.ends.push(batch.ids.len() as u64);
+        }
+        if n_bytes >= LARGE_BYTES {
+            batch.ids.shrink_to_fit();
         }
         batch
     }

@@ -9,7 +9,6 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
-use crate::huge_pages;
 use crate::json_ids;
 use crate::kernel::AnyKernel;
 use crate::merge::ID_BITS;
@@ -242,17 +241,10 @@ impl NativeEncoder {
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         Ok(releasing_gil_if_long(py, text.len(), || {
-            if num_threads > 1 {
-                let batch = self
-                    .encoder
-                    .encode_texts(scanner, specials, &[text], num_threads);
-                return batch.ids;
-            }
-            let mut ids = Vec::with_capacity(text.len() / 3 + 8);
-            huge_pages::advise(ids.as_ptr(), ids.capacity());
-            self.encoder
-                .encode_document(scanner, specials, text, &mut ids);
-            ids
+            let encoder = &self.encoder;
+            encoder
+                .encode_texts(scanner, specials, &[text], num_threads)
+                .ids
         }))
     }
 

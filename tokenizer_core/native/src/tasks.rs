@@ -10,7 +10,6 @@ use std::sync::Mutex;
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
-use crate::huge_pages;
 use crate::parallel::{Chunk, start_of_character};
 use crate::scan::Scanner;
 
@@ -23,7 +22,6 @@ impl Encoder {
         n_threads: usize,
         mut ids: Vec<u32>,
     ) -> Batch {
-        huge_pages::advise(ids.as_ptr(), ids.capacity());
         let output = Output {
             start: ids.as_mut_ptr(),
             capacity: ids.capacity(),
