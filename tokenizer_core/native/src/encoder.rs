@@ -39,7 +39,8 @@ pub struct Encoder {
     pub(crate) kernel: AnyKernel,
     /// Made when it is first needed; a full one is replaced.
     cache: ArcSwapOption<PieceCache>,
-    /// Held while a full cache is being replaced.
+    /// Held while a full cache is being replaced. A process forked meanwhile goes on with the full
+    /// one, which answers what it has.
     replacing: Mutex<()>,
     buffers: Vec<Mutex<Option<Box<Buffers>>>>,
     hits: AtomicU64,
