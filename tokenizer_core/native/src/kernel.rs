@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 
 use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
 #[cfg(target_arch = "x86_64")]
-use crate::kernel_x86::{Avx2, Avx512};
+use crate::kernel_avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use crate::kernel_avx512::Avx512;
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::Value;
 use crate::piece_cache::MAX_SHORT_BYTES;

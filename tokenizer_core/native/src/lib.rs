@@ -19,7 +19,9 @@ mod huge_pages;
 pub mod json_ids;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
-mod kernel_x86;
+mod kernel_avx2;
+#[cfg(target_arch = "x86_64")]
+mod kernel_avx512;
 mod keyed_hash;
 pub mod learn;
 mod long_cache;

@@ -1,143 +1,17 @@
-//! The kernels of x86-64: AVX-512 and AVX2. The only file with vector instructions.
+//! The kernel of x86-64 processors with AVX2.
+//!
+//! No closure holds a vector instruction: see `kernel_avx512.rs`.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::block_classes::{
-    APOSTROPHE, ASCII, BLANK, BLOCK, Classes, High, LETTER, NEWLINE, NUMBER, SLASH, SPACE, UPPER,
-    from_words,
-};
+use crate::block_classes::{BLOCK, Classes, High, from_words};
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::merge::ID_BITS;
 use crate::packed_ids::Value;
 use crate::piece_cache::MAX_SHORT_BYTES;
 use crate::write_once::Line;
-
-/// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
-#[derive(Clone, Copy)]
-pub struct Avx512(Avx2);
-
-impl Avx512 {
-    /// None where the processor cannot; a value of this type says that it can.
-    pub fn detect() -> Option<Avx512> {
-        let avx2 = Avx2::detect()?;
-        let is_there = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vbmi")
-            && is_x86_feature_detected!("avx512vbmi2");
-        is_there.then_some(Avx512(avx2))
-    }
-}
-
-impl Kernel for Avx512 {
-    #[inline(always)]
-    fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
-        let block = &text[at..];
-        let valid = block.len().min(BLOCK);
-        // SAFETY: the processor has the instructions, or there were no `self`. The masked load
-        // reads the first `valid` bytes of `block` and no other; the table is 128 bytes.
-        unsafe {
-            let present = _bzhi_u64(u64::MAX, valid as u32);
-            let bytes = _mm512_maskz_loadu_epi8(present, block.as_ptr().cast());
-            let high = _mm512_movepi8_mask(bytes);
-            let table = ASCII.as_ptr().cast::<__m512i>();
-            let (first, second) = (_mm512_loadu_si512(table), _mm512_loadu_si512(table.add(1)));
-            let class = _mm512_maskz_permutex2var_epi8(!high, first, bytes, second);
-            let word = |bit: u8| _mm512_test_epi8_mask(class, _mm512_set1_epi8(bit as i8));
-            let words = [
-                word(LETTER),
-                word(NUMBER),
-                word(SPACE),
-                word(NEWLINE),
-                word(BLANK),
-                word(APOSTROPHE),
-                word(UPPER),
-                word(SLASH),
-            ];
-            let mut found = High {
-                all: high,
-                ..High::default()
-            };
-            if high != 0 {
-                let at_least =
-                    |byte: u8| _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(byte as i8));
-                let is = |byte: u8| _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte as i8));
-                let from_b8 = at_least(0xB8);
-                found.ideographs = at_least(0xE5) & !at_least(0xEA)
-                    | is(0xE4) & from_b8 >> 1
-                    | at_least(0xEB) & !at_least(0xED);
-                let (d0, d1) = (is(0xD0), is(0xD1));
-                found.cyrillic = d0 | d1 & !(at_least(0xA0) >> 1);
-                found.upper_cyrillic = d0 & !(at_least(0xB0) >> 1);
-            }
-            (from_words(words, valid), found)
-        }
-    }
-
-    #[inline(always)]
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]) {
-        const IOTA: [u8; BLOCK] = {
-            let mut iota = [0; BLOCK];
-            let mut i = 0;
-            while i < BLOCK {
-                iota[i] = i as u8;
-                i += 1;
-            }
-            iota
-        };
-        // SAFETY: the processor has the instructions, or there were no `self`. Each of the four
-        // stores is of 16 of the 64 places.
-        unsafe {
-            let packed = _mm512_maskz_compress_epi8(bits, _mm512_loadu_si512(IOTA.as_ptr().cast()));
-            let base = _mm512_set1_epi32(base as i32);
-            let out = places.as_mut_ptr().cast::<__m512i>();
-            let wide = |sixteen| _mm512_add_epi32(base, _mm512_cvtepu8_epi32(sixteen));
-            _mm512_storeu_si512(out, wide(_mm512_castsi512_si128(packed)));
-            let n = bits.count_ones();
-            if n > 16 {
-                _mm512_storeu_si512(out.add(1), wide(_mm512_extracti32x4_epi32::<1>(packed)));
-                if n > 32 {
-                    let (third, fourth) = (
-                        _mm512_extracti32x4_epi32::<2>(packed),
-                        _mm512_extracti32x4_epi32::<3>(packed),
-                    );
-                    _mm512_storeu_si512(out.add(2), wide(third));
-                    _mm512_storeu_si512(out.add(3), wide(fourth));
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
-        let length = length.min(MAX_SHORT_BYTES + 1);
-        let piece = &text[start..start + length];
-        // SAFETY: the processor has the instructions, or there were no `self`. The masked load
-        // reads the `length` bytes of `piece`, at most 16, and no other.
-        unsafe {
-            let present = ((1u32 << length) - 1) as __mmask16;
-            let bytes = _mm_maskz_loadu_epi8(present, piece.as_ptr().cast());
-            as_word(_mm_insert_epi8::<15>(bytes, length as i32))
-        }
-    }
-
-    #[inline(always)]
-    fn hash(self, keys: &HashKeys, key: u128) -> u64 {
-        self.0.hash(keys, key)
-    }
-
-    #[inline(always)]
-    fn find(self, line: &Line, key: u128) -> Option<Value> {
-        self.0.find(line, key)
-    }
-
-    #[inline(always)]
-    fn ids_of(self, value: Value) -> [u32; 8] {
-        self.0.ids_of(value)
-    }
-}
 
 /// AVX2 and AES: nearly every processor in use.
 #[derive(Clone, Copy)]
@@ -176,29 +50,21 @@ impl Kernel for Avx2 {
                 _mm256_loadu_si256(whole.as_ptr().cast()),
                 _mm256_loadu_si256(whole[32..].as_ptr().cast()),
             ];
-            let bits = |low: __m256i, high: __m256i| {
-                let low = _mm256_movemask_epi8(low) as u32;
-                u64::from(low) | u64::from(_mm256_movemask_epi8(high) as u32) << 32
-            };
-            let within = |first: u8, last: u8| {
-                let [low, high] = halves.map(|half| between(half, first, last));
-                bits(low, high)
-            };
-            let upper = within(b'A', b'Z');
-            let blank = within(b' ', b' ');
-            let newline = within(b'\n', b'\n') | within(b'\r', b'\r');
+            let upper = within(halves, b'A', b'Z');
+            let blank = within(halves, b' ', b' ');
+            let newline = within(halves, b'\n', b'\n') | within(halves, b'\r', b'\r');
             let words = [
-                upper | within(b'a', b'z'),
-                within(b'0', b'9'),
-                blank | within(b'\t', b'\r'),
+                upper | within(halves, b'a', b'z'),
+                within(halves, b'0', b'9'),
+                blank | within(halves, b'\t', b'\r'),
                 newline,
                 blank,
-                within(b'\'', b'\''),
+                within(halves, b'\'', b'\''),
                 upper,
-                within(b'/', b'/'),
+                within(halves, b'/', b'/'),
             ];
             let high = High {
-                all: bits(halves[0], halves[1]),
+                all: high_bits(halves[0], halves[1]),
                 ..High::default()
             };
             (from_words(words, valid), high)
@@ -270,11 +136,10 @@ impl Kernel for Avx2 {
         }
         // SAFETY: as above.
         let slots = unsafe {
-            let [first, second] = [first, second].map(|of| _mm_cmpeq_epi64(of, as_vector(key)));
-            let (low, high) = (
-                _mm_unpacklo_epi64(first, second),
-                _mm_unpackhi_epi64(first, second),
-            );
+            let first = _mm_cmpeq_epi64(first, as_vector(key));
+            let second = _mm_cmpeq_epi64(second, as_vector(key));
+            let low = _mm_unpacklo_epi64(first, second);
+            let high = _mm_unpackhi_epi64(first, second);
             // A bit for each slot. Which it is cannot be predicted, so no branch asks.
             _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(low, high))) as usize
         };
@@ -312,20 +177,6 @@ impl Kernel for Avx2 {
     }
 }
 
-impl Avx512 {
-    pub fn run<W: OnKernel>(self, work: W) -> W::Output {
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2",
-            enable = "avx2,aes,bmi1,bmi2,lzcnt,popcnt"
-        )]
-        fn with_instructions<W: OnKernel>(kernel: Avx512, work: W) -> W::Output {
-            work.run(kernel)
-        }
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { with_instructions(self, work) }
-    }
-}
-
 impl Avx2 {
     pub fn run<W: OnKernel>(self, work: W) -> W::Output {
         #[target_feature(enable = "avx2,aes,bmi1,bmi2,lzcnt,popcnt")]
@@ -334,6 +185,34 @@ impl Avx2 {
         }
         // SAFETY: the processor has the instructions, or there were no `self`.
         unsafe { with_instructions(self, work) }
+    }
+}
+
+/// The highest bit of each byte.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn high_bits(low: __m256i, high: __m256i) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = _mm256_movemask_epi8(low) as u32;
+        u64::from(low) | u64::from(_mm256_movemask_epi8(high) as u32) << 32
+    }
+}
+
+/// The bytes from `first` to `last`, both of ASCII.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn within(halves: [__m256i; 2], first: u8, last: u8) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        high_bits(
+            between(halves[0], first, last),
+            between(halves[1], first, last),
+        )
     }
 }
 
@@ -355,7 +234,7 @@ unsafe fn between(bytes: __m256i, first: u8, last: u8) -> __m256i {
 }
 
 #[inline(always)]
-fn as_word(key: __m128i) -> u128 {
+pub fn as_word(key: __m128i) -> u128 {
     // SAFETY: both are 16 bytes, and any bytes are a value of both.
     unsafe { std::mem::transmute::<__m128i, u128>(key) }
 }
