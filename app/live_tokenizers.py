@@ -4,15 +4,14 @@
 and a retired tokenizer is freed when its last request ends. Every process polls the pointer of the
 artifact store, so that all of them swap whoever promoted; `promote` writes the pointer and returns
 when all of them answer with the new version, or puts everything back. A version that fails to load
-never replaces one that works. May import `settings`, `metrics`, `problems`, `worker_states` and
-the core.
+never replaces one that works. May import `settings`, `metrics`, `problems`, `promotion_lock`,
+`worker_states` and the core.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import threading
@@ -22,12 +21,17 @@ from typing import TYPE_CHECKING, Final
 
 from app.live_tokenizer import LiveTokenizer, check_round_trip
 from app.problems import Problem
+from app.promotion_lock import hold_promotion_lock
 from app.worker_states import WorkerStates
-from tokenizer_core.errors import ArtifactCorruptError, TokenizerCoreError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    TokenizerCoreError,
+)
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from app.metrics import ServedRow, ServiceMetrics
     from app.settings import Settings
@@ -90,6 +94,7 @@ class LiveTokenizers:
         self._settings, self._store, self._metrics = settings, store, metrics
         self._run_dir = store.root / "run"
         self._pointer_path = store.root / "active.json"
+        self._lock_path = self._run_dir / "promotion.lock"
         self._states = states or WorkerStates(self._run_dir / "workers")
         self._swap_timeout_seconds = swap_timeout_seconds
         self._active: LiveTokenizer | None = None
@@ -311,17 +316,23 @@ class LiveTokenizers:
 
     # The swap
 
-    async def promote(self, ref: ArtifactRef) -> ArtifactRef | None:
+    async def promote(
+        self, ref: ArtifactRef, *, check: Callable[[ArtifactRef], None] = lambda present: None
+    ) -> ArtifactRef | None:
         """Make `ref` what every process answers with; what was active before.
 
-        It returns when all serving processes of this host have swapped.
+        It returns when all serving processes of this host have swapped. `check` is given what is
+        active now and may raise: nobody else's promotion comes between the two.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
             SwapTimeoutError, SwapFailedError: some process did not follow; everything is back.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
-        async with self._exclusive_promotion():
+        async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
+            present = await asyncio.to_thread(self._read_present)
+            if present is not None:
+                check(present)
             before = self._active
             async with self._swap_lock:
                 await asyncio.to_thread(self._store.promote, loaded.ref)
@@ -336,6 +347,15 @@ class LiveTokenizers:
                     await asyncio.shield(self._restore(before))
                 raise
             return None if before is None else before.ref
+
+    def _read_present(self) -> ArtifactRef | None:
+        """What is active by the pointer, which this process follows a moment late; by what is
+        served where the pointer is damaged or was never written."""
+        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+            named = self._store.active()
+            if named is not None:
+                return named
+        return None if self._active is None else self._active.ref
 
     async def _restore(self, before: LiveTokenizer) -> None:
         async with self._swap_lock:
@@ -356,26 +376,6 @@ class LiveTokenizers:
             if time.monotonic() >= deadline:
                 raise SwapTimeoutError(self._swap_timeout_seconds, len(waiting))
             await asyncio.sleep(0.03)
-
-    @contextlib.asynccontextmanager
-    async def _exclusive_promotion(self) -> AsyncIterator[None]:
-        """One promotion at a time among all processes: a lock file, freed with its process."""
-        self._run_dir.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + self._swap_timeout_seconds
-        with (self._run_dir / "promotion.lock").open("a") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= deadline:
-                        raise Problem(
-                            409,
-                            "promotion_in_progress",
-                            "Another promotion is in progress; try again when it has ended.",
-                        ) from None
-                    await asyncio.sleep(0.05)
-            yield
 
     # Loading
 

@@ -83,11 +83,10 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     """
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
-    active = services.live.active
-    if active is not None:
-        require_match(request, active.ref.digest)
     ref = await services.queue.run(services.store.resolve, wanted.tokenizer)
-    previous = await services.live.promote(ref)
+    previous = await services.live.promote(
+        ref, check=lambda present: require_match(request, present.digest)
+    )
     response.headers.update(
         {
             "Tokenizer-Version": str(ref),

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import httpx
@@ -112,6 +113,30 @@ def test_a_promoted_version_wins_over_the_default_at_the_next_start(
             assert live.reason is None
 
     asyncio.run(run())
+
+
+def test_of_two_promotions_that_expect_the_same_one_is_refused(
+    store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    shorter = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-1])
+    refs = [starter, other, store.publish(shorter, name="third")]
+    present = starter
+    with run_server(store.root, "--workers", "2") as server, ThreadPoolExecutor(2) as threads:
+
+        def put(ref: ArtifactRef) -> httpx.Response:
+            return httpx.put(
+                f"{server.url}/tokenizers/active",
+                json={"tokenizer": str(ref)},
+                headers={"X-API-Key": ADMIN_KEY, "If-Match": f'"{present.digest}"'},
+                timeout=60,
+            )
+
+        for _ in range(5):
+            wanted = [ref for ref in refs if ref != present]
+            answers = list(threads.map(put, wanted))
+            assert sorted(answer.status_code for answer in answers) == [200, 412]
+            present = wanted[[answer.status_code for answer in answers].index(200)]
+            assert store.active() == present
 
 
 def test_another_process_moving_the_pointer_is_followed(
