@@ -20,7 +20,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.limits import INLINE_BODY_BYTES, STREAM_IDLE_SECONDS
-from app.problems import Problem, internal_error, problem_of, problem_response, request_id_of
+from app.problems import (
+    Problem,
+    internal_error,
+    problem_of,
+    problem_response,
+    request_id_of,
+    shutting_down,
+)
 from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
@@ -38,6 +45,8 @@ IDS_FRAME, END_FRAME, ERROR_FRAME = 0, 1, 2
 
 _WINDOW_BYTES: Final = 1 << 16
 """Bytes of text settled in one go: what a client that left can still cost."""
+
+_LAST_WORD_SECONDS: Final = 0.5
 
 
 class TextSettler:
@@ -140,6 +149,10 @@ class EncodeStream(Response):
             await self._send(send, self._render.end(self._last_record()), is_last=True)
         except ClientDisconnect:
             raise
+        except asyncio.CancelledError:
+            if not self._is_started:
+                raise  # answered as any other request that the end of the server cuts off
+            await self._send_last_word(shutting_down(), scope, receive, send)
         except Exception as error:
             problem = problem_of(error) or internal_error(error, scope)
             await self._send_error(problem, scope, receive, send)
@@ -203,6 +216,16 @@ class EncodeStream(Response):
         document = problem.document(request_id_of(scope))
         del document["error"]  # the record itself is called that
         await self._send(send, self._render.error({"error": document}), is_last=True)
+
+    async def _send_last_word(
+        self, problem: Problem, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """`_send_error` to a client that may not read, at the end of the server."""
+        try:
+            async with asyncio.timeout(_LAST_WORD_SECONDS):
+                await self._send_error(problem, scope, receive, send)
+        except TimeoutError:
+            raise ClientDisconnect from None
 
     def _last_record(self) -> dict[str, Any]:
         settler = self._settler

@@ -210,6 +210,16 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
     )
 
 
+def shutting_down() -> Problem:
+    """The 503 for a request that was not done when the time to finish after SIGTERM was over."""
+    return Problem(
+        503,
+        "shutting_down",
+        "The server is ending and the request was not done in time; send it again.",
+        headers={"Retry-After": "1"},
+    )
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error of `app` a problem document.
 

@@ -8,13 +8,14 @@ into the server. Plain ASGI, so that streams pass through untouched. May import 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 
 from app.metrics import REJECT_REASONS
-from app.problems import internal_error, problem_of, problem_response
+from app.problems import internal_error, problem_of, problem_response, shutting_down
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -54,6 +55,12 @@ class RequestObserver:
             await self._app(scope, receive, observe)
         except ClientDisconnect:
             pass  # nobody is there to be answered
+        except asyncio.CancelledError:
+            if status:
+                raise
+            # The server ends and cancels what is not done in time. It is the last to be said here,
+            # so the task may as well end by itself: the server would log a traceback otherwise.
+            await problem_response(shutting_down(), scope)(scope, receive, observe)
         except Exception as error:
             problem = problem_of(error) or internal_error(error, scope)
             if status:

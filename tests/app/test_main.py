@@ -200,3 +200,27 @@ def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
         server.process.wait(10)
         assert time.monotonic() - started < 7
         assert "Traceback" not in server.log.read_text()
+
+
+def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) -> None:
+    with run_server(store.root, "--timeout-graceful-shutdown", "1") as server:
+        target = (server.host, server.port)
+        with (
+            RawRequest(*target, "/encode_stream") as silent,
+            RawRequest(*target, "/encode_stream") as started,
+            RawRequest(*target, "/encode", "Content-Type: application/json") as half_sent,
+        ):
+            silent.send_chunk(b"the")
+            started.send_chunk(b"the quick ")
+            first = started.read_chunk()
+            half_sent.send_chunk(b'{"text": "a')
+            os.kill(server.process.pid, signal.SIGTERM)
+            lines = (first + started.read_body()).splitlines()
+            answers = [json.loads(raw.read_body()) for raw in (silent, half_sent)]
+            assert [raw.status for raw in (silent, half_sent)] == [503, 503]
+            assert all(int(raw.headers["retry-after"]) for raw in (silent, half_sent))
+        assert [answer["code"] for answer in answers] == ["shutting_down"] * 2
+        assert json.loads(lines[0])["tokens"]
+        assert json.loads(lines[-1])["error"]["code"] == "shutting_down"
+        server.process.wait(10)
+        assert "Traceback" not in server.log.read_text()
