@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from app.limits import MAX_DETAILED_TOKENS
-from app.problems import Problem
+from app.problems import Problem, problem_of, unknown_special_token
 from tokenizer_core.errors import SpecialTokenForbiddenError
 
 if TYPE_CHECKING:
@@ -73,8 +73,10 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> EncodeAnswer:
 
 def resolve_policy_problem(error: ValueError, pointer: str) -> Problem:
     """The 422 for a special-token policy that fails: forbidden in the text, or unknown."""
-    code = getattr(error, "code", "unknown_special_token")
-    return Problem(422, code, str(error), errors=[(pointer, str(error))])
+    problem = problem_of(error)
+    if problem is None:
+        return unknown_special_token("allowed_special")
+    return Problem(problem.status, problem.code, problem.detail, errors=[(pointer, problem.detail)])
 
 
 def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:

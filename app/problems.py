@@ -67,8 +67,24 @@ _CORE_STATUS: Final[tuple[tuple[type[core.TokenizerCoreError], int], ...]] = (
     (core.VocabSizeError, 422),
     (core.CorpusError, 422),
     (core.ArtifactNotFoundError, 404),
+    (core.ArtifactNameError, 422),
     (core.ArtifactError, 422),
 )
+
+# Errors whose own text repeats a name that was sent: in a library it helps, here it is input.
+_DETAIL_WITHOUT_NAMES: Final[dict[type[core.TokenizerCoreError], str]] = {
+    core.SpecialTokenForbiddenError: (
+        "The text holds a special token that disallowed_special forbids. To have it recognised, "
+        "put it into allowed_special; to take it as plain text, leave it out of both."
+    ),
+    core.ArtifactNotFoundError: (
+        "There is no such tokenizer or version; GET /tokenizers lists those there are."
+    ),
+    core.ArtifactNameError: (
+        "No tokenizer can be called that: a name has up to 64 of a-z 0-9 . _ - and starts with a "
+        "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, and 'active' is taken."
+    ),
+}
 
 
 class Problem(Exception):  # noqa: N818 - it is the document's name, and raised everywhere
@@ -210,6 +226,12 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
     )
 
 
+def unknown_special_token(field: str) -> Problem:
+    """The 422 for a name in `field` that is no special token of the tokenizer."""
+    detail = f"{field} names what is no special token of this tokenizer; GET /info lists them"
+    return Problem(422, "unknown_special_token", detail, errors=[(f"/{field}", detail)])
+
+
 def shutting_down() -> Problem:
     """The 503 for a request that was not done when the time to finish after SIGTERM was over."""
     return Problem(
@@ -273,7 +295,7 @@ def _problem_of_core_error(error: core.TokenizerCoreError) -> Problem | None:
         return _problem_of_disk(error)
     for kind, status in _CORE_STATUS:
         if isinstance(error, kind):
-            return Problem(status, error.code, str(error))
+            return Problem(status, error.code, _DETAIL_WITHOUT_NAMES.get(kind, str(error)))
     return None
 
 

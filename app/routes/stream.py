@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from app.auth import require_read
 from app.encode_stream import FRAMES, NDJSON, EncodeStream
 from app.preconditions import choose_tokenizer, require_known_specials
-from app.problems import Problem, problem_responses
+from app.problems import Problem, problem_responses, unknown_special_token
 from app.request_bodies import accepts, content_type_of, require_no_encoding, require_utf8
 from app.schemas import NAME_PATTERN, check_special_names
 from app.services import services_of
@@ -82,11 +82,8 @@ async def encode_stream(
             allowed_special="all" if allowed is None else allowed,  # type: ignore[arg-type]
             disallowed_special=() if disallowed is None else disallowed,  # type: ignore[arg-type]
         )
-    except ValueError as error:
-        pointer = "/allowed_special"
-        raise Problem(
-            422, "unknown_special_token", str(error), errors=[(pointer, str(error))]
-        ) from None
+    except ValueError:
+        raise unknown_special_token("allowed_special") from None
     return EncodeStream(live, encoder, form=form, queue=services.queue, metrics=services.metrics)
 
 

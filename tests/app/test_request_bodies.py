@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from app.problems import Problem
 from app.request_bodies import accepts, read_body
+from tests.app.conftest import ADMIN_KEY
 
 JSON_ROUTES = [("POST", "/encode"), ("POST", "/decode"), ("PUT", "/tokenizers/active")]
 
@@ -179,6 +180,51 @@ def test_values_are_never_echoed(client: TestClient) -> None:
         response = client.post("/encode", json=body)
         assert response.status_code == 422
         assert secret not in response.text, body
+
+
+def test_names_are_never_echoed(client: TestClient) -> None:
+    secret = "s3cr3t-name"
+    for status, code, answer in (
+        *(
+            (422, "unknown_special_token", answer)
+            for field in ("allowed_special", "disallowed_special")
+            for answer in (
+                client.post("/encode", json={"text": "a", field: [secret]}),
+                client.post("/encode_stream", content=b"a", params={field: secret}),
+            )
+        ),
+        *(
+            (404, "tokenizer_not_found", answer)
+            for name in (secret, f"{secret}@20200101T000000Z-00000000")
+            for answer in (
+                client.post("/encode", json={"text": "a", "tokenizer": name}),
+                client.post("/decode", json={"tokens": [1], "tokenizer": name}),
+                client.post("/encode_stream", content=b"a", params={"tokenizer": name}),
+                client.put(
+                    "/tokenizers/active",
+                    json={"tokenizer": name},
+                    headers={"X-API-Key": ADMIN_KEY},
+                ),
+            )
+        ),
+        (404, "tokenizer_not_found", client.get(f"/tokenizers/{secret}")),
+    ):
+        assert answer.status_code == status, answer.text
+        assert answer.json()["code"] == code
+        assert secret not in answer.text
+
+
+def test_a_forbidden_special_token_is_not_repeated(client: TestClient) -> None:
+    options = {"disallowed_special": "all", "allowed_special": "none"}
+    text = "a<|endoftext|>"
+    for answer in (
+        client.post("/encode", json={"text": ["a", text], **options}),
+        client.post("/encode_stream", content=text.encode(), params=options),
+    ):
+        assert answer.status_code == 422
+        assert answer.json()["code"] == "special_token_forbidden"
+        assert "endoftext" not in answer.text
+        assert "disallowed_special" in answer.json()["detail"]
 
 
 def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClient]) -> None:
