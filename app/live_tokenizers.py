@@ -20,7 +20,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from app.live_tokenizer import LiveTokenizer, check_round_trip
-from app.problems import Problem
+from app.problems import Problem, problem_of_disk
 from app.promotion_lock import hold_promotion_lock
 from app.worker_states import WorkerStates
 from tokenizer_core.errors import (
@@ -327,26 +327,33 @@ class LiveTokenizers:
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
             SwapTimeoutError, SwapFailedError: some process did not follow; everything is back.
+            Problem: 503 or 507, the disk fails or is full.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
-        async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
-            present = await asyncio.to_thread(self._read_present)
-            if present is not None:
-                check(present)
-            before = self._active
-            async with self._swap_lock:
-                await asyncio.to_thread(self._store.promote, loaded.ref)
-                self._pointer_seen = self._pointer_signature()
-                await asyncio.to_thread(self._adopt, loaded)
-            try:
-                await self._wait_for_all(loaded.ref)
-            except BaseException as error:
-                if isinstance(error, SwapTimeoutError):
-                    self._count_swap("timeout")
-                if before is not None:
-                    await asyncio.shield(self._restore(before))
-                raise
-            return None if before is None else before.ref
+        try:
+            async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
+                present = await asyncio.to_thread(self._read_present)
+                if present is not None:
+                    check(present)
+                return await self._swap_everywhere(loaded)
+        except OSError as error:
+            raise problem_of_disk(error) from error
+
+    async def _swap_everywhere(self, loaded: LiveTokenizer) -> ArtifactRef | None:
+        before = self._active
+        async with self._swap_lock:
+            await asyncio.to_thread(self._store.promote, loaded.ref)
+            self._pointer_seen = self._pointer_signature()
+            await asyncio.to_thread(self._adopt, loaded)
+        try:
+            await self._wait_for_all(loaded.ref)
+        except BaseException as error:
+            if isinstance(error, SwapTimeoutError):
+                self._count_swap("timeout")
+            if before is not None:
+                await asyncio.shield(self._restore(before))
+            raise
+        return None if before is None else before.ref
 
     def _read_present(self) -> ArtifactRef | None:
         """What is active by the pointer, which this process follows a moment late; by what is

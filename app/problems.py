@@ -188,8 +188,23 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, HTTPException):
         return _problem_of_http_error(error)
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return _problem_of_disk(error)
+        return problem_of_disk(error)
     return None
+
+
+def problem_of_disk(error: OSError) -> Problem:
+    """The 507 or 503 for a disk that is full or fails; what it said goes to the log."""
+    log.error("the disk does not do what it should: %s", error)
+    if error.errno in _DISK_FULL:
+        return Problem(
+            507, "disk_full", "The disk of the server takes no more; what is served goes on."
+        )
+    return Problem(
+        503,
+        "storage_failed",
+        "The disk of the server cannot be read or written; the log of the server says why.",
+        headers={"Retry-After": "30"},
+    )
 
 
 def problem_of_validation(
@@ -292,25 +307,11 @@ def _problem_of_core_error(error: core.TokenizerCoreError) -> Problem | None:
             "server has the reason. Publish or import it again.",
         )
     if isinstance(error, core.ArtifactStorageError):
-        return _problem_of_disk(error)
+        return problem_of_disk(error)
     for kind, status in _CORE_STATUS:
         if isinstance(error, kind):
             return Problem(status, error.code, _DETAIL_WITHOUT_NAMES.get(kind, str(error)))
     return None
-
-
-def _problem_of_disk(error: OSError) -> Problem:
-    log.error("the disk does not do what it should: %s", error)
-    if error.errno in _DISK_FULL:
-        return Problem(
-            507, "disk_full", "The disk of the server takes no more; what is served goes on."
-        )
-    return Problem(
-        503,
-        "storage_failed",
-        "The disk of the server cannot be read or written; the log of the server says why.",
-        headers={"Retry-After": "30"},
-    )
 
 
 def _problem_of_http_error(error: HTTPException) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import gc
 import json
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -34,6 +36,40 @@ from tests.app.raw_http import RawRequest
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.EIO, 503), (errno.EMFILE, 503), (errno.ENOSPC, 507)]
+)
+@pytest.mark.parametrize("place", ["mkdir", "open", "flock", "glob"])
+def test_a_disk_that_fails_under_a_promotion_is_no_defect(
+    client: TestClient,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    status: int,
+) -> None:
+    def promote() -> httpx.Response:
+        headers = {"X-API-Key": ADMIN_KEY}
+        return client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
+
+    def fail(first: object, *arguments: object, **options: object) -> object:
+        if place == "flock" or str(first).endswith(("run", "promotion.lock", "workers")):
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(first, *arguments, **options)  # type: ignore[arg-type]
+
+    owner, name = (fcntl, "flock") if place == "flock" else (Path, place)
+    original = getattr(owner, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        answer = promote()
+    assert answer.status_code == status, answer.text
+    assert answer.json()["code"] == {503: "storage_failed", 507: "disk_full"}[status]
+    assert "/some/path" not in answer.text
+    assert client.get("/tokenizers/active").json()["digest"] == starter.digest
+    assert promote().status_code == 200
 
 
 @asynccontextmanager
