@@ -4,8 +4,8 @@ One `ServiceMetrics` belongs to one app: nothing is registered at import. With s
 processes the parent sets `PROMETHEUS_MULTIPROC_DIR` before they start; each then writes its values
 to files there, and whichever process answers `/metrics` adds them up. What describes a state
 rather than a count (which tokenizer is served, how the jobs stand) is read at the scrape from where
-it lives. Labels are route templates, methods and code words, never what a client sent. Imports
-nothing of the service.
+it lives. Labels are route templates, methods and code words, never what a client sent. May import
+`metrics_files`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+
+from app.metrics_files import install_reserved_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,6 +76,7 @@ class ServiceMetrics:
     def __init__(self) -> None:
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._multiprocess_dir = Path(folder) if folder else None
+        install_reserved_files()
         # Each counter would have a second series with the time it was made, which nobody reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()

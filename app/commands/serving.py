@@ -136,7 +136,11 @@ def _make_metrics_dir(settings: Settings) -> Path | None:
     """The folder in which several processes add up their metrics; fresh, so that counts are."""
     if settings.workers == 1 or "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
+    except OSError as error:
+        print(f"each process counts its metrics alone: {error}", file=sys.stderr)
+        return None
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     return folder
 
