@@ -58,6 +58,7 @@ class TrainingRun:
         self._counters: dict[str, int] = {}
         self._written: tuple[str, float] = ("", -1.0)
         self._outcome: Outcome | None = None
+        self._started = 0.0
 
     @property
     def progress(self) -> float:
@@ -84,10 +85,10 @@ class TrainingRun:
             await process.end(STOP_GRACE_SECONDS if stopping else GRACE_SECONDS)
 
     async def _follow(self, process: TrainerProcess) -> Outcome:
+        self._started = time.monotonic()
         await self._note_child(process)
         reader = asyncio.create_task(self._read_events(process))
         stop = asyncio.create_task(self._stop.wait())
-        started = time.monotonic()
         try:
             while not reader.done():
                 await asyncio.wait(
@@ -95,7 +96,7 @@ class TrainingRun:
                 )
                 if reader.done():
                     break
-                ended = await self._look(process, time.monotonic() - started)
+                ended = await self._look(process)
                 if ended is not None:
                     return ended
             reader.result()  # a defect in reading must not pass for a dead trainer
@@ -107,7 +108,7 @@ class TrainingRun:
             return self._outcome
         return Outcome("failed", None, *describe_death(await process.wait()))
 
-    async def _look(self, process: TrainerProcess, seconds: float) -> Outcome | None:
+    async def _look(self, process: TrainerProcess) -> Outcome | None:
         """What ends the run from this side, if anything does."""
         if self._outcome is not None:
             return self._outcome  # it has said how it went and takes its time to leave
@@ -119,7 +120,11 @@ class TrainingRun:
             await self._write_progress()
         except sqlite3.Error as error:  # a full disk or a busy file: the next look tries again
             log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+        return await self._over_limit(process)
+
+    async def _over_limit(self, process: TrainerProcess) -> Outcome | None:
         limits = self._job.request["limits"]
+        seconds = time.monotonic() - self._started
         if limits["seconds"] is not None and seconds > limits["seconds"]:
             return Outcome(
                 "failed",
@@ -153,6 +158,10 @@ class TrainingRun:
             if kind == "progress":
                 self._note_progress(event)
             elif kind == "ready":
+                # A short run comes here before it was ever looked at.
+                self._outcome = await self._over_limit(process)
+                if self._outcome is not None:
+                    return
                 if await self._may_publish():
                     self._phase = "publish"
                     await process.let_publish()

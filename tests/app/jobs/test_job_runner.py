@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.jobs import training_run
 from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
@@ -162,6 +163,20 @@ def test_the_memory_limit(service: Service) -> None:
     assert (job["state"], job["error"]["code"]) == ("failed", "memory_limit")
     assert "limits.memory_bytes" in job["error"]["detail"]
     assert service.store.names() == ["starter"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [({"seconds": 0.01}, "time_limit"), ({"memory_bytes": 1 << 20}, "memory_limit")],
+)
+def test_a_run_that_ends_before_it_is_looked_at_keeps_its_limits(
+    service: Service, monkeypatch: pytest.MonkeyPatch, limits: Fields, code: str
+) -> None:
+    monkeypatch.setattr(training_run, "LOOK_SECONDS", 30.0)
+    job = service.wait(service.start(limits=limits), seconds=20)
+    assert job["state"] == "failed"
+    assert job["error"]["code"] == code
+    assert not service.store.versions("n")
 
 
 def test_a_run_within_its_limits_goes_live(service: Service) -> None:
