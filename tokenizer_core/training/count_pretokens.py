@@ -73,8 +73,8 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"the corpus file {chunk.file.path} is not UTF-8 at byte {chunk.start + error.start} "
-            f"(0x{data[error.start]:02x}: {error.reason}); convert it to UTF-8, or train with "
-            f"errors='replace'"
+            f"(0x{data[error.start]:02x}: {error.reason}); convert it first, for instance "
+            f"with iconv"
         ) from None
     del data
     counts: Counter[str] = Counter()

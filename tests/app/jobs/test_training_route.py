@@ -195,6 +195,8 @@ def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(service: Service) -
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus")
     assert "latin.txt" in job["error"]["detail"]
     assert "byte 7" in job["error"]["detail"]
+    assert "iconv" in job["error"]["detail"]
+    assert "errors=" not in job["error"]["detail"]  # a request has no such field
     assert "/proc" not in job["error"]["detail"]
 
 
