@@ -188,6 +188,8 @@ class LiveTokenizers:
         It never raises for what is on the disk: a server without a tokenizer runs and says so.
         """
         self._write_state()  # first: a promotion elsewhere waits for this process from here on
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._states.read_alive)  # clears up after killed processes
         await self._follow_pointer()
         self._watcher = asyncio.create_task(self._watch(), name="pointer watcher")
 

@@ -151,6 +151,23 @@ def test_a_promoted_version_wins_over_the_default_at_the_next_start(
     asyncio.run(run())
 
 
+def test_the_files_of_killed_processes_go_at_the_next_start(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    store.promote(starter)
+
+    async def run() -> None:
+        async with started(settings, store):
+            killed = FakePeer(store)
+            killed.write()
+            killed.end()
+        async with started(settings, store):
+            assert not killed.path.exists()
+            assert len(list(killed.path.parent.glob("*.json"))) == 1  # its own
+
+    asyncio.run(run())
+
+
 def test_of_two_promotions_that_expect_the_same_one_is_refused(
     store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:
