@@ -323,7 +323,10 @@ def _problem_of_http_error(error: HTTPException) -> Problem:
     code, detail = details.get(
         status, (f"http_{status}", _TITLES.get(status, "The request failed."))
     )
-    return Problem(status, code, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # see `request_observer`
+    return Problem(status, code, detail, headers=headers)
 
 
 def _openai_type(status: int) -> str:

@@ -2,8 +2,8 @@
 
 It stands alone because it must wrap everything: what a handler does not know is caught here, with
 the request's id in the log, instead of by Starlette's own last resort, which would raise it again
-into the server. Plain ASGI, so that streams pass through untouched. May import `metrics` and
-`problems`.
+into the server. HEAD is answered here too, as GET without a body, for all routes alike. Plain ASGI,
+so that streams pass through untouched. May import `metrics` and `problems`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ class RequestObserver:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        is_head = scope["method"] == "HEAD"
+        # HEAD is answered as GET without its body; the server's own scope stays as it was.
+        inner = {**scope, "method": "GET"} if is_head else scope
         status = 0
         started = time.perf_counter()
 
@@ -48,11 +51,13 @@ class RequestObserver:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif is_head:
+                message = {**message, "body": b""}
             await send(message)
 
         self._metrics.in_flight.inc()
         try:
-            await self._app(scope, receive, observe)
+            await self._app(inner, receive, observe)
         except ClientDisconnect:
             pass  # nobody is there to be answered
         except asyncio.CancelledError:
@@ -60,21 +65,22 @@ class RequestObserver:
                 raise
             # The server ends and cancels what is not done in time. It is the last to be said here,
             # so the task may as well end by itself: the server would log a traceback otherwise.
-            await problem_response(shutting_down(), scope)(scope, receive, observe)
+            await problem_response(shutting_down(), inner)(inner, receive, observe)
         except Exception as error:
-            problem = problem_of(error) or internal_error(error, scope)
+            problem = problem_of(error) or internal_error(error, inner)
             if status:
                 raise  # the head is sent: only cutting the answer off is left
-            await problem_response(problem, scope)(scope, receive, observe)
+            await problem_response(problem, inner)(inner, receive, observe)
         finally:
             self._metrics.in_flight.dec()
-            self._record(scope, status or CLIENT_GONE, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, method: str, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
         handler = getattr(route, "path", None) or _UNMATCHED
-        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        self._metrics.requests.labels(method, handler, str(status)).inc()
+        known = method if method in _METHODS else "OTHER"
+        self._metrics.requests.labels(known, handler, str(status)).inc()
         self._metrics.duration.labels(handler).observe(seconds)
         reason = REJECT_REASONS.get(scope.get("state", {}).get("problem_code", ""))
         if reason is not None:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
-from tests.app.conftest import ADMIN_KEY, run_server
+from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
 from tests.app.raw_http import RawRequest
 from tokenizer_core.engines import choose_engine, native_engine
 from tokenizer_core.errors import EngineUnavailableError
@@ -75,6 +75,27 @@ def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
         assert problem["status"] == status
         assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
     assert client.delete("/encode").headers["Allow"] == "POST"
+
+
+def test_head_answers_as_get_without_the_body(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url) as client:  # one connection: no body may be left in it
+        paths = [path for path, operations in _paths(client) if "get" in operations]
+        assert len(paths) > 8
+        for path in (*paths, "/docs", "/v1/info", "/nope", "/encode", "/tokenizers/UPPER"):
+            path = path.replace("{name}", "starter").replace("{job_id}", "nope")
+            head, get = client.head(path), client.get(path)
+            assert head.status_code == get.status_code, path
+            assert head.content == b"", path
+            for name in ("content-type", "etag", "tokenizer-digest", "allow"):
+                assert head.headers.get(name) == get.headers.get(name), (path, name)
+            assert int(head.headers["content-length"]) > 0
+        assert client.post("/info").headers["Allow"] == "GET, HEAD"
+        counted = 'http_requests_total{handler="/info",method="HEAD",status="200"}'
+        assert counted in client.get("/metrics").text
+
+
+def _paths(client: httpx.Client) -> list[tuple[str, dict[str, object]]]:
+    return list(client.get("/openapi.json").json()["paths"].items())
 
 
 def test_tokenizers_routes(client: TestClient, store: ArtifactStore, settings: Settings) -> None:
