@@ -10,6 +10,7 @@ from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
+from tokenizer_core.text_cuts import TextPart, chunk_text, truncate_text
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import train_bpe
 
@@ -19,8 +20,11 @@ __all__ = [
     "SplitPattern",
     "StreamingDecoder",
     "StreamingEncoder",
+    "TextPart",
     "Tokenizer",
     "TokenizerCoreError",
     "TokenizerSpec",
+    "chunk_text",
     "train_bpe",
+    "truncate_text",
 ]

@@ -6,6 +6,7 @@
     ├── SpecialTokenForbiddenError  (ValueError)   the text holds a special token the caller forbade
     ├── UnknownTokenIdError         (ValueError)   decode met an id outside the vocabulary
     ├── PreTokenTooLongError        (ValueError)   a stream holds one pre-token longer than its cap
+    ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) the engine asked for is not in this installation
     ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
     ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
@@ -85,6 +86,22 @@ class PreTokenTooLongError(TokenizerCoreError, ValueError):
     """A stream holds a single pre-token longer than its cap, so nothing of it can be settled."""
 
     code = "pre_token_too_long"
+
+
+class MaxTokensTooSmallError(TokenizerCoreError, ValueError):
+    """The character at `byte_offset` has more tokens (`n_tokens`) than a chunk may have."""
+
+    code = "max_tokens_too_small"
+
+    def __init__(self, max_tokens: int, n_tokens: int, byte_offset: int) -> None:
+        self.max_tokens, self.n_tokens, self.byte_offset = max_tokens, n_tokens, byte_offset
+        super().__init__(
+            f"the character at byte {byte_offset} alone has {n_tokens} tokens, and max_tokens is "
+            f"{max_tokens}; a chunk never ends inside a character, so allow more"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, int, int]]:
+        return type(self), (self.max_tokens, self.n_tokens, self.byte_offset)
 
 
 class EngineUnavailableError(TokenizerCoreError, RuntimeError):

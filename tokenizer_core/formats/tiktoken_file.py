@@ -147,7 +147,7 @@ def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], l
     for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
         if len(token) == 1:
             continue
-        parts = _last_two_parts(token, ranks)
+        parts = last_two_parts(token, ranks)
         if parts is None:
             unreached.append(token)
         else:
@@ -155,7 +155,7 @@ def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], l
     return merges, unreached
 
 
-def _last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
+def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
     """The two parts `token`, encoded alone, consists of before its last merge; None where its
     merges stop at three parts or more."""
     ends = _merge_long(token, ranks) if len(token) > _SHORT else _merge_short(token, ranks)

@@ -1,0 +1,238 @@
+"""Truncating and chunking: whole characters, whole special tokens, ids that are the text's own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.native_module import native_module
+from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
+from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
+from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
+from tokenizer_core.special_tokens import matcher_of
+from tokenizer_core.streaming import StreamingEncoder
+
+BYTES = {i: bytes([i]) for i in range(256)}
+WORDS = "the quick brown fox jumps over the lazy dog, don't we'll 12345   \n\n  naïve "
+normalizers = st.sampled_from(["none", "none", "nfc"])
+policies = st.sampled_from(["all", "none", ("<|a|>",)])
+
+
+def word_tokenizer(engine: str = "auto", **options: Any) -> Tokenizer:
+    merges = [(b"t", b"h"), (b"th", b"e"), (b" ", b"the"), (b" ", b"q"), (b" ", b"b"), (b"o", b"x")]
+    vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    return Tokenizer(vocab, merges, ["<|a|>", "<|a|><|a|>"], engine=engine, **options)
+
+
+def check_part(tokenizer: Tokenizer, text: str, part: TextPart, policy: Any) -> None:
+    data = text.encode()
+    assert part.text.encode() == data[part.start : part.end]
+    assert part.ids.dtype == "uint32"
+    assert part.ids.tolist() == tokenizer.encode(part.text, allowed_special=policy)
+
+
+def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[int, int]]:
+    """Where the recognised special tokens of `text` stand, in bytes."""
+    specials = set(tokenizer.spec.special_tokens)
+    names = specials if policy == "all" else set() if policy == "none" else set(policy)
+    spans, place = [], 0
+    for plain, token in matcher_of(frozenset(names)).split(text):
+        place += len(plain.encode())
+        if token is not None:
+            spans.append((place, place + len(token.encode())))
+            place = spans[-1][1]
+    return spans
+
+
+def policy_of(tokenizer: Tokenizer, policy: Any) -> Any:
+    return policy if isinstance(policy, str) else set(policy) & set(tokenizer.spec.special_tokens)
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@given(
+    seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(0, 40),
+    st.sampled_from(["right", "left"]), policies,
+)  # fmt: skip
+@settings(max_examples=250, deadline=None)
+@example(0, "merges", "gpt2", "nfc", "e\u0323\u0301" * 3, 1, "right", "all")
+def test_what_truncating_promises(
+    engine, seed, kind, pattern, normalizer, text, max_tokens, side, policy
+):
+    if engine == "native":
+        native_module()
+    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
+    policy = policy_of(tokenizer, policy)
+    part = truncate_text(tokenizer, text, max_tokens, side=side, allowed_special=policy)
+    check_part(tokenizer, text, part, policy)
+    assert len(part.ids) <= max_tokens
+    assert text.startswith(part.text) if side == "right" else text.endswith(part.text)
+    if tokenizer.count(text, allowed_special=policy) <= max_tokens:
+        assert part.text == text
+    else:
+        assert part.text != text
+    place = part.end if side == "right" else part.start
+    assert not any(a < place < b for a, b in special_spans(tokenizer, text, policy))
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@given(
+    seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(4, 20), st.data(), policies
+)
+@settings(max_examples=250, deadline=None)
+@example(0, "merges", "gpt2", "nfc", "e" + "\u0323\u0301" * 9, 4, None, "all")
+def test_what_chunks_promise(
+    engine, seed, kind, pattern, normalizer, text, max_tokens, data, policy
+):
+    if engine == "native":
+        native_module()
+    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
+    policy = policy_of(tokenizer, policy)
+    overlap = data.draw(st.integers(0, max_tokens - 1)) if data else 3
+    try:
+        chunks = list(
+            chunk_text(tokenizer, text, max_tokens, overlap_tokens=overlap, allowed_special=policy)
+        )
+    except MaxTokensTooSmallError:
+        assert normalizer == "nfc"  # elsewhere no character has more tokens than bytes, four
+        return
+    for part in chunks:
+        check_part(tokenizer, text, part, policy)
+        assert 1 <= len(part.ids) <= max_tokens
+    encoded = text.encode()
+    joined = b""
+    for part in chunks:
+        assert part.start <= len(joined) < part.end
+        joined += encoded[len(joined) : part.end]
+    assert joined == encoded
+    _, offsets = tokenizer.encode_with_offsets(text, allowed_special=policy)
+    for one, other in pairwise(chunks):
+        assert one.start < other.start
+        assert one.end < other.end
+        repeated = [
+            end
+            for start, end in offsets.tolist()
+            if start >= other.start and end <= one.end and start < one.end
+        ]
+        assert len(repeated) <= overlap
+    if normalizer == "none":
+        spans = special_spans(tokenizer, text, policy)
+        cuts = [place for part in chunks for place in (part.start, part.end)]
+        assert not any(a < place < b for a, b in spans for place in cuts)
+
+
+def test_every_limit_of_an_ordinary_text(engine):
+    # Where nothing is in the way the cut is exactly at the limit, and the ids are those of the
+    # whole text: what the properties above alone would not notice missing.
+    tokenizer = word_tokenizer(engine)
+    text = WORDS.replace("ï", "i") + "<|a|><|a|><|a|> the end"
+    ids = tokenizer.encode(text)
+    for limit in range(len(ids) + 2):
+        first = truncate_text(tokenizer, text, limit)
+        last = truncate_text(tokenizer, text, limit, side="left")
+        assert first.ids.tolist() == ids[:limit]
+        assert last.ids.tolist() == ids[max(0, len(ids) - limit) :]
+        assert (first.start, last.end) == (0, len(text))
+    for limit, overlap in ((7, 0), (7, 3), (20, 19)):
+        chunks = list(chunk_text(tokenizer, text, limit, overlap_tokens=overlap))
+        step = limit - overlap
+        wanted = [ids[i : i + limit] for i in range(0, max(1, len(ids) - overlap), step)]
+        assert [chunk.ids.tolist() for chunk in chunks] == wanted
+
+
+def test_a_character_of_several_tokens_is_kept_or_left_whole(engine):
+    tokenizer = word_tokenizer(engine)
+    text = "a中b👩"
+    kept = [truncate_text(tokenizer, text, limit).text for limit in range(10)]
+    assert kept == ["", "a", "a", "a", "a中", "a中b", "a中b", "a中b", "a中b", text]
+    kept = [truncate_text(tokenizer, text, limit, side="left").text for limit in range(10)]
+    assert kept == ["", "", "", "", "👩", "b👩", "b👩", "b👩", "中b👩", text]
+
+
+def test_a_shorter_text_with_more_tokens_is_cut_further_back(engine):
+    # "'ll" is one pre-token of two tokens, ["'l", "l"]; "'l" alone is split into two.
+    merges = [(b"'", b"l")]
+    tokenizer = Tokenizer(BYTES | {256: b"'l"}, merges, engine=engine)
+    assert tokenizer.encode("a'll") == [97, 256, 108]
+    assert tokenizer.encode("a'l") == [97, 39, 108]
+    part = truncate_text(tokenizer, "a'll", 2)
+    assert (part.text, part.ids.tolist()) == ("a", [97])
+    assert [chunk.text for chunk in chunk_text(tokenizer, "a'll", 2)] == ["a", "'ll"]
+
+
+def test_nfc_cuts_the_text_as_it_was_given(engine):
+    spec = tiny_spec(1, "merges", "qwen2", "nfc")
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    text = "xe\u0301" * 5
+    for limit in range(1, 14):
+        for side in ("right", "left"):
+            part = truncate_text(tokenizer, text, limit, side=side)
+            assert not part.text.endswith("e")
+            assert not part.text.startswith("\u0301")
+    assert "".join(chunk.text for chunk in chunk_text(tokenizer, text, 4)) == text
+
+
+def test_a_character_with_more_tokens_than_a_chunk_may_have(engine):
+    tokenizer = word_tokenizer(engine)
+    assert [chunk.text for chunk in chunk_text(tokenizer, "a中b", 3)] == ["a", "中", "b"]
+    with pytest.raises(MaxTokensTooSmallError) as caught:
+        list(chunk_text(tokenizer, "a中b", 2))
+    error = caught.value
+    assert (error.max_tokens, error.n_tokens, error.byte_offset) == (2, 3, 1)
+
+
+def test_arguments_that_are_refused(engine):
+    tokenizer = word_tokenizer(engine)
+    for limit, options in ((-1, {}), (1, {"side": "middle"})):
+        with pytest.raises(ValueError):
+            truncate_text(tokenizer, "a", limit, **options)
+    for limit, overlap in ((0, 0), (3, 3), (3, -1)):
+        with pytest.raises(ValueError):
+            chunk_text(tokenizer, "a", limit, overlap_tokens=overlap)
+    forbidding = {"allowed_special": "none", "disallowed_special": "all"}
+    with pytest.raises(SpecialTokenForbiddenError):
+        truncate_text(tokenizer, "a b c <|a|>", 1, **forbidding)
+    with pytest.raises(SpecialTokenForbiddenError):
+        chunk_text(tokenizer, "a b c <|a|>", 1, **forbidding)
+    with pytest.raises(UnicodeEncodeError):
+        truncate_text(tokenizer, "a\ud800", 1)
+    assert list(chunk_text(tokenizer, "", 1)) == []
+
+
+def test_the_beginning_of_a_long_text_costs_no_more_than_it_takes(engine, monkeypatch):
+    tokenizer = word_tokenizer(engine)
+    fed: list[str] = []
+
+    def count_windows(self, windows, **options):
+        del self
+        return (id_ for text in windows for id_ in fed.append(text) or [1] * len(text))
+
+    monkeypatch.setattr(Tokenizer, "encode_iterable", count_windows)
+    truncate_text(tokenizer, "a " * 500_000, 10)
+    assert sum(map(len, fed)) <= 1 << 14
+
+
+def test_a_pre_token_too_long_for_a_stream(engine, monkeypatch):
+    monkeypatch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 100)
+    part = truncate_text(word_tokenizer(engine), "x" * 1000, 300)
+    assert part.text == "x" * 300
+
+
+def test_few_parts_are_tried(monkeypatch):
+    # A text whose every shorter form has too many tokens must not be encoded once for each.
+    tokenizer = word_tokenizer("python")
+    tried: list[int] = []
+    encode = Tokenizer.encode_to_numpy
+
+    def grow(self, text, **options):
+        tried.append(len(text))
+        ids = encode(self, text, **options)
+        return ids if len(text) < 10 else ids.repeat(5)
+
+    monkeypatch.setattr(Tokenizer, "encode_to_numpy", grow)
+    part = truncate_text(tokenizer, "x" * 3000, 1000)
+    assert 0 < len(part.text) < 10
+    assert len(tried) < 14

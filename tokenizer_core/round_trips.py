@@ -1,0 +1,96 @@
+"""Round trips: whether a text, or ids, come back from the other side, and where they first differ.
+
+It stands above the tokenizer, which is given from outside, because it asks only what everybody
+may ask it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.special_tokens import matcher_of, resolve_policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenizer_core.special_tokens import Allowed, Disallowed
+    from tokenizer_core.tokenizer import Tokenizer
+
+_WINDOW_CHARS: Final = 1 << 16
+
+
+def first_difference_of_text(
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    allowed_special: Allowed = "all",
+    disallowed_special: Disallowed = (),
+) -> int | None:
+    """Where `decode(encode(text))` first differs from `text` as the normalizer leaves it, in
+    characters of the latter; None where it does not. Where one is the beginning of the other, its
+    length.
+
+    With NFC the text between the special tokens is what is normalized, as in encoding.
+
+    Raises:
+        SpecialTokenForbiddenError: the text holds a disallowed special token.
+        UnicodeEncodeError: the text holds a lone surrogate.
+    """
+    ids = tokenizer.encode_to_numpy(
+        text, allowed_special=allowed_special, disallowed_special=disallowed_special
+    )
+    expected = text
+    if tokenizer.spec.normalizer == "nfc":
+        recognised, _ = resolve_policy(tokenizer.spec.added_tokens, allowed_special, ())
+        segments = matcher_of(recognised).split(text)
+        expected = "".join(normalize_nfc(plain) + (token or "") for plain, token in segments)
+    return _first_difference(tokenizer.decode(ids), expected)
+
+
+def first_difference_of_ids(
+    tokenizer: Tokenizer,
+    ids: NDArray[np.uint32],
+    *,
+    allowed_special: Allowed = "all",
+    disallowed_special: Disallowed = (),
+) -> int | None:
+    """The index of the first of `ids`, shape (n_tokens,), that `encode(decode(ids))` does not
+    give back at its place; None where all come back, and no more.
+
+    Ids that are no UTF-8 are decoded with U+FFFD and so never come back whole.
+
+    Raises:
+        UnknownTokenIdError: an id is not in the vocabulary; names index and id.
+        SpecialTokenForbiddenError: the decoded text holds a disallowed special token.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+        >>> tokenizer = Tokenizer(vocab, [(b"a", b"b")])
+        >>> first_difference_of_ids(tokenizer, np.array([120, 97, 98], dtype=np.uint32))
+        1
+    """
+    again = tokenizer.encode_to_numpy(
+        tokenizer.decode(ids),
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    n_both = min(len(ids), len(again))
+    differing = np.flatnonzero(ids[:n_both] != again[:n_both])
+    if len(differing):
+        return int(differing[0])
+    return None if len(ids) == len(again) else n_both
+
+
+def _first_difference(one: str, other: str) -> int | None:
+    if one == other:
+        return None
+    n_both = min(len(one), len(other))
+    for start in range(0, n_both, _WINDOW_CHARS):
+        end = min(start + _WINDOW_CHARS, n_both)
+        if one[start:end] != other[start:end]:
+            return next(place for place in range(start, end) if one[place] != other[place])
+    return n_both

@@ -1,0 +1,257 @@
+"""Cutting a text at a number of tokens: its beginning, its end, or all of it in chunks.
+
+A cut of the ids alone gives text that ends inside a character, and ids that the text left over
+does not encode to: splitting looks ahead, so what follows a place can change the tokens before it.
+Here the text is cut where one of its tokens ends, never inside a character (a code point) nor
+inside a special token, and what is kept is encoded again: its ids are its own. It stands above the
+tokenizer, which is given from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from tokenizer_core.errors import MaxTokensTooSmallError, PreTokenTooLongError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.special_tokens import Allowed, Disallowed
+    from tokenizer_core.tokenizer import Tokenizer
+
+_WINDOW_CHARS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextPart:
+    """A part of a text and its ids, shape (n_tokens,), uint32; `start` and `end` are where it
+    stands in the text, in UTF-8 bytes."""
+
+    text: str
+    ids: NDArray[np.uint32]
+    start: int
+    end: int
+
+
+def truncate_text(
+    tokenizer: Tokenizer,
+    text: str,
+    max_tokens: int,
+    *,
+    side: Literal["right", "left"] = "right",
+    allowed_special: Allowed = "all",
+    disallowed_special: Disallowed = (),
+) -> TextPart:
+    """The beginning of `text` (or with `side="left"`, which is the side that is cut off, its end)
+    of at most `max_tokens` tokens; the whole of it where it has no more.
+
+    Promised of the part, for every text and either side:
+
+    - it is a prefix (a suffix) of `text` as given, not of its normalized form;
+    - its `ids` are exactly `tokenizer.encode(part.text)` with the same `allowed_special`, and
+      there are at most `max_tokens` of them;
+    - the cut is where a token of the whole text ends (begins), so it is in no special token, and
+      in no character; with NFC also in no run of marks that normalizing changes.
+
+    Not promised: that `ids` begin (end) the ids of the whole text, or that there are `max_tokens`.
+    Nearly always both are so. Where a token ends inside a character the cut is before it, and
+    where the shorter text is split differently and would have more tokens than allowed, some more
+    are left off: one, then two, then four.
+
+    Raises:
+        ValueError: `max_tokens` is negative, or no such side.
+        SpecialTokenForbiddenError: the text, as given, holds a disallowed special token.
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> truncate_text(tokenizer, "naïve", 3).text, truncate_text(tokenizer, "naïve", 4).text
+        ('na', 'naï')
+        >>> truncate_text(tokenizer, "naïve", 3, side="left").text
+        've'
+    """
+    if max_tokens < 0:
+        raise ValueError(f"max_tokens is a number of tokens, not {max_tokens}")
+    if side not in ("right", "left"):
+        raise ValueError(f"side must be 'right' or 'left', not {side!r:.40}")
+    options: dict[str, Any] = {"allowed_special": allowed_special}
+    n_tokens = tokenizer.count(
+        text, limit=max_tokens, disallowed_special=disallowed_special, **options
+    )
+    data = text.encode()
+    if n_tokens <= max_tokens:
+        return TextPart(text, tokenizer.encode_to_numpy(text, **options), 0, len(data))
+    fitting = _Fitting(tokenizer, data, max_tokens, options)
+    if side == "right":
+        ends = _first_ends(tokenizer, text, max_tokens, options)
+        part = fitting.longest([(0, end) for end in ends])
+    else:
+        starts = _last_starts(tokenizer, text, max_tokens, options)
+        part = fitting.longest([(start, len(data)) for start in starts])
+    if part is not None:
+        return part
+    place = 0 if side == "right" else len(data)
+    return TextPart("", np.empty(0, dtype=np.uint32), place, place)
+
+
+def chunk_text(
+    tokenizer: Tokenizer,
+    text: str,
+    max_tokens: int,
+    *,
+    overlap_tokens: int = 0,
+    allowed_special: Allowed = "all",
+    disallowed_special: Disallowed = (),
+) -> Iterator[TextPart]:
+    """`text` in chunks of at most `max_tokens` tokens, in order, made as they are asked for; none
+    for an empty text.
+
+    Promised, for every text:
+
+    - each chunk is `text[start:end]` (in bytes), its `ids` are exactly
+      `tokenizer.encode(chunk.text)` with the same `allowed_special`, at most `max_tokens` and at
+      least one;
+    - the first begins and the last ends with the text, each begins at or before the end of the one
+      before it, and begins and ends later than that: without the overlap joined they are `text`;
+    - what a chunk repeats of the one before it lies in the last `overlap_tokens` tokens of the
+      text up to there; it is less where it would begin inside a character;
+    - cuts are between tokens of the whole text, so in no special token. Only where a single token
+      span cannot be kept whole (a run of marks that NFC reorders, say) a cut may be between any
+      two characters.
+
+    Not promised: that the chunks' ids joined are those of the text; see `truncate_text`.
+
+    Raises:
+        ValueError: `max_tokens` below 1, or `overlap_tokens` not below it.
+        MaxTokensTooSmallError: a single character has more tokens than `max_tokens`.
+        SpecialTokenForbiddenError: the text holds a disallowed special token.
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> [chunk.text for chunk in chunk_text(tokenizer, "abcdef", 3, overlap_tokens=1)]
+        ['abc', 'cde', 'ef']
+    """
+    if max_tokens < 1:
+        raise ValueError(f"a chunk has at least one token, so max_tokens cannot be {max_tokens}")
+    if not 0 <= overlap_tokens < max_tokens:
+        raise ValueError(f"overlap_tokens must be from 0 to {max_tokens - 1}, below max_tokens")
+    options: dict[str, Any] = {"allowed_special": allowed_special}
+    _, offsets = tokenizer.encode_with_offsets(
+        text, disallowed_special=disallowed_special, **options
+    )
+    return _chunks(_Fitting(tokenizer, text.encode(), max_tokens, options), offsets, overlap_tokens)
+
+
+class _Fitting:
+    """Makes parts of one text that have at most so many tokens."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, data: bytes, max_tokens: int, options: dict[str, Any]
+    ) -> None:
+        self.data, self.max_tokens = data, max_tokens
+        self._tokenizer, self._options = tokenizer, options
+
+    def longest(self, spans: list[tuple[int, int]]) -> TextPart | None:
+        """The last of `spans` (each longer than the one before) that is whole characters and
+        fits; None where none is. After one that does not fit it looks one further to the front,
+        then two, then four, so that few are encoded."""
+        index, step = len(spans) - 1, 1
+        while index >= 0:
+            start, end = spans[index]
+            if not (self.is_cut(start) and self.is_cut(end)):
+                index -= 1
+                continue
+            part = self._part(start, end)
+            if len(part.ids) <= self.max_tokens:
+                return part
+            index = max(index - step, 0) if index else -1
+            step *= 2
+        return None
+
+    def character(self, start: int) -> TextPart:
+        """The one character that begins at `start`."""
+        end = start + 1
+        while not self.is_cut(end):
+            end += 1
+        part = self._part(start, end)
+        if len(part.ids) > self.max_tokens:
+            raise MaxTokensTooSmallError(self.max_tokens, len(part.ids), start)
+        return part
+
+    def is_cut(self, place: int) -> bool:
+        """Whether a character begins or the text ends at this byte."""
+        return place >= len(self.data) or self.data[place] & 0xC0 != 0x80
+
+    def _part(self, start: int, end: int) -> TextPart:
+        text = self.data[start:end].decode()
+        return TextPart(text, self._tokenizer.encode_to_numpy(text, **self._options), start, end)
+
+
+def _chunks(
+    fitting: _Fitting, offsets: NDArray[np.uint64], overlap_tokens: int
+) -> Iterator[TextPart]:
+    starts, ends = (np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T)
+    start = covered = 0
+    while covered < len(fitting.data):
+        first = int(np.searchsorted(ends, start, side="right"))
+        near = ends[first : first + fitting.max_tokens].tolist()
+        part = fitting.longest([(start, end) for end in near]) or fitting.character(start)
+        if part.end <= covered:
+            start = covered  # with the overlap it gets no further than the one before
+            continue
+        yield part
+        covered = part.end
+        behind = int(np.searchsorted(ends, covered, side="right"))
+        repeated = starts[max(0, behind - overlap_tokens) : behind].tolist()
+        start = next(
+            (place for place in repeated if part.start < place < covered and fitting.is_cut(place)),
+            covered,
+        )
+
+
+def _first_ends(
+    tokenizer: Tokenizer, text: str, n_tokens: int, options: dict[str, Any]
+) -> list[int]:
+    """Where the first tokens end, in bytes; of a long text no more is encoded than that takes."""
+    if not _is_changed(tokenizer, text):
+        windows = (
+            text[start : start + _WINDOW_CHARS] for start in range(0, len(text), _WINDOW_CHARS)
+        )
+        try:
+            ids = list(islice(tokenizer.encode_iterable(windows, **options), n_tokens))
+        except PreTokenTooLongError:
+            pass  # a stream holds less than a text may be
+        else:
+            return list(accumulate(_lengths(tokenizer, ids)))
+    _, offsets = tokenizer.encode_with_offsets(text, **options)
+    return list(map(int, offsets[:n_tokens, 1]))
+
+
+def _last_starts(
+    tokenizer: Tokenizer, text: str, n_tokens: int, options: dict[str, Any]
+) -> list[int]:
+    """Where the last tokens begin, in bytes, the last one first."""
+    if _is_changed(tokenizer, text):
+        _, offsets = tokenizer.encode_with_offsets(text, **options)
+        return list(map(int, offsets[::-1][:n_tokens, 0]))
+    ids = tokenizer.encode_to_numpy(text, **options)[::-1][:n_tokens].tolist()
+    size = len(text.encode())
+    return [size - length for length in accumulate(_lengths(tokenizer, ids))]
+
+
+def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether normalizing changes `text`, so that bytes of tokens are not bytes of it."""
+    return tokenizer.spec.normalizer == "nfc" and not tokenizer.engine.is_nfc(text)
+
+
+def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:
+    return map(len, map(tokenizer.spec.vocab.__getitem__, ids))
