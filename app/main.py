@@ -33,7 +33,18 @@ from app.logs import configure_logging
 from app.metrics import ServiceMetrics
 from app.problems import install_problem_handlers
 from app.request_observer import RequestObserver
-from app.routes import decode, encode, health, info, metrics, stream, tokenizers, training
+from app.routes import (
+    decode,
+    encode,
+    health,
+    info,
+    metrics,
+    stream,
+    text,
+    tokenizers,
+    training,
+    vocab,
+)
 from app.services import Services
 from app.settings import Settings, unknown_variables
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -45,6 +56,8 @@ ROUTERS: Final = (
     encode.router,
     decode.router,
     stream.router,
+    text.router,
+    vocab.router,
     tokenizers.router,
     training.router,
     info.router,

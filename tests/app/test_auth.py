@@ -24,6 +24,11 @@ READ = {
     ("POST", "/encode"),
     ("POST", "/decode"),
     ("POST", "/encode_stream"),
+    ("POST", "/count"),
+    ("POST", "/truncate"),
+    ("POST", "/chunk"),
+    ("POST", "/verify"),
+    ("GET", "/vocab/{token_id}"),
     ("GET", "/info"),
     ("GET", "/tokenizers"),
     ("GET", "/tokenizers/active"),
@@ -78,7 +83,8 @@ def locked(make_client: Callable[..., TestClient]) -> Iterator[Callable[..., htt
 
 
 def concrete(path: str) -> str:
-    return path.replace("{name}", "starter").replace("{job_id}", "x")
+    named = path.replace("{name}", "starter").replace("{job_id}", "x")
+    return named.replace("{token_id}", "97")
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))

@@ -16,7 +16,15 @@ from app.problems import Problem
 from app.request_bodies import accepts, read_body
 from tests.app.conftest import ADMIN_KEY
 
-JSON_ROUTES = [("POST", "/encode"), ("POST", "/decode"), ("PUT", "/tokenizers/active")]
+JSON_ROUTES = [
+    ("POST", "/encode"),
+    ("POST", "/decode"),
+    ("POST", "/count"),
+    ("POST", "/truncate"),
+    ("POST", "/chunk"),
+    ("POST", "/verify"),
+    ("PUT", "/tokenizers/active"),
+]
 
 
 def request_with(

@@ -1,0 +1,147 @@
+"""POST /count, /truncate, /chunk and /verify: what else one asks of a text."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+
+from app.auth import require_read
+from app.body_responses import ChunkedBody
+from app.limits import INLINE_BODY_BYTES, max_decoded_bytes
+from app.preconditions import choose_tokenizer, require_known_specials
+from app.problems import problem_responses
+from app.request_bodies import (
+    json_request,
+    read_body,
+    require_acceptable,
+    require_json,
+    validate,
+)
+from app.services import services_of
+from app.strict_json import parse_strict_json
+from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.text_schemas import (
+    ChunkRequest,
+    ChunkResponse,
+    CountRequest,
+    CountResponse,
+    TextRequest,
+    TruncateRequest,
+    TruncateResponse,
+    VerifyRequest,
+    VerifyResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
+
+    from app.live_tokenizer import LiveTokenizer
+    from app.text_answers import TextAnswer
+
+Wanted = TypeVar("Wanted", bound=TextRequest)
+
+router = APIRouter(dependencies=[Depends(require_read)], tags=["text"])
+
+
+def _documented(request: type[TextRequest], response: type[object]) -> dict[str, Any]:
+    """What OpenAPI says of a route with this request and answer."""
+    return {
+        "openapi_extra": json_request(request),
+        "response_model": None,
+        "responses": {
+            200: {"model": response},
+            **problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503),
+        },
+    }
+
+
+@router.post("/count", summary="How many tokens", **_documented(CountRequest, CountResponse))
+async def count(request: Request) -> Response:
+    """Count the tokens of a text, or of each of a batch, without making them.
+
+    With `limit` counting stops once it is exceeded: whether a text fits is known early.
+    """
+    return await _answer(request, CountRequest, answer_count)
+
+
+@router.post(
+    "/truncate",
+    summary="Cut a text at a number of tokens",
+    **_documented(TruncateRequest, TruncateResponse),
+)
+async def truncate(request: Request) -> Response:
+    """The beginning of a text, or its end, of at most `max_tokens` tokens.
+
+    It is text of the request, never cut inside a character or a special token, and `tokens` are
+    exactly what it encodes to.
+    """
+    return await _answer(request, TruncateRequest, answer_truncate)
+
+
+@router.post("/chunk", summary="Cut a text into chunks", **_documented(ChunkRequest, ChunkResponse))
+async def chunk(request: Request) -> Response:
+    """All of a text in chunks of at most `max_tokens` tokens, which may overlap.
+
+    The `tokens` of each are exactly what its text encodes to; `start` and `end` say where it
+    stands.
+    """
+    maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
+    # A few kB make thousands of chunks, or of overlapping ones many times their text.
+    return await _answer(
+        request, ChunkRequest, partial(answer_chunk, max_bytes=maximum), is_short=False
+    )
+
+
+@router.post("/verify", summary="Does it come back", **_documented(VerifyRequest, VerifyResponse))
+async def verify(request: Request) -> Response:
+    """Whether a text is what decoding its ids gives (after the normalizer), or ids what encoding
+    their text gives, and where the first difference is."""
+    maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
+    return await _answer(request, VerifyRequest, partial(answer_verify, max_decoded_bytes=maximum))
+
+
+async def _answer(
+    request: Request,
+    model: type[Wanted],
+    answer: Callable[[Wanted, LiveTokenizer], TextAnswer],
+    *,
+    is_short: bool = True,
+) -> Response:
+    """Read the body, choose the tokenizer, answer; off the event loop for a large body, and where
+    the work for a small one is not short."""
+    services = services_of(request)
+    require_json(request)
+    require_acceptable(request, "application/json")
+    lease = services.budget.lease()
+    try:
+        body = await read_body(
+            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
+        )
+        is_small = len(body) <= INLINE_BODY_BYTES
+        wanted: Wanted
+        if is_small:
+            wanted = _parse(body, model)
+        else:
+            wanted = await services.queue.run(_parse, body, model)
+        del body
+        live = await choose_tokenizer(request, wanted.tokenizer)
+        require_known_specials(live, wanted.disallowed_special)
+        if is_small and is_short:
+            made = answer(wanted, live)
+        else:
+            run = services.queue.run if is_small else services.queue.run_admitted
+            made = await run(answer, wanted, live)
+    except BaseException:
+        lease.release()
+        raise
+    services.metrics.encode_bytes.inc(made.n_bytes)
+    services.metrics.encode_tokens.inc(made.n_tokens)
+    return ChunkedBody(made.chunks, headers=live.headers, lease=lease)
+
+
+def _parse(body: bytes, model: type[Wanted]) -> Wanted:
+    return validate(parse_strict_json(body), model)

@@ -1,0 +1,75 @@
+"""The answer of `/vocab/{id}`: one token, and the merges behind it.
+
+It stands alone because it keeps something: the merge trees of the tokenizers that were asked for,
+each as long as its tokenizer lives. May import `text_schemas`, `problems` and the core.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from app.problems import Problem
+from app.schemas import TokenizerIdentity
+from app.text_schemas import MergeNode, VocabResponse
+from tokenizer_core.merge_trees import MergeTrees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.live_tokenizer import LiveTokenizer
+    from tokenizer_core import Tokenizer
+    from tokenizer_core.merge_trees import MergeTree
+
+_trees: WeakKeyDictionary[Tokenizer, MergeTrees] = WeakKeyDictionary()
+
+
+def answer_vocab(live: LiveTokenizer, id_: int, max_depth: int) -> VocabResponse:
+    """The token `id_`, its merges at most `max_depth` down. The first call for a tokenizer takes
+    a tenth of a second.
+
+    Raises:
+        Problem: 404 where there is no such token.
+    """
+    spec = live.tokenizer.spec
+    if id_ not in spec.vocab:
+        raise Problem(
+            404,
+            "unknown_token_id",
+            f"The vocabulary has no such id; the largest is {spec.largest_id}.",
+        )
+    trees = _trees.get(live.tokenizer)
+    if trees is None:
+        trees = _trees.setdefault(live.tokenizer, MergeTrees(spec))
+    node = _node(trees.tree(id_, max_depth), trees, spec.vocab)
+    return VocabResponse(
+        id=id_,
+        bytes=node.bytes,
+        text=node.text,
+        rank=node.rank,
+        special=id_ in spec.special_tokens.values(),
+        parts=trees.parts(id_),
+        tree=node,
+        tokenizer=TokenizerIdentity(**live.identity),
+    )
+
+
+def _node(tree: MergeTree, trees: MergeTrees, vocab: Mapping[int, bytes]) -> MergeNode:
+    token = vocab[tree.id]
+    try:
+        text: str | None = token.decode()
+    except UnicodeDecodeError:
+        text = None
+    parts = None
+    if tree.parts is not None:
+        left, right = tree.parts
+        parts = (_node(left, trees, vocab), _node(right, trees, vocab))
+    return MergeNode(
+        id=tree.id,
+        bytes=base64.b64encode(token).decode(),
+        text=text,
+        rank=trees.rank(tree.id),
+        parts=parts,
+        cut=tree.is_cut,
+    )

@@ -1,0 +1,130 @@
+"""/vocab/{id}: one token, and the merges behind it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+
+@pytest.fixture
+def show(client: TestClient) -> Callable[..., dict[str, Any]]:
+    def show(id_: int, **query: Any) -> dict[str, Any]:
+        response = client.get(f"/vocab/{id_}", params=query)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    return show
+
+
+def leaves(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if node["parts"] is None:
+        yield node
+    for part in node["parts"] or ():
+        yield from leaves(part)
+
+
+def test_every_token_is_what_the_vocabulary_says(
+    show: Callable[..., dict[str, Any]], small_spec: TokenizerSpec
+) -> None:
+    for id_, token in small_spec.vocab.items():
+        answer = show(id_, depth=16)
+        assert answer["id"] == id_
+        assert base64.b64decode(answer["bytes"]) == token
+        assert answer["text"] is None or answer["text"].encode() == token
+        assert answer["special"] is (id_ in small_spec.special_tokens.values())
+        if answer["rank"] is None:
+            assert answer["parts"] is None
+        else:
+            left, right = small_spec.merges[answer["rank"]]
+            assert [small_spec.vocab[part] for part in answer["parts"]] == [left, right]
+            assert [part["id"] for part in answer["tree"]["parts"]] == answer["parts"]
+        assert answer["tree"]["id"] == id_
+        ends = list(leaves(answer["tree"]))
+        assert b"".join(base64.b64decode(end["bytes"]) for end in ends) == token
+        assert answer["special"] or all(len(base64.b64decode(end["bytes"])) == 1 for end in ends)
+        assert not any(end["cut"] for end in ends)
+    assert answer["rank"] is not None
+
+
+def test_depth(show: Callable[..., dict[str, Any]], small_tokenizer: Tokenizer) -> None:
+    [id_] = small_tokenizer.encode(" newest")[-1:]
+    whole = show(id_, depth=16)["tree"]
+    assert show(id_)["tree"] == whole
+    assert show(id_, depth=0)["tree"] == {**whole, "parts": None, "cut": True}
+    one = show(id_, depth=1)
+    assert one["parts"] == [part["id"] for part in whole["parts"]]
+    assert any(part["cut"] for part in one["tree"]["parts"])
+
+
+def test_identity_and_pinning(
+    store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
+) -> None:
+    other = store.publish(other_spec, name="other")
+    for path in ("/vocab/97", "/v1/vocab/97"):
+        response = client.get(path)
+        assert response.headers["Tokenizer-Version"] == str(starter)
+        assert response.headers["Tokenizer-Digest"] == starter.digest
+        assert response.json()["tokenizer"]["digest"] == starter.digest
+    assert client.get("/vocab/97?tokenizer=other").status_code == 404
+    pinned = client.get(f"/vocab/1097?tokenizer={other}")
+    assert (pinned.json()["text"], pinned.headers["Tokenizer-Digest"]) == ("a", other.digest)
+    assert client.get("/vocab/97?tokenizer=nope").status_code == 404
+    for digest, status in ((starter.digest, 200), (other.digest, 412)):
+        headers = {"If-Match": f'"{digest}"'}
+        assert client.get("/vocab/97", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["true", "1.0", "-1", "+1", "01", "1e2", "0x61", "%20 97", "٣", "9" * 11, "9" * 4000, "97%0a"],
+)
+def test_what_is_no_id(client: TestClient, bad: str) -> None:
+    response = client.get(f"/vocab/{bad}")
+    assert response.status_code == 422
+    assert len(response.content) < 1500
+    assert response.json()["errors"][0]["pointer"] == "/token_id"
+
+
+def test_ids_that_are_not_there(client: TestClient, small_spec: TokenizerSpec) -> None:
+    for id_ in (small_spec.largest_id + 1, 2**32, 9_999_999_999):
+        response: httpx.Response = client.get(f"/vocab/{id_}")
+        assert (response.status_code, response.json()["code"]) == (404, "unknown_token_id")
+        assert str(small_spec.largest_id) in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "depth=17",
+        "depth=-1",
+        "depth=x",
+        "depth=",
+        f"depth={'9' * 5000}",
+        "deepth=1",
+        "tokenizer=../x",
+    ],
+)
+def test_queries_that_are_refused(client: TestClient, query: str) -> None:
+    response = client.get(f"/vocab/97?{query}")
+    assert response.status_code == 422
+    assert len(response.content) < 1500
+
+
+def test_ranks(store: ArtifactStore, client: TestClient) -> None:
+    ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256, b"abc": 257}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
+    store.publish(spec, name="ranks")
+    answer = client.get("/vocab/257?tokenizer=ranks").json()
+    assert (answer["rank"], answer["parts"], answer["special"]) == (257, [256, 99], False)
+    special = client.get("/vocab/300?tokenizer=ranks").json()
+    assert (special["rank"], special["parts"], special["special"]) == (None, None, True)
+    assert client.get("/vocab/299?tokenizer=ranks").status_code == 404  # a gap
