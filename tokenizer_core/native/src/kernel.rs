@@ -116,11 +116,16 @@ impl Kernel for Portable {
         let bytes = &text[at..text.len().min(at + BLOCK)];
         let mut words = [0u64; 8];
         let mut high = High::default();
-        for (place, &byte) in bytes.iter().enumerate() {
-            high.all |= u64::from(byte >> 7) << place;
-            let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
+        for (place, eight) in bytes.chunks(8).enumerate() {
+            let mut classes = 0;
+            for (i, &byte) in eight.iter().enumerate() {
+                let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
+                classes |= u64::from(class) << (8 * i);
+                high.all |= u64::from(byte >> 7) << (8 * place + i);
+            }
+            let bits = transposed(classes);
             for (bit, word) in words.iter_mut().enumerate() {
-                *word |= u64::from(class >> bit & 1) << place;
+                *word |= (bits >> (8 * bit) & 0xFF) << (8 * place);
             }
         }
         (from_words(words, bytes.len()), high)
@@ -165,4 +170,17 @@ impl Kernel for Portable {
     fn ids_of(self, value: Value) -> [u32; 8] {
         value.unpacked()
     }
+}
+
+/// Eight bytes as a square of bits, turned so that bit i of byte k becomes bit k of byte i: by
+/// exchanging what lies across the diagonal, of pairs of bits, then of fours, then of halves.
+#[inline(always)]
+fn transposed(square: u64) -> u64 {
+    let exchanged = |square: u64, mask: u64, by: u32| {
+        let different = (square ^ (square >> by)) & mask;
+        square ^ different ^ (different << by)
+    };
+    let square = exchanged(square, 0x00AA_00AA_00AA_00AA, 7);
+    let square = exchanged(square, 0x0000_CCCC_0000_CCCC, 14);
+    exchanged(square, 0x0000_0000_F0F0_F0F0, 28)
 }
