@@ -1,18 +1,20 @@
-"""Decode answers: a decode request and a tokenizer in, the bytes of the JSON answer out.
+"""Decode answers: a decode request and a tokenizer in, the bytes of the answer out.
 
 Pure functions without HTTP. The size of the text is known from the ids before any of it is made,
 so that a list of short ids cannot ask for gigabytes. Text is made and rendered in windows. May
-import `schemas`, `problems` and the core.
+import `binary_forms`, `schemas`, `problems` and the core.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from app.binary_forms import OCTETS, render_lengths
 from app.problems import Problem
 from tokenizer_core.streaming import StreamingDecoder
 
@@ -29,16 +31,21 @@ _WINDOW: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class DecodeAnswer:
-    """The JSON answer in chunks, and how many ids it took."""
+    """The answer in chunks, and how many ids it took."""
 
     chunks: list[bytes]
     n_tokens: int
+    media_type: str = "application/json"
 
 
 def answer_decode(
-    request: DecodeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+    request: DecodeRequest,
+    live: LiveTokenizer,
+    *,
+    max_decoded_bytes: int,
+    as_bytes: bool = False,
 ) -> DecodeAnswer:
-    """Decode the ids or the batch of `request` and render the answer.
+    """Decode the ids or the batch of `request` and render the answer, or give the bytes alone.
 
     Raises:
         Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
@@ -57,8 +64,12 @@ def answer_decode(
             limit=max_decoded_bytes,
             actual=size,
         )
+    n_tokens = sum(map(len, rows))
+    if as_bytes:
+        chunks = _render_bytes(request, rows, live, is_batch=is_batch)
+        return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
     chunks = list(_render(request, rows, live, is_batch=is_batch))
-    return DecodeAnswer(chunks, sum(map(len, rows)))
+    return DecodeAnswer(chunks, n_tokens)
 
 
 def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
@@ -87,17 +98,48 @@ def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
     )
 
 
+def _render_bytes(
+    request: DecodeRequest, rows: list[NDArray[np.uint32]], live: LiveTokenizer, *, is_batch: bool
+) -> list[bytes]:
+    """The bytes of the texts as they are; before those of a batch, how many each has."""
+    chunks: list[bytes] = []
+    lengths = np.zeros(len(rows), dtype=np.uint64)
+    for index, row in enumerate(rows):
+        check = codecs.getincrementaldecoder("utf-8")(request.errors)
+        kept = _without_special(row, live) if request.skip_special_tokens else row
+        for start in range(0, len(kept), _WINDOW):
+            chunk = live.tokenizer.decode_bytes(kept[start : start + _WINDOW])
+            lengths[index] += np.uint64(len(chunk))
+            chunks.append(chunk)
+            if request.errors == "strict":
+                _check_utf8(check, chunk, start + _WINDOW >= len(kept), index if is_batch else None)
+    return [render_lengths(lengths), *chunks] if is_batch else chunks
+
+
+def _check_utf8(
+    check: codecs.IncrementalDecoder, chunk: bytes, is_last: bool, index: int | None
+) -> None:
+    try:
+        check.decode(chunk, is_last)
+    except UnicodeDecodeError:
+        raise _not_utf8("/tokens" if index is None else f"/tokens/{index}") from None
+
+
+def _without_special(ids: NDArray[np.uint32], live: LiveTokenizer) -> NDArray[np.uint32]:
+    special = np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
+    return ids[~np.isin(ids, special)]
+
+
 def _render(
     request: DecodeRequest, rows: list[NDArray[np.uint32]], live: LiveTokenizer, *, is_batch: bool
 ) -> Iterator[bytes]:
-    special = np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
     yield b'{"text":'
     if is_batch:
         yield b"["
     for index, row in enumerate(rows):
         if index:
             yield b","
-        kept = row[~np.isin(row, special)] if request.skip_special_tokens else row
+        kept = _without_special(row, live) if request.skip_special_tokens else row
         yield from _render_text(
             kept, live, request.errors, f"/tokens/{index}" if is_batch else "/tokens"
         )
@@ -116,11 +158,13 @@ def _render_text(
             yield _escape(decoder.feed(ids[start : start + _WINDOW]))
         yield _escape(decoder.flush())
     except UnicodeDecodeError:
-        detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
-        raise Problem(
-            422, "not_utf8", f"{pointer}: {detail}.", errors=[(pointer, detail)]
-        ) from None
+        raise _not_utf8(pointer) from None
     yield b'"'
+
+
+def _not_utf8(pointer: str) -> Problem:
+    detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
+    return Problem(422, "not_utf8", f"{pointer}: {detail}.", errors=[(pointer, detail)])
 
 
 def _escape(text: str) -> bytes:

@@ -1,19 +1,20 @@
-"""Encode answers: an encode request and a tokenizer in, the bytes of the JSON answer out.
+"""Encode answers: an encode request and a tokenizer in, the bytes of the answer out.
 
 Pure functions without HTTP, so that the same code answers on the event loop and on a thread. The
 answer is rendered in windows: one `json.dumps` of a million ids would hold the interpreter lock
-for 80 ms. May import `schemas`, `limits`, `problems` and the core.
+for 80 ms. May import `binary_forms`, `schemas`, `limits`, `problems` and the core.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from app.binary_forms import NPY, OCTETS, IdsForm, render_ids, require_fit
 from app.limits import MAX_DETAILED_TOKENS
 from app.problems import Problem, problem_of, unknown_special_token
 from tokenizer_core.errors import SpecialTokenForbiddenError
@@ -35,11 +36,12 @@ _CHAR_WINDOW: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EncodeAnswer:
-    """The JSON answer in chunks, and what it took."""
+    """The answer in chunks, and what it took."""
 
     chunks: list[bytes]
     n_bytes: int
     n_tokens: int
+    media_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,39 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> EncodeAnswer:
     return EncodeAnswer(chunks, sum(map(_utf8_length, texts)), n_tokens)
 
 
+def answer_encode_binary(
+    request: EncodeRequest, live: LiveTokenizer, form: IdsForm
+) -> EncodeAnswer:
+    """As `answer_encode`, the ids alone and in `form`; no id becomes a Python int.
+
+    Raises:
+        Problem: also 406 for what has no such form, and 422 when more than the ids is wanted.
+    """
+    require_fit(form, live.tokenizer.spec.largest_id)
+    if set(request.returned) != {"ids"}:
+        detail = "a binary answer holds the ids alone; take JSON for pieces, offsets or a count"
+        raise Problem(422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)])
+    if not isinstance(request.text, list):
+        ids = _encode(request.text, request, live.tokenizer, "/text").ids
+        _check_counts(len(ids), 0, request.max_tokens, "/text")
+        chunks = list(render_ids(ids, np.array([len(ids)], dtype=np.uint64), form))
+        return EncodeAnswer(chunks, _utf8_length(request.text), len(ids), form.media_type)
+    if form.kind == NPY:
+        raise Problem(
+            406,
+            "not_acceptable",
+            f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}.",
+        )
+    form = replace(form, is_batch=True)
+    ids, lengths = _encode_batch(request.text, request, live.tokenizer)
+    if request.max_tokens is not None and len(lengths):
+        longest = int(lengths.argmax())
+        _check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
+    chunks = list(render_ids(ids, lengths, form))
+    n_bytes = sum(map(_utf8_length, request.text))
+    return EncodeAnswer(chunks, n_bytes, len(ids), form.media_type)
+
+
 def resolve_policy_problem(error: ValueError, pointer: str) -> Problem:
     """The 422 for a special-token policy that fails: forbidden in the text, or unknown."""
     problem = problem_of(error)
@@ -98,6 +133,31 @@ def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: st
         raise  # a ValueError too; the body was checked, so this is a defect
     except ValueError as error:
         raise resolve_policy_problem(error, "/allowed_special") from None
+
+
+def _encode_batch(
+    texts: list[str], request: EncodeRequest, tokenizer: Tokenizer
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """The ids of all texts, and how many each has."""
+    spec = tokenizer.spec
+    if request.add_special_tokens and (spec.prefix_ids or spec.suffix_ids):
+        parts = [
+            _encode(text, request, tokenizer, f"/text/{index}").ids
+            for index, text in enumerate(texts)
+        ]
+        lengths = np.array([len(part) for part in parts], dtype=np.uint64)
+        return np.concatenate([np.empty(0, np.uint32), *parts]), lengths
+    try:
+        ids, offsets = tokenizer.encode_batch_to_numpy(
+            texts,
+            allowed_special=request.allowed_special,  # type: ignore[arg-type]
+            disallowed_special=request.disallowed_special,  # type: ignore[arg-type]
+        )
+    except UnicodeEncodeError:
+        raise  # as in `_encode`
+    except ValueError as error:
+        raise resolve_policy_problem(error, "/text") from None
+    return ids, np.diff(offsets)
 
 
 def _surround(

@@ -95,6 +95,8 @@ def validate(value: Any, model: type[Model]) -> Model:
         return model.model_validate(value, strict=True)
     except ValidationError as error:
         raise validation_problem(error, _known_fields(model)) from None
+    except BatchTooLargeError as error:
+        raise batch_too_large(error) from None
     except IdsError as error:
         detail = f"must be integers from 0 to {MAX_ID}"
         listed = [(f"/tokens{place}", detail) for place in error.places]
@@ -105,14 +107,17 @@ def validate(value: Any, model: type[Model]) -> Model:
             errors=listed,
             n_errors=error.count,
         ) from None
-    except BatchTooLargeError as error:
-        raise Problem(
-            413,
-            "batch_too_large",
-            f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
-            limit=MAX_BATCH_ITEMS,
-            actual=error.actual,
-        ) from None
+
+
+def batch_too_large(error: BatchTooLargeError) -> Problem:
+    """The 413 for a batch of too many items."""
+    return Problem(
+        413,
+        "batch_too_large",
+        f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
+        limit=MAX_BATCH_ITEMS,
+        actual=error.actual,
+    )
 
 
 def require_json(request: Request) -> None:
@@ -196,6 +201,15 @@ def json_request(model: type[BaseModel]) -> dict[str, Any]:
     """
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def binary_content(*media_types: str) -> dict[str, Any]:
+    """The `content` of a body or an answer, for OpenAPI, that also has these binary forms."""
+    return {
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types
+        }
+    }
 
 
 def _known_fields(model: type[BaseModel]) -> list[str]:

@@ -3,71 +3,115 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
 
 from app.auth import require_read
+from app.binary_forms import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
 from app.body_responses import ChunkedBody
 from app.decode_answers import answer_decode
 from app.limits import INLINE_BODY_BYTES, max_decoded_bytes
 from app.preconditions import choose_tokenizer
 from app.problems import problem_responses
 from app.request_bodies import (
+    batch_too_large,
+    binary_content,
     json_request,
     read_body,
-    require_acceptable,
     require_json,
+    require_no_encoding,
     validate,
 )
-from app.schemas import DecodeRequest, DecodeResponse
+from app.schemas import BatchTooLargeError, DecodeRequest, DecodeResponse
 from app.services import services_of
 from app.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.responses import Response
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
 
+_OPTIONS = ("tokenizer", "skip_special_tokens", "errors")
+
+
+def _request() -> dict[str, Any]:
+    """What OpenAPI says of the body, and of the options beside a binary one."""
+    document = json_request(DecodeRequest)
+    content = document["requestBody"]["content"]
+    fields = content["application/json"]["schema"]["properties"]
+    content |= binary_content(OCTETS, NPY)["content"]
+    parameters = [{"name": name, "in": "query", "schema": fields[name]} for name in _OPTIONS]
+    return {**document, "parameters": parameters}
+
+
 @router.post(
     "/decode",
     summary="Token ids to text",
-    openapi_extra=json_request(DecodeRequest),
+    openapi_extra=_request(),
     response_model=None,
     responses={
-        200: {"model": DecodeResponse},
+        200: {"model": DecodeResponse, **binary_content(OCTETS)},
         **problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503),
     },
 )
 async def decode(request: Request) -> Response:
-    """Decode a list of ids, or a batch of lists. Bytes that are not UTF-8 become U+FFFD."""
+    """Decode a list of ids, or a batch of lists. Bytes that are not UTF-8 become U+FFFD.
+
+    The ids may also come as `/encode` gives them, with the Content-Type of its answer; the options
+    are query parameters then. With `Accept: application/octet-stream` the answer is the bytes of
+    the text as they are; those of a batch after u32 n and n x u64 lengths.
+    """
     services = services_of(request)
-    require_json(request)
-    require_acceptable(request, "application/json")
+    form = ids_form_of(request.headers.get("content-type", ""))
+    if form is None:
+        require_json(request)
+    else:
+        require_no_encoding(request)
+    as_bytes = wants_bytes(request.headers.getlist("accept"))
     lease = services.budget.lease()
     try:
         body = await read_body(
             request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
         )
         is_small = len(body) <= INLINE_BODY_BYTES
-        wanted = parse(body) if is_small else await services.queue.run(parse, body)
-        del body
+        parse_it = partial(parse, body, form, request.query_params)
+        wanted = parse_it() if is_small else await services.queue.run(parse_it)
+        del body, parse_it
         live = await choose_tokenizer(request, wanted.tokenizer)
         answer_it = partial(
             answer_decode,
             wanted,
             live,
             max_decoded_bytes=max_decoded_bytes(services.settings.max_body_bytes),
+            as_bytes=as_bytes,
         )
         answer = answer_it() if is_small else await services.queue.run_admitted(answer_it)
     except BaseException:
         lease.release()
         raise
     services.metrics.decode_tokens.inc(answer.n_tokens)
-    return ChunkedBody(answer.chunks, headers=live.headers, lease=lease)
+    return ChunkedBody(
+        answer.chunks, headers=live.headers, media_type=answer.media_type, lease=lease
+    )
 
 
-def parse(body: bytes) -> DecodeRequest:
-    """The request in `body`; raises Problem."""
-    return validate(parse_strict_json(body), DecodeRequest)
+def parse(
+    body: bytes, form: IdsForm | None = None, options: Mapping[str, str] = MappingProxyType({})
+) -> DecodeRequest:
+    """The request in `body`, or for a binary one in `body` and the query; raises Problem."""
+    if form is None:
+        return validate(parse_strict_json(body), DecodeRequest)
+    fields: dict[str, Any] = {"tokens": [], **options}
+    skip = fields.get("skip_special_tokens")
+    if skip in ("true", "false"):
+        fields["skip_special_tokens"] = skip == "true"
+    wanted = validate(fields, DecodeRequest)
+    try:
+        return wanted.model_copy(update={"tokens": parse_ids_body(body, form)})
+    except BatchTooLargeError as error:
+        raise batch_too_large(error) from None
