@@ -50,12 +50,13 @@ def test_no_tree_of_a_token_too_long(monkeypatch):
 def test_ranks():
     ranks = {token: 1000 - id_ for id_, token in BYTES.items()}
     ranks |= {b"ab": 0, b"abc": 1, b"bc": 2, b"xyz": 3}
-    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 2000}, pattern="gpt2")
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 2000, "<>": 2001}, pattern="gpt2")
     trees = MergeTrees(spec)
     assert (trees.rank(1), trees.parts(1)) == (1, (0, ranks[b"c"]))
     assert (trees.rank(3), trees.parts(3)) == (3, None)  # only ever taken whole
     assert (trees.rank(ranks[b"a"]), trees.parts(ranks[b"a"])) == (ranks[b"a"], None)
-    assert (trees.rank(2000), trees.parts(2000)) == (None, None)
+    for special in (2000, 2001):
+        assert (trees.rank(special), trees.parts(special)) == (None, None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,27 @@ def test_the_same_bare_under_v1_and_for_large_bodies(
     assert client.post("/v1" + path, json=ROUTES[path]).json() == bare.json()
     monkeypatch.setattr("app.routes.text.INLINE_BODY_BYTES", 0)
     assert client.post(path, json=ROUTES[path]).json() == bare.json()
+
+
+def test_what_is_large_or_long_leaves_the_event_loop(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    for name in ("count", "encode_to_numpy", "encode_with_offsets"):
+        method = getattr(Tokenizer, name)
+
+        def watch(*arguments: Any, _method: Any = method, **options: Any) -> Any:
+            threads.add(threading.current_thread().name.rpartition("_")[0])
+            return _method(*arguments, **options)
+
+        monkeypatch.setattr(Tokenizer, name, watch)
+    for path, body in ROUTES.items():
+        threads.clear()
+        client.post(path, json=body)
+        assert (threads == {"large-request"}) is (path == "/chunk")
+        threads.clear()
+        client.post(path, json={**body, "text": TEXT * 100})
+        assert threads == {"large-request"}
 
 
 @pytest.mark.parametrize("path", ROUTES)
