@@ -314,7 +314,9 @@ def test_chunks_that_cannot_be(
         response = post("/chunk", text="a", max_tokens=3, overlap_tokens=overlap)
         assert response.status_code == 422
         assert response.json()["errors"][0]["pointer"] == "/overlap_tokens"
-    assert post("/chunk", text="a", max_tokens=0).status_code == 422
+    none = post("/chunk", text="a", max_tokens=0)
+    assert none.status_code == 422
+    assert none.json()["errors"][0]["pointer"] == "/max_tokens"
     small = post("/chunk", text="ab 👩", max_tokens=3)
     assert small.status_code == 422
     problem = small.json()
