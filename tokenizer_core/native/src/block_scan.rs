@@ -8,7 +8,8 @@
 //! `starts` must agree with that scanner on every text; the tests and a fuzzer compare them.
 
 use crate::block_classes::{BLOCK, Classes};
-use crate::scan::{Cl100k, Gpt2, Llama3, O200k, Qwen2, contraction, contraction_of_any_case};
+use crate::contractions::{contraction, contraction_of_any_case};
+use crate::scan::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
 
 /// A split pattern that can be followed block by block.
 pub trait BlockGrammar {

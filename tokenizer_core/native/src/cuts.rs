@@ -8,7 +8,7 @@
 //! The answer "may join" may be wrong, which costs only speed: pairs of characters are kept as bits
 //! of a hash, and pairs of which one is cut within a character as pairs of the bytes that meet.
 
-use crate::merge::Pair;
+use crate::pair_table::Pair;
 
 const FILTER_BITS: u32 = 19;
 

@@ -1,5 +1,5 @@
-//! Text to ids: the tables of a tokenizer and the caches of its calls. What a call does with them
-//! stands in `pieces.rs`.
+//! Text to ids: the tables of a tokenizer, and the cache and the buffers of its calls. What a call
+//! does with them stands in `pieces.rs`.
 //!
 //! An encoder is immutable but for its cache, which all calls read and fill, and the buffers of its
 //! calls. Each call takes some buffers for itself, by a lock that it never waits for: with more calls
@@ -14,7 +14,8 @@ use arc_swap::ArcSwapOption;
 use crate::batches::Window;
 use crate::cuts::Cuts;
 use crate::kernel::AnyKernel;
-use crate::merge::{ID_BITS, MergeScratch, Merger};
+use crate::merge::{MergeScratch, Merger};
+use crate::pair_table::ID_BITS;
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
 use crate::pieces::{Buffers, Call, EncodePiece, Session};
 use crate::scan::Scanner;

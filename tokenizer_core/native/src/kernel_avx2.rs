@@ -8,8 +8,8 @@ use std::arch::x86_64::*;
 use crate::block_classes::{BLOCK, Classes, High, from_words};
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
-use crate::merge::ID_BITS;
 use crate::packed_ids::Value;
+use crate::pair_table::ID_BITS;
 use crate::piece_cache::MAX_SHORT_BYTES;
 use crate::write_once::Line;
 

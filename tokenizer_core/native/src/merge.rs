@@ -15,8 +15,7 @@
 
 use crate::atoms::Atoms;
 use crate::long_merge::LongMerge;
-use crate::pair_table::PairTable;
-pub use crate::pair_table::{ID_BITS, NO_RANK, Pair};
+use crate::pair_table::{NO_RANK, Pair, PairTable};
 use crate::short_merge::ShortMerge;
 
 /// Up to this many symbols are merged by scanning, more in `long_merge`. The scan costs n^2 at the

@@ -1,6 +1,6 @@
 //! The ids of a piece as they stand in the tables of the cache.
 
-use crate::merge::ID_BITS;
+use crate::pair_table::ID_BITS;
 use crate::write_once::Line;
 
 /// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over.

@@ -2,10 +2,10 @@
 //!
 //! No grammar looks behind, so two scans that share one boundary agree from there on. Each chunk is
 //! scanned as if it began with a boundary, and remembers its first ones. Joining, which `tasks.rs`
-//! does, goes from the left: from where the ids so far end, pieces are encoded one by one until a boundary of the next
-//! chunk is met; its ids before that are dropped. This needs no place where a cut is known to be
-//! safe, so it works for Chinese and minified code too. Where a chunk is never met its text is
-//! encoded again while joining: the result is the same, only slower.
+//! does, goes from the left: from where the ids so far end, pieces are encoded one by one until a
+//! boundary of the next chunk is met; its ids before that are dropped. This needs no place where a
+//! cut is known to be safe, so it works for Chinese and minified code too. Where a chunk is never
+//! met its text is encoded again while joining: the result is the same, only slower.
 
 use crate::encoder::Encoder;
 use crate::scan::Scanner;

@@ -20,7 +20,7 @@
 use crate::ascii_words::{cased_word, letters};
 use crate::cased_words::{word, word_after_mark};
 use crate::contractions::contraction_behind;
-pub use crate::contractions::{contraction, contraction_of_any_case};
+use crate::contractions::{contraction, contraction_of_any_case};
 use crate::runs::{SpaceRun, bytes_run, digits, is_other, run};
 use crate::unicode::{L, M, N, S, class_at};
 
