@@ -110,7 +110,7 @@ def require_fit(form: IdsForm, largest_id: int) -> None:
         )
 
 
-def render_ids(
+def render_ids_form(
     ids: NDArray[np.uint32], lengths: NDArray[np.uint64], form: IdsForm
 ) -> Iterator[bytes]:
     """The bytes of all `ids` in `form`, in windows; `lengths` are those of the texts of a batch."""

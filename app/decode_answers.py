@@ -2,18 +2,18 @@
 
 Pure functions without HTTP. The size of the text is known from the ids before any of it is made,
 so that a list of short ids cannot ask for gigabytes. Text is made and rendered in windows. May
-import `binary_forms`, `schemas`, `problems` and the core.
+import `answers`, `binary_forms`, `schemas`, `problems` and the core.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from app.answers import escape
 from app.binary_forms import OCTETS, render_lengths
 from app.problems import Problem
 from tokenizer_core.streaming import StreamingDecoder
@@ -53,9 +53,25 @@ def answer_decode(
     """
     is_batch = isinstance(request.tokens, list)
     rows: list[NDArray[np.uint32]] = request.tokens if is_batch else [request.tokens]
-    size = 0
-    for index, row in enumerate(rows):
-        size += _decoded_size(row, live, f"/tokens/{index}" if is_batch else "/tokens")
+    places = [f"/tokens/{index}" if is_batch else "/tokens" for index in range(len(rows))]
+    check_decoded_size(list(zip(rows, places, strict=True)), live, max_decoded_bytes)
+    n_tokens = sum(map(len, rows))
+    if as_bytes:
+        chunks = _render_bytes(request, rows, live, is_batch=is_batch)
+        return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
+    chunks = list(_render(request, rows, live, is_batch=is_batch))
+    return DecodeAnswer(chunks, n_tokens)
+
+
+def check_decoded_size(
+    lists: list[tuple[NDArray[np.uint32], str]], live: LiveTokenizer, max_decoded_bytes: int
+) -> None:
+    """Check lists of ids, each with its pointer, before any text is made of them.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
+    """
+    size = sum(_decoded_size(ids, live, pointer) for ids, pointer in lists)
     if size > max_decoded_bytes:
         raise Problem(
             413,
@@ -64,12 +80,6 @@ def answer_decode(
             limit=max_decoded_bytes,
             actual=size,
         )
-    n_tokens = sum(map(len, rows))
-    if as_bytes:
-        chunks = _render_bytes(request, rows, live, is_batch=is_batch)
-        return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
-    chunks = list(_render(request, rows, live, is_batch=is_batch))
-    return DecodeAnswer(chunks, n_tokens)
 
 
 def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
@@ -155,8 +165,8 @@ def _render_text(
     yield b'"'
     try:
         for start in range(0, len(ids), _WINDOW):
-            yield _escape(decoder.feed(ids[start : start + _WINDOW]))
-        yield _escape(decoder.flush())
+            yield escape(decoder.feed(ids[start : start + _WINDOW]))
+        yield escape(decoder.flush())
     except UnicodeDecodeError:
         raise _not_utf8(pointer) from None
     yield b'"'
@@ -165,7 +175,3 @@ def _render_text(
 def _not_utf8(pointer: str) -> Problem:
     detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
     return Problem(422, "not_utf8", f"{pointer}: {detail}.", errors=[(pointer, detail)])
-
-
-def _escape(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False)[1:-1].encode()

@@ -1,27 +1,32 @@
 """Encode answers: an encode request and a tokenizer in, the bytes of the answer out.
 
-Pure functions without HTTP, so that the same code answers on the event loop and on a thread. The
-answer is rendered in windows: one `json.dumps` of a million ids would hold the interpreter lock
-for 80 ms. May import `binary_forms`, `schemas`, `limits`, `problems` and the core.
+Pure functions without HTTP, so that the same code answers on the event loop and on a thread. May
+import `answers`, `binary_forms`, `schemas`, `limits`, `problems` and the core.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from app.binary_forms import NPY, OCTETS, IdsForm, render_ids, require_fit
+from app.answers import (
+    TextAnswer,
+    describe_token,
+    dump,
+    policies,
+    policy_problems,
+    render_ids,
+    render_windows,
+    utf8_length,
+)
+from app.binary_forms import NPY, OCTETS, IdsForm, render_ids_form, require_fit
 from app.limits import MAX_DETAILED_TOKENS
-from app.problems import Problem, problem_of, unknown_special_token
-from tokenizer_core.errors import SpecialTokenForbiddenError
+from app.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from numpy.typing import NDArray
 
@@ -29,19 +34,7 @@ if TYPE_CHECKING:
     from app.schemas import EncodeRequest
     from tokenizer_core import Tokenizer
 
-_ID_WINDOW: Final = 1 << 15
 _PIECE_WINDOW: Final = 1 << 12
-_CHAR_WINDOW: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeAnswer:
-    """The answer in chunks, and what it took."""
-
-    chunks: list[bytes]
-    n_bytes: int
-    n_tokens: int
-    media_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,7 @@ class _EncodedText:
     offsets: NDArray[np.uint64] | None
 
 
-def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> EncodeAnswer:
+def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
     """Encode the text or the batch of `request` and render the answer.
 
     Raises:
@@ -70,12 +63,10 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> EncodeAnswer:
         _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
         encoded.append(result)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
-    return EncodeAnswer(chunks, sum(map(_utf8_length, texts)), n_tokens)
+    return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
 
 
-def answer_encode_binary(
-    request: EncodeRequest, live: LiveTokenizer, form: IdsForm
-) -> EncodeAnswer:
+def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> TextAnswer:
     """As `answer_encode`, the ids alone and in `form`; no id becomes a Python int.
 
     Raises:
@@ -88,8 +79,8 @@ def answer_encode_binary(
     if not isinstance(request.text, list):
         ids = _encode(request.text, request, live.tokenizer, "/text").ids
         _check_counts(len(ids), 0, request.max_tokens, "/text")
-        chunks = list(render_ids(ids, np.array([len(ids)], dtype=np.uint64), form))
-        return EncodeAnswer(chunks, _utf8_length(request.text), len(ids), form.media_type)
+        chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
+        return TextAnswer(chunks, utf8_length(request.text), len(ids), form.media_type)
     if form.kind == NPY:
         raise Problem(
             406,
@@ -101,38 +92,21 @@ def answer_encode_binary(
     if request.max_tokens is not None and len(lengths):
         longest = int(lengths.argmax())
         _check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
-    chunks = list(render_ids(ids, lengths, form))
-    n_bytes = sum(map(_utf8_length, request.text))
-    return EncodeAnswer(chunks, n_bytes, len(ids), form.media_type)
-
-
-def resolve_policy_problem(error: ValueError, pointer: str) -> Problem:
-    """The 422 for a special-token policy that fails: forbidden in the text, or unknown."""
-    problem = problem_of(error)
-    if problem is None:
-        return unknown_special_token("allowed_special")
-    return Problem(problem.status, problem.code, problem.detail, errors=[(pointer, problem.detail)])
+    chunks = list(render_ids_form(ids, lengths, form))
+    n_bytes = sum(map(utf8_length, request.text))
+    return TextAnswer(chunks, n_bytes, len(ids), form.media_type)
 
 
 def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
-    options: dict[str, Any] = {
-        "allowed_special": request.allowed_special,
-        "disallowed_special": request.disallowed_special,
-    }
-    try:
+    with policy_problems(pointer):
         if "offsets" in request.returned:
-            ids, offsets = tokenizer.encode_with_offsets(text, unit=request.offset_unit, **options)
+            unit = request.offset_unit
+            ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
             found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
             return _surround(found, text, request, tokenizer)
         add = request.add_special_tokens
-        array = tokenizer.encode_to_numpy(text, add_special_tokens=add, **options)
+        array = tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
         return _EncodedText(array, None)
-    except SpecialTokenForbiddenError as error:
-        raise resolve_policy_problem(error, pointer) from None
-    except UnicodeEncodeError:
-        raise  # a ValueError too; the body was checked, so this is a defect
-    except ValueError as error:
-        raise resolve_policy_problem(error, "/allowed_special") from None
 
 
 def _encode_batch(
@@ -147,16 +121,8 @@ def _encode_batch(
         ]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)
         return np.concatenate([np.empty(0, np.uint32), *parts]), lengths
-    try:
-        ids, offsets = tokenizer.encode_batch_to_numpy(
-            texts,
-            allowed_special=request.allowed_special,  # type: ignore[arg-type]
-            disallowed_special=request.disallowed_special,  # type: ignore[arg-type]
-        )
-    except UnicodeEncodeError:
-        raise  # as in `_encode`
-    except ValueError as error:
-        raise resolve_policy_problem(error, "/text") from None
+    with policy_problems("/text"):
+        ids, offsets = tokenizer.encode_batch_to_numpy(texts, **policies(request))
     return ids, np.diff(offsets)
 
 
@@ -167,7 +133,7 @@ def _surround(
     spec = tokenizer.spec
     if not request.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
         return encoded
-    end = len(text) if request.offset_unit == "char" else _utf8_length(text)
+    end = len(text) if request.offset_unit == "char" else utf8_length(text)
     before = np.zeros((len(spec.prefix_ids), 2), dtype=np.uint64)
     after = np.full((len(spec.suffix_ids), 2), end, dtype=np.uint64)
     ids = [np.array(spec.prefix_ids), encoded.ids, np.array(spec.suffix_ids)]
@@ -207,7 +173,7 @@ def _render(
     if "ids" in request.returned:
         yield b'"tokens":'
         yield from _render_each(
-            (_render_ids(text.ids, live.tokenizer) for text in encoded), is_batch
+            (render_ids(text.ids, live.tokenizer) for text in encoded), is_batch
         )
         yield b","
     yield b'"count":'
@@ -233,55 +199,16 @@ def _render_each(values: Iterator[Iterator[bytes]], is_batch: bool) -> Iterator[
     yield b"]"
 
 
-def _render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
-    render = tokenizer.engine.json_of_ids
-    if len(ids) <= _ID_WINDOW:
-        yield render(ids)
-        return
-    yield from _render_windows(
-        render(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
-    )
-
-
 def _render_pieces(ids: NDArray[np.uint32], vocab: Mapping[int, bytes]) -> Iterator[bytes]:
-    yield from _render_windows(
-        _dump([_piece(vocab[id_]) for id_ in ids[start : start + _PIECE_WINDOW].tolist()])
+    yield from render_windows(
+        dump([describe_token(vocab[id_]) for id_ in ids[start : start + _PIECE_WINDOW].tolist()])
         for start in range(0, len(ids), _PIECE_WINDOW)
     )
 
 
 def _render_offsets(offsets: NDArray[np.uint64] | None) -> Iterator[bytes]:
     rows = np.empty((0, 2), dtype=np.uint64) if offsets is None else offsets
-    yield from _render_windows(
-        _dump(rows[start : start + _PIECE_WINDOW].tolist())
+    yield from render_windows(
+        dump(rows[start : start + _PIECE_WINDOW].tolist())
         for start in range(0, len(rows), _PIECE_WINDOW)
     )
-
-
-def _render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
-    """One JSON list out of the lists in `windows`."""
-    yield b"["
-    for index, window in enumerate(windows):
-        if index:
-            yield b","
-        yield window[1:-1]
-    yield b"]"
-
-
-def _piece(token: bytes) -> dict[str, str | None]:
-    try:
-        text: str | None = token.decode()
-    except UnicodeDecodeError:
-        text = None
-    return {"text": text, "bytes": base64.b64encode(token).decode()}
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _utf8_length(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    windows = range(0, len(text), _CHAR_WINDOW)
-    return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)

@@ -1,54 +1,41 @@
 """Answers of count, truncate, chunk and verify: a request and a tokenizer in, JSON bytes out.
 
-Pure functions without HTTP, as `encode_answers`, whose way of saying a policy problem they share.
-May import `text_schemas`, `encode_answers`, `problems` and the core.
+Pure functions without HTTP, as `encode_answers`. May import `answers`, `decode_answers`,
+`text_schemas`, `problems` and the core.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from app.encode_answers import resolve_policy_problem
+from app.answers import (
+    TextAnswer,
+    dump,
+    policies,
+    policy_problems,
+    render_ids,
+    render_text,
+    utf8_length,
+)
+from app.decode_answers import check_decoded_size
 from app.problems import Problem
 from app.schemas import MAX_BATCH_ITEMS
 from tokenizer_core import chunk_text, truncate_text
-from tokenizer_core.errors import (
-    MaxTokensTooSmallError,
-    SpecialTokenForbiddenError,
-    TokenizerCoreError,
-)
+from tokenizer_core.errors import MaxTokensTooSmallError
 from tokenizer_core.round_trips import first_difference_of_ids, first_difference_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from app.live_tokenizer import LiveTokenizer
     from app.text_schemas import (
         ChunkRequest,
         CountRequest,
-        TextRequest,
         TruncateRequest,
         VerifyRequest,
     )
-    from tokenizer_core import TextPart, Tokenizer
-
-_ID_WINDOW: Final = 1 << 15
-_CHAR_WINDOW: Final = 1 << 18
-
-
-@dataclass(frozen=True, slots=True)
-class TextAnswer:
-    """The JSON answer in chunks, and what it took."""
-
-    chunks: list[bytes]
-    n_bytes: int
-    n_tokens: int
+    from tokenizer_core import TextPart
 
 
 def answer_count(request: CountRequest, live: LiveTokenizer) -> TextAnswer:
@@ -63,40 +50,40 @@ def answer_count(request: CountRequest, live: LiveTokenizer) -> TextAnswer:
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     counts, reached, n_bytes = [], [], 0
     for index, text in enumerate(texts):
-        with _policy_problems(f"/text/{index}" if is_batch else "/text"):
-            count = live.tokenizer.count(text, limit=request.limit, **_policies(request))
+        with policy_problems(f"/text/{index}" if is_batch else "/text"):
+            count = live.tokenizer.count(text, limit=request.limit, **policies(request))
         is_reached = request.limit is not None and count > request.limit
         counts.append(request.limit if is_reached else count)
         reached.append(is_reached)
-        n_bytes += _utf8_length(text)
+        n_bytes += utf8_length(text)
     answer = {
         "count": counts if is_batch else counts[0],
         "limit_reached": reached if is_batch else reached[0],
     }
-    chunks = [_dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return TextAnswer(chunks, n_bytes, sum(count or 0 for count in counts))
 
 
 def answer_truncate(request: TruncateRequest, live: LiveTokenizer) -> TextAnswer:
     """Cut the text of `request` at its limit; raises Problem as `answer_count`."""
-    with _policy_problems("/text"):
+    with policy_problems("/text"):
         part = truncate_text(
             live.tokenizer,
             request.text,
             request.max_tokens,
             side=request.side,
-            **_policies(request),
+            **policies(request),
         )
     is_truncated = len(part.text) < len(request.text)
     chunks = [
         b'{"text":',
-        *_render_text(part.text),
+        *render_text(part.text),
         b',"tokens":',
-        *_render_ids(part.ids, live.tokenizer),
+        *render_ids(part.ids, live.tokenizer),
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
         b',"tokenizer":' + live.identity_json + b"}",
     ]
-    return TextAnswer(chunks, _utf8_length(request.text), len(part.ids))
+    return TextAnswer(chunks, utf8_length(request.text), len(part.ids))
 
 
 def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> TextAnswer:
@@ -108,13 +95,13 @@ def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) 
     """
     rendered: list[bytes] = []
     n_chunks = n_bytes = n_tokens = 0
-    with _policy_problems("/text"):
+    with policy_problems("/text"), _size_problems():
         parts = chunk_text(
             live.tokenizer,
             request.text,
             request.max_tokens,
             overlap_tokens=request.overlap_tokens,
-            **_policies(request),
+            **policies(request),
         )
         for part, start, end in _with_offsets(parts, request.offset_unit):
             n_chunks += 1
@@ -123,13 +110,13 @@ def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) 
             _check_chunks(n_chunks, n_bytes, max_bytes)
             rendered += [
                 b',{"text":' if n_chunks > 1 else b'{"text":',
-                *_render_text(part.text),
+                *render_text(part.text),
                 b',"tokens":',
-                *_render_ids(part.ids, live.tokenizer),
+                *render_ids(part.ids, live.tokenizer),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
     chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":' + live.identity_json + b"}"]
-    return TextAnswer(chunks, _utf8_length(request.text), n_tokens)
+    return TextAnswer(chunks, utf8_length(request.text), n_tokens)
 
 
 def answer_verify(
@@ -142,33 +129,24 @@ def answer_verify(
         UnknownTokenIdError: an id is not in the vocabulary.
     """
     n_bytes = n_tokens = 0
-    with _policy_problems("/text" if request.tokens is None else "/tokens"):
+    with policy_problems("/text" if request.tokens is None else "/tokens"):
         if request.tokens is None:
             text = request.text or ""
-            place = first_difference_of_text(live.tokenizer, text, **_policies(request))
-            n_bytes = _utf8_length(text)
+            place = first_difference_of_text(live.tokenizer, text, **policies(request))
+            n_bytes = utf8_length(text)
         else:
-            _check_decoded_size(request.tokens, live, max_decoded_bytes)
-            place = first_difference_of_ids(live.tokenizer, request.tokens, **_policies(request))
+            check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
+            place = first_difference_of_ids(live.tokenizer, request.tokens, **policies(request))
             n_tokens = len(request.tokens)
     answer = {"ok": place is None, "first_difference": place}
-    chunks = [_dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return TextAnswer(chunks, n_bytes, n_tokens)
 
 
-def _policies(request: TextRequest) -> dict[str, Any]:
-    return {
-        "allowed_special": request.allowed_special,
-        "disallowed_special": request.disallowed_special,
-    }
-
-
 @contextmanager
-def _policy_problems(pointer: str) -> Iterator[None]:
+def _size_problems() -> Iterator[None]:
     try:
         yield
-    except SpecialTokenForbiddenError as error:
-        raise resolve_policy_problem(error, pointer) from None
     except MaxTokensTooSmallError as error:
         raise Problem(
             422,
@@ -180,10 +158,6 @@ def _policy_problems(pointer: str) -> Iterator[None]:
             actual=error.n_tokens,
             byte_offset=error.byte_offset,
         ) from None
-    except (UnicodeEncodeError, TokenizerCoreError):
-        raise  # the first is a defect, since the body was checked; the others have their problems
-    except ValueError as error:
-        raise resolve_policy_problem(error, "/allowed_special") from None
 
 
 def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:
@@ -219,45 +193,3 @@ def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
             limit=max_bytes,
             actual=n_bytes,
         )
-
-
-def _check_decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, maximum: int) -> None:
-    """Known before any text is made; an unknown id counts as the largest and is refused later."""
-    size = 0
-    for start in range(0, len(ids), _ID_WINDOW):
-        lengths = live.token_lengths.take(ids[start : start + _ID_WINDOW], mode="clip")
-        size += int(lengths.sum(dtype="uint64"))
-    if size > maximum:
-        raise Problem(
-            413,
-            "decoded_text_too_large",
-            f"These ids mean more than {maximum} bytes of text; send fewer at once.",
-            limit=maximum,
-            actual=size,
-        )
-
-
-def _render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
-    """A JSON array in windows: one of a million ids would hold the interpreter lock for long."""
-    if not len(ids):
-        yield b"[]"
-    for start in range(0, len(ids), _ID_WINDOW):
-        yield b"," if start else b"["
-        yield tokenizer.engine.json_of_ids(ids[start : start + _ID_WINDOW])[1:-1]
-    if len(ids):
-        yield b"]"
-
-
-def _render_text(text: str) -> Iterator[bytes]:
-    yield b'"'
-    for start in range(0, len(text), _CHAR_WINDOW):
-        yield _dump(text[start : start + _CHAR_WINDOW])[1:-1]
-    yield b'"'
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

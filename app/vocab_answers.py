@@ -1,15 +1,15 @@
 """The answer of `/vocab/{id}`: one token, and the merges behind it.
 
 It stands alone because it keeps something: the merge trees of the tokenizers that were asked for,
-each as long as its tokenizer lives. May import `text_schemas`, `problems` and the core.
+each as long as its tokenizer lives. May import `answers`, `text_schemas`, `problems` and the core.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from app.answers import describe_token
 from app.problems import Problem
 from app.schemas import TokenizerIdentity
 from app.text_schemas import MergeNode, VocabResponse
@@ -56,19 +56,13 @@ def answer_vocab(live: LiveTokenizer, id_: int, max_depth: int) -> VocabResponse
 
 
 def _node(tree: MergeTree, trees: MergeTrees, vocab: Mapping[int, bytes]) -> MergeNode:
-    token = vocab[tree.id]
-    try:
-        text: str | None = token.decode()
-    except UnicodeDecodeError:
-        text = None
     parts = None
     if tree.parts is not None:
         left, right = tree.parts
         parts = (_node(left, trees, vocab), _node(right, trees, vocab))
     return MergeNode(
         id=tree.id,
-        bytes=base64.b64encode(token).decode(),
-        text=text,
+        **describe_token(vocab[tree.id]),
         rank=trees.rank(tree.id),
         parts=parts,
         cut=tree.is_cut,

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
+    from app.answers import TextAnswer
     from app.live_tokenizer import LiveTokenizer
-    from app.text_answers import TextAnswer
 
 Wanted = TypeVar("Wanted", bound=TextRequest)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from app import encode_answers
+from app import answers, encode_answers
 from tests.app.conftest import RunningServer
 from tests.app.raw_http import RawRequest
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -123,7 +123,7 @@ def test_many_pieces_and_offsets_are_rendered_in_windows(
     body = {"text": TEXT * 20, "return": ["ids", "pieces", "offsets"]}
     whole = client.post("/encode", json=body).json()
     monkeypatch.setattr(encode_answers, "_PIECE_WINDOW", 7)
-    monkeypatch.setattr(encode_answers, "_ID_WINDOW", 5)
+    monkeypatch.setattr(answers, "_ID_WINDOW", 5)
     assert client.post("/encode", json=body).json() == whole
 
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from app import limits, text_answers
+from app import answers, decode_answers, limits, text_answers
 from tests.app.conftest import ADMIN_KEY
 from tests.native_module import native_module
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
@@ -88,8 +88,8 @@ def test_large_answers_are_rendered_in_windows(
     client: TestClient, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = client.post(path, json=ROUTES[path])
-    monkeypatch.setattr(text_answers, "_ID_WINDOW", 2)
-    monkeypatch.setattr(text_answers, "_CHAR_WINDOW", 3)
+    monkeypatch.setattr(answers, "_ID_WINDOW", 2)
+    monkeypatch.setattr(answers, "_CHAR_WINDOW", 3)
     assert client.post(path, json=ROUTES[path]).content == whole.content
 
 
@@ -405,7 +405,7 @@ def test_ids_to_verify_may_not_mean_too_much_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "DECODED_BYTES_PER_BODY_BYTE", 1)
-    monkeypatch.setattr(text_answers, "_ID_WINDOW", 50)
+    monkeypatch.setattr(decode_answers, "_WINDOW", 50)
     vocab = small_tokenizer.spec.vocab
     longest = max(vocab, key=lambda id_: len(vocab[id_]))
     count = 8192 // len(vocab[longest])

@@ -1,0 +1,120 @@
+"""Answers: what the bytes of an answer are made of, for all routes that answer in JSON.
+
+Long values are rendered in windows: one `json.dumps` of a million ids would hold the interpreter
+lock for 80 ms. May import `problems` and the core.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from app.problems import Problem, problem_of, unknown_special_token
+from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokenizer_core import Tokenizer
+
+_ID_WINDOW: Final = 1 << 15
+_CHAR_WINDOW: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class TextAnswer:
+    """The answer in chunks, and what it took: bytes of text and tokens."""
+
+    chunks: list[bytes]
+    n_bytes: int
+    n_tokens: int
+    media_type: str = "application/json"
+
+
+def dump(value: object) -> bytes:
+    """A short value as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
+    """Ids as a JSON list."""
+    render = tokenizer.engine.json_of_ids
+    if len(ids) <= _ID_WINDOW:
+        yield render(ids)
+        return
+    yield from render_windows(
+        render(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
+    )
+
+
+def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
+    """One JSON list out of the lists in `windows`."""
+    yield b"["
+    for index, window in enumerate(windows):
+        if index:
+            yield b","
+        yield window[1:-1]
+    yield b"]"
+
+
+def render_text(text: str) -> Iterator[bytes]:
+    """A text as a JSON string."""
+    yield b'"'
+    for start in range(0, len(text), _CHAR_WINDOW):
+        yield escape(text[start : start + _CHAR_WINDOW])
+    yield b'"'
+
+
+def escape(text: str) -> bytes:
+    """What stands between the quotes of a JSON string."""
+    return dump(text)[1:-1]
+
+
+def describe_token(token: bytes) -> dict[str, Any]:
+    """The bytes of a token in base64, and as `text` where they are UTF-8 by themselves."""
+    try:
+        text: str | None = token.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"text": text, "bytes": base64.b64encode(token).decode()}
+
+
+def utf8_length(text: str) -> int:
+    """How many bytes `text` has as UTF-8."""
+    if text.isascii():
+        return len(text)
+    windows = range(0, len(text), _CHAR_WINDOW)
+    return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
+
+
+@contextmanager
+def policy_problems(pointer: str) -> Iterator[None]:
+    """Makes what is wrong with a special-token policy a 422: one that the text at `pointer` holds
+    is forbidden, or one that is named is unknown."""
+    try:
+        yield
+    except SpecialTokenForbiddenError as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        raise Problem(
+            problem.status, problem.code, problem.detail, errors=[(pointer, problem.detail)]
+        ) from None
+    except (UnicodeEncodeError, TokenizerCoreError):
+        raise  # the first is a defect, since the body was checked; the others have their problems
+    except ValueError:
+        raise unknown_special_token("allowed_special") from None
+
+
+def policies(request: Any) -> dict[str, Any]:
+    """The special-token policies of a request, as the methods of a tokenizer take them."""
+    return {
+        "allowed_special": request.allowed_special,
+        "disallowed_special": request.disallowed_special,
+    }
