@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
 
+from app.answering import answer_body
 from app.auth import require_read
 from app.binary_forms import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
-from app.body_responses import ChunkedBody
 from app.decode_answers import answer_decode
-from app.limits import INLINE_BODY_BYTES, max_decoded_bytes
-from app.preconditions import choose_tokenizer
+from app.limits import max_decoded_bytes
 from app.problems import problem_responses
 from app.request_bodies import (
     batch_too_large,
     binary_content,
     json_request,
-    read_body,
     require_json,
     require_no_encoding,
     validate,
@@ -66,38 +64,21 @@ async def decode(request: Request) -> Response:
     are query parameters then. With `Accept: application/octet-stream` the answer is the bytes of
     the text as they are; those of a batch after u32 n and n x u64 lengths.
     """
-    services = services_of(request)
     form = ids_form_of(request.headers.get("content-type", ""))
     if form is None:
         require_json(request)
     else:
         require_no_encoding(request)
-    as_bytes = wants_bytes(request.headers.getlist("accept"))
-    lease = services.budget.lease()
-    try:
-        body = await read_body(
-            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
-        )
-        is_small = len(body) <= INLINE_BODY_BYTES
-        parse_it = partial(parse, body, form, request.query_params)
-        wanted = parse_it() if is_small else await services.queue.run(parse_it)
-        del body, parse_it
-        live = await choose_tokenizer(request, wanted.tokenizer)
-        answer_it = partial(
-            answer_decode,
-            wanted,
-            live,
-            max_decoded_bytes=max_decoded_bytes(services.settings.max_body_bytes),
-            as_bytes=as_bytes,
-        )
-        answer = answer_it() if is_small else await services.queue.run_admitted(answer_it)
-    except BaseException:
-        lease.release()
-        raise
-    services.metrics.decode_tokens.inc(answer.n_tokens)
-    return ChunkedBody(
-        answer.chunks, headers=live.headers, media_type=answer.media_type, lease=lease
+    services = services_of(request)
+    answer = partial(
+        answer_decode,
+        max_decoded_bytes=max_decoded_bytes(services.settings.max_body_bytes),
+        as_bytes=wants_bytes(request.headers.getlist("accept")),
     )
+    parse_it = partial(parse, form=form, options=request.query_params)
+    made, response = await answer_body(request, parse_it, answer)
+    services.metrics.decode_tokens.inc(made.n_tokens)
+    return response
 
 
 def parse(

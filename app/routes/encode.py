@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Request
 
+from app.answering import answer_body
 from app.auth import require_read
 from app.binary_forms import NPY, OCTETS, choose_ids_form
-from app.body_responses import ChunkedBody
 from app.encode_answers import answer_encode, answer_encode_binary
-from app.limits import INLINE_BODY_BYTES
-from app.preconditions import choose_tokenizer, require_known_specials
+from app.preconditions import require_known_specials
 from app.problems import problem_responses
 from app.request_bodies import (
     binary_content,
     json_request,
-    read_body,
     require_json,
     validate,
 )
@@ -27,6 +24,9 @@ from app.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from starlette.responses import Response
+
+    from app.answers import TextAnswer
+    from app.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
@@ -51,32 +51,20 @@ async def encode(request: Request) -> Response:
     little-endian; those of a batch after u32 n and n x u64 lengths. With `application/x-npy` the
     ids of one text are what `numpy.load` reads.
     """
-    services = services_of(request)
     require_json(request)
     form = choose_ids_form(request.headers.getlist("accept"))
-    lease = services.budget.lease()
-    try:
-        body = await read_body(
-            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
-        )
-        is_small = len(body) <= INLINE_BODY_BYTES
-        wanted = parse(body) if is_small else await services.queue.run(parse, body)
-        del body
-        live = await choose_tokenizer(request, wanted.tokenizer)
+
+    def answer(wanted: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
         require_known_specials(live, wanted.disallowed_special)
         if form is None:
-            answer_it = partial(answer_encode, wanted, live)
-        else:
-            answer_it = partial(answer_encode_binary, wanted, live, form)
-        answer = answer_it() if is_small else await services.queue.run_admitted(answer_it)
-    except BaseException:
-        lease.release()
-        raise
-    services.metrics.encode_bytes.inc(answer.n_bytes)
-    services.metrics.encode_tokens.inc(answer.n_tokens)
-    return ChunkedBody(
-        answer.chunks, headers=live.headers, media_type=answer.media_type, lease=lease
-    )
+            return answer_encode(wanted, live)
+        return answer_encode_binary(wanted, live, form)
+
+    made, response = await answer_body(request, parse, answer)
+    metrics = services_of(request).metrics
+    metrics.encode_bytes.inc(made.n_bytes)
+    metrics.encode_tokens.inc(made.n_tokens)
+    return response
 
 
 def parse(body: bytes) -> EncodeRequest:

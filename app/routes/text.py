@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
+from app.answering import answer_body
 from app.auth import require_read
-from app.body_responses import ChunkedBody
-from app.limits import INLINE_BODY_BYTES, max_decoded_bytes
-from app.preconditions import choose_tokenizer, require_known_specials
+from app.limits import max_decoded_bytes
+from app.preconditions import require_known_specials
 from app.problems import problem_responses
 from app.request_bodies import (
     json_request,
-    read_body,
     require_acceptable,
     require_json,
     validate,
@@ -111,36 +110,19 @@ async def _answer(
     *,
     is_short: bool = True,
 ) -> Response:
-    """Read the body, choose the tokenizer, answer; off the event loop for a large body, and where
-    the work for a small one is not short."""
-    services = services_of(request)
     require_json(request)
     require_acceptable(request, "application/json")
-    lease = services.budget.lease()
-    try:
-        body = await read_body(
-            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
-        )
-        is_small = len(body) <= INLINE_BODY_BYTES
-        wanted: Wanted
-        if is_small:
-            wanted = _parse(body, model)
-        else:
-            wanted = await services.queue.run(_parse, body, model)
-        del body
-        live = await choose_tokenizer(request, wanted.tokenizer)
+
+    def answer_it(wanted: Wanted, live: LiveTokenizer) -> TextAnswer:
         require_known_specials(live, wanted.disallowed_special)
-        if is_small and is_short:
-            made = answer(wanted, live)
-        else:
-            run = services.queue.run if is_small else services.queue.run_admitted
-            made = await run(answer, wanted, live)
-    except BaseException:
-        lease.release()
-        raise
-    services.metrics.encode_bytes.inc(made.n_bytes)
-    services.metrics.encode_tokens.inc(made.n_tokens)
-    return ChunkedBody(made.chunks, headers=live.headers, lease=lease)
+        return answer(wanted, live)
+
+    parse = partial(_parse, model=model)
+    made, response = await answer_body(request, parse, answer_it, is_short=is_short)
+    metrics = services_of(request).metrics
+    metrics.encode_bytes.inc(made.n_bytes)
+    metrics.encode_tokens.inc(made.n_tokens)
+    return response
 
 
 def _parse(body: bytes, model: type[Wanted]) -> Wanted:

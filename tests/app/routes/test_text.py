@@ -58,7 +58,7 @@ def test_the_same_bare_under_v1_and_for_large_bodies(
     assert bare.headers["Tokenizer-Version"] == str(starter)
     assert bare.headers["Tokenizer-Digest"] == starter.digest
     assert client.post("/v1" + path, json=ROUTES[path]).json() == bare.json()
-    monkeypatch.setattr("app.routes.text.INLINE_BODY_BYTES", 0)
+    monkeypatch.setattr("app.answering.INLINE_BODY_BYTES", 0)
     assert client.post(path, json=ROUTES[path]).json() == bare.json()
 
 

@@ -1,0 +1,79 @@
+"""Answering a request with a body: read it, choose the tokenizer, work, send.
+
+It stands alone because all routes that take a text or ids do it alike. What is large leaves the
+event loop, and what a request holds of the memory budget is given back when its answer is sent or
+it fails. May import `preconditions`, `services` and what they stand on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from app.body_responses import ChunkedBody
+from app.limits import INLINE_BODY_BYTES
+from app.preconditions import choose_tokenizer
+from app.request_bodies import read_body
+from app.services import services_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import Request
+    from starlette.responses import Response
+
+    from app.live_tokenizer import LiveTokenizer
+
+
+class _Wanted(Protocol):
+    @property
+    def tokenizer(self) -> str | None: ...
+
+
+class _Answer(Protocol):
+    @property
+    def chunks(self) -> list[bytes]: ...
+    @property
+    def media_type(self) -> str: ...
+
+
+Wanted = TypeVar("Wanted", bound=_Wanted)
+Answer = TypeVar("Answer", bound=_Answer)
+
+
+async def answer_body(
+    request: Request,
+    parse: Callable[[bytes], Wanted],
+    answer: Callable[[Wanted, LiveTokenizer], Answer],
+    *,
+    is_short: bool = True,
+) -> tuple[Answer, Response]:
+    """What `answer` makes of the body as `parse` reads it, and the response with it.
+
+    Both run on the event loop for a small body, `answer` only where the work for one `is_short`,
+    and on a thread otherwise.
+
+    Raises:
+        Problem: whatever is wrong with the request.
+    """
+    services = services_of(request)
+    lease = services.budget.lease()
+    try:
+        body = await read_body(
+            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
+        )
+        is_small = len(body) <= INLINE_BODY_BYTES
+        wanted = parse(body) if is_small else await services.queue.run(parse, body)
+        del body
+        live = await choose_tokenizer(request, wanted.tokenizer)
+        if is_small and is_short:
+            made = answer(wanted, live)
+        else:
+            run = services.queue.run if is_small else services.queue.run_admitted
+            made = await run(answer, wanted, live)
+    except BaseException:
+        lease.release()
+        raise
+    response = ChunkedBody(
+        made.chunks, headers=live.headers, media_type=made.media_type, lease=lease
+    )
+    return made, response
