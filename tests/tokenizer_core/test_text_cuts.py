@@ -48,6 +48,12 @@ def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[in
     return spans
 
 
+def tiny_tokenizer(engine: str, *choices: Any) -> Tokenizer:
+    if engine == "native":
+        native_module()
+    return Tokenizer.from_spec(tiny_spec(*choices), engine=engine)
+
+
 def policy_of(tokenizer: Tokenizer, policy: Any) -> Any:
     return policy if isinstance(policy, str) else set(policy) & set(tokenizer.spec.special_tokens)
 
@@ -62,9 +68,7 @@ def policy_of(tokenizer: Tokenizer, policy: Any) -> Any:
 def test_what_truncating_promises(
     engine, seed, kind, pattern, normalizer, text, max_tokens, side, policy
 ):
-    if engine == "native":
-        native_module()
-    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
+    tokenizer = tiny_tokenizer(engine, seed, kind, pattern, normalizer)
     policy = policy_of(tokenizer, policy)
     part = truncate_text(tokenizer, text, max_tokens, side=side, allowed_special=policy)
     check_part(tokenizer, text, part, policy)
@@ -87,9 +91,7 @@ def test_what_truncating_promises(
 def test_what_chunks_promise(
     engine, seed, kind, pattern, normalizer, text, max_tokens, data, policy
 ):
-    if engine == "native":
-        native_module()
-    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
+    tokenizer = tiny_tokenizer(engine, seed, kind, pattern, normalizer)
     policy = policy_of(tokenizer, policy)
     overlap = data.draw(st.integers(0, max_tokens - 1)) if data else 3
     try:
