@@ -59,7 +59,10 @@ async def answer_body(
     lease = services.budget.lease()
     try:
         body = await read_body(
-            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
+            request,
+            max_bytes=services.settings.max_body_bytes,
+            reserve=lease.reserve,
+            grace_seconds=services.settings.header_seconds,
         )
         is_small = len(body) <= INLINE_BODY_BYTES
         wanted = parse(body) if is_small else await services.queue.run(parse, body)
@@ -74,6 +77,10 @@ async def answer_body(
         lease.release()
         raise
     response = ChunkedBody(
-        made.chunks, headers=live.headers, media_type=made.media_type, lease=lease
+        made.chunks,
+        headers=live.headers,
+        media_type=made.media_type,
+        lease=lease,
+        idle_seconds=services.settings.send_seconds,
     )
     return made, response

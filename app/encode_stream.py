@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.limits import INLINE_BODY_BYTES, STREAM_IDLE_SECONDS
+from app.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
 from app.problems import (
     Problem,
     internal_error,
@@ -134,6 +134,8 @@ class EncodeStream(Response):
         self._idle_seconds = idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
         self._is_started = False
+        self._waited_seconds = 0.0  # since as many bytes had come as make a sign of life
+        self._bytes_waited_for = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; returns when the last record is handed over.
@@ -170,15 +172,24 @@ class EncodeStream(Response):
                 yield body[start : start + _WINDOW_BYTES]
 
     async def _receive(self, receive: Receive) -> Message:
+        clock = asyncio.get_running_loop().time
+        started = clock()
         try:
-            async with asyncio.timeout(self._idle_seconds):
+            # Only waiting counts: while the client reads its answer, it need not send.
+            async with asyncio.timeout(self._idle_seconds - self._waited_seconds):
                 message = await receive()
         except TimeoutError:
             raise Problem(
-                408, "stream_idle", f"Nothing arrived for {self._idle_seconds:g} seconds."
+                408,
+                "stream_idle",
+                f"Fewer than {MIN_STREAM_BYTES} bytes arrived in {self._idle_seconds:g} seconds.",
             ) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
+        self._waited_seconds += clock() - started
+        self._bytes_waited_for += len(message.get("body", b""))
+        if self._bytes_waited_for >= MIN_STREAM_BYTES:
+            self._waited_seconds, self._bytes_waited_for = 0.0, 0
         return message
 
     async def _work(self, n_bytes: int, function: Any, *arguments: bytes) -> list[int]:

@@ -31,7 +31,10 @@ MIN_BODY_BYTES_PER_SECOND: Final = 1024
 """A body must arrive at this rate after the grace time; a slower one is 408."""
 
 STREAM_IDLE_SECONDS: Final = 300.0
-"""A stream that neither sends nor takes anything for this long is closed."""
+"""A stream that brings too little text, or takes nothing of its answer, for this long is closed."""
+
+MIN_STREAM_BYTES: Final = 1024
+"""What a stream must bring before that: a byte now and then is not enough."""
 
 SEND_IDLE_SECONDS: Final = 60.0
 """A client that takes nothing of its answer for this long is gone."""

@@ -24,6 +24,7 @@ from fastapi.routing import iter_route_contexts
 
 from app import openapi_document
 from app.auth import access_keys
+from app.connection_guard import STATE_KEY, ConnectionGuard
 from app.job_metrics import JobCollector
 from app.jobs.job_runner import JobRunner
 from app.jobs.job_store import JobStore
@@ -122,7 +123,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @contextlib.asynccontextmanager
 async def _lifespan(
     settings: Settings, engine: EngineChoice, service_metrics: ServiceMetrics, app: FastAPI
-) -> AsyncIterator[None]:
+) -> AsyncIterator[dict[str, ConnectionGuard]]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
@@ -153,7 +154,19 @@ async def _lifespan(
         await runner.start()
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
-        yield
+        yield {STATE_KEY: _guard(settings, service_metrics)}
+
+
+def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+    """The limits of this process' connections, for a server that runs `app.http_protocol`."""
+    return ConnectionGuard(
+        max_connections=settings.max_connections,
+        header_seconds=settings.header_seconds,
+        send_seconds=settings.send_seconds,
+        stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
+        max_drained_bytes=settings.max_body_bytes,
+        count=service_metrics.count_rejected,
+    )
 
 
 def _say_engine(engine: EngineChoice) -> None:

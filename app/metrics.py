@@ -44,6 +44,13 @@ REJECT_REASONS: Final = {
     "no_tokenizer": "no_tokenizer",
     "training_busy": "queue_full",
     "training_queue_full": "queue_full",
+    "too_many_connections": "too_many_connections",
+    "headers_too_slow": "headers_too_slow",
+    "headers_too_large": "headers_too_large",
+    "too_many_headers": "headers_too_large",
+    "bad_http": "bad_http",
+    "host_invalid": "bad_http",
+    "transfer_coding_unsupported": "bad_http",
 }
 """Code of a problem -> reason under which the request counts as refused before any work."""
 
@@ -161,6 +168,12 @@ class ServiceMetrics:
     def add_collector(self, collector: Collector) -> None:
         """Ask `collector` at every scrape too: for what is read from where it lives."""
         self._more.append(collector)
+
+    def count_rejected(self, code: str) -> None:
+        """Count a request refused before any work, where the code of its problem says that."""
+        reason = REJECT_REASONS.get(code)
+        if reason is not None:
+            self.rejected.labels(reason).inc()
 
     def count_cache(self, tokenizers: Sequence[Tokenizer]) -> None:
         """Add what the caches of these tokenizers did since the last call."""

@@ -52,7 +52,9 @@ _TITLES: Final = {
     415: "Unsupported media type",
     422: "Unprocessable content",
     429: "Too many requests",
+    431: "Headers too large",
     500: "Internal error",
+    501: "Not implemented",
     503: "Service unavailable",
     507: "Insufficient storage",
 }

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 
-from app.metrics import REJECT_REASONS
 from app.problems import internal_error, problem_of, problem_response, shutting_down
 
 if TYPE_CHECKING:
@@ -82,6 +81,4 @@ class RequestObserver:
         known = method if method in _METHODS else "OTHER"
         self._metrics.requests.labels(known, handler, str(status)).inc()
         self._metrics.duration.labels(handler).observe(seconds)
-        reason = REJECT_REASONS.get(scope.get("state", {}).get("problem_code", ""))
-        if reason is not None:
-            self._metrics.rejected.labels(reason).inc()
+        self._metrics.count_rejected(scope.get("state", {}).get("problem_code", ""))

@@ -84,6 +84,32 @@ class Settings(BaseSettings):
         le=1 << 40,
         description="Largest request body in bytes; streams have no limit.",
     )
+    max_connections: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Connections each serving process holds; unset: as the limit of open files "
+        "allows, at most 10000.",
+    )
+    header_seconds: float = Field(
+        default=10,
+        gt=0,
+        le=3600,
+        description="Seconds in which the headers of a request must arrive; a body has as long "
+        "before its minimum rate counts.",
+    )
+    send_seconds: float = Field(
+        default=60,
+        gt=0,
+        le=3600,
+        description="Seconds a client may take nothing of its answer.",
+    )
+    stream_idle_seconds: float = Field(
+        default=300,
+        gt=0,
+        le=86400,
+        description="Seconds a stream may wait for 1024 bytes of its text, or for its reader.",
+    )
     threads: int | None = Field(
         default=None,
         ge=1,
@@ -161,6 +187,8 @@ def _render_default(value: Any) -> str:
         return ""
     if isinstance(value, tuple):
         return ":".join(str(part) for part in value)
+    if isinstance(value, float):
+        return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -27,6 +27,8 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from app.commands.command_line import CommandError
+from app.connection_guard import raise_open_files
+from app.http_protocol import GuardedHttpProtocol
 from app.settings import Settings, describe
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
@@ -91,6 +93,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
         _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
     # uvicorn raises a signal again after its graceful end; that must not look like a crash.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    raise_open_files()
     metrics_dir = _make_metrics_dir(settings)
     try:
         config = _configure(settings)
@@ -153,7 +156,8 @@ def _configure(settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
-        http="httptools",
+        http=GuardedHttpProtocol,
+        ws="none",
         loop="uvloop",
         lifespan="on",
         log_level=settings.log_level,

@@ -84,7 +84,14 @@ async def encode_stream(
         )
     except ValueError:
         raise unknown_special_token("allowed_special") from None
-    return EncodeStream(live, encoder, form=form, queue=services.queue, metrics=services.metrics)
+    return EncodeStream(
+        live,
+        encoder,
+        form=form,
+        queue=services.queue,
+        metrics=services.metrics,
+        idle_seconds=services.settings.stream_idle_seconds,
+    )
 
 
 def _require_text(request: Request) -> None:

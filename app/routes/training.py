@@ -74,7 +74,10 @@ async def start_training(
     lease = services.budget.lease()
     try:
         body = await read_body(
-            request, max_bytes=services.settings.max_body_bytes, reserve=lease.reserve
+            request,
+            max_bytes=services.settings.max_body_bytes,
+            reserve=lease.reserve,
+            grace_seconds=services.settings.header_seconds,
         )
         job = await _off_the_loop(lambda: _take_job(services, body, idempotency_key))
     finally:

@@ -113,7 +113,8 @@ def run_server(
     command = [
         *(sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", "127.0.0.1", "--port", str(port), "--no-access-log"),
-        *("--timeout-graceful-shutdown", "5", *arguments),
+        *("--timeout-graceful-shutdown", "5"),
+        *("--http", "app.http_protocol:GuardedHttpProtocol", *arguments),
     ]
     settings = {
         "TOKENIZER_ARTIFACTS_DIR": str(artifacts_dir),

@@ -25,6 +25,10 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "ENGINE": ("python", "python"),
         "LOG_LEVEL": ("debug", "debug"),
         "MAX_BODY_BYTES": ("4096", 4096),
+        "MAX_CONNECTIONS": ("500", 500),
+        "HEADER_SECONDS": ("2.5", 2.5),
+        "SEND_SECONDS": ("30", 30),
+        "STREAM_IDLE_SECONDS": ("60", 60),
         "THREADS": ("2", 2),
         "TRAIN_QUEUE": ("0", 0),
         "ADMIN_KEYS": ("one, two,", None),
@@ -48,6 +52,8 @@ def test_defaults_are_those_described() -> None:
         value = getattr(settings, variable.removeprefix("TOKENIZER_").lower())
         if isinstance(value, tuple):
             assert ":".join(map(str, value)) == default
+        elif isinstance(value, float):
+            assert float(default) == value
         else:
             assert str(value if value is not None else "").lower() == default.lower()
         assert meaning.endswith(".")

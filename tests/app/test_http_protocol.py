@@ -1,0 +1,161 @@
+"""What the protocol relies on in uvicorn; what it does is in `tests/reliability`.
+
+Each name below is one that an update may move: then this fails, and not silently a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from typing import Any
+
+import httptools
+import pytest
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.closing_transport import ClosingTransport
+from app.commands import serving
+from app.connection_guard import STATE_KEY, ConnectionGuard
+from app.http_protocol import GuardedHttpProtocol
+from app.settings import Settings
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+OVERRIDDEN = {
+    "__init__": ["config", "server_state", "app_state", "_loop"],
+    "connection_made": ["transport"],
+    "connection_lost": ["exc"],
+    "data_received": ["data"],
+    "on_message_begin": [],
+    "on_header": ["name", "value"],
+    "on_headers_complete": [],
+    "on_body": ["body"],
+    "on_message_complete": [],
+    "_start_asgi_task": ["cycle", "app"],
+    "on_response_complete": [],
+    "pause_writing": [],
+    "resume_writing": [],
+}
+
+
+def test_this_is_the_uvicorn_it_was_written_for() -> None:
+    assert uvicorn.__version__ == "0.54.0", "read http_protocol beside the new one, then say so"
+
+
+@pytest.mark.parametrize(("name", "parameters"), OVERRIDDEN.items())
+def test_what_is_overridden_exists_and_is_called_so(name: str, parameters: list[str]) -> None:
+    theirs = inspect.signature(getattr(HttpToolsProtocol, name))
+    assert list(theirs.parameters) == ["self", *parameters]
+
+
+def test_nothing_else_of_uvicorn_is_overridden() -> None:
+    both = set(vars(GuardedHttpProtocol)) & set(vars(HttpToolsProtocol))
+    assert both - {"__module__", "__doc__"} == set(OVERRIDDEN)
+
+
+def test_uvicorn_asks_no_more_of_a_transport_than_this_one_has() -> None:
+    """All that it writes and ends goes through `ClosingTransport`."""
+    source = "".join(map(inspect.getsource, (HttpToolsProtocol, RequestResponseCycle, FlowControl)))
+    used = set(re.findall(r"transport\.(\w+)\(", source)) - {"set_protocol"}  # for WebSockets
+    assert used <= set(vars(ClosingTransport))
+
+
+def test_the_cycle_has_what_is_set_on_it() -> None:
+    source = inspect.getsource(RequestResponseCycle)
+    for line in (
+        "if not self.keep_alive and not has_connection_close:",
+        "if self.disconnected:\n            return",
+        "self.message_event.set()",
+        "self.more_body = True",
+        "elif not self.response_complete and not self.disconnected:",
+        "if not self.keep_alive:\n                    self.transport.close()",
+    ):
+        assert line in source
+    assert "self.cycle.more_body = False" in inspect.getsource(HttpToolsProtocol)
+
+
+def test_an_error_in_a_callback_stops_the_parser_and_is_its_context() -> None:
+    class Calls:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            raise KeyError(name)
+
+    parser = httptools.HttpRequestParser(Calls())
+    with pytest.raises(httptools.HttpParserError) as caught:
+        parser.feed_data(b"GET / HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n")
+    assert isinstance(caught.value.__context__, KeyError)
+    assert caught.value.__context__.args == (b"A",)
+
+
+def test_the_command_serves_with_it() -> None:
+    config = serving._configure(Settings())
+    assert config.http is GuardedHttpProtocol
+    config.load()
+    assert config.http_protocol_class is GuardedHttpProtocol
+    assert config.ws_protocol_class is None
+
+
+class SlowApp:
+    """Answers after a while; keeps what went wrong."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        self.guard = guard
+        self.errors: list[Exception] = []
+        self.n_answered = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            scope["state"][STATE_KEY] = self.guard
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await asyncio.sleep(0.5)
+        headers = [(b"content-length", b"2")]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"ok"})
+            self.n_answered += 1
+        except Exception as error:
+            self.errors.append(error)
+
+
+def converse(guard: ConnectionGuard, sent: bytes, *, read: bool) -> tuple[SlowApp, bytes]:
+    """Send to a server in this process, and read until it closes or leave at once."""
+    app = SlowApp(guard)
+
+    async def run() -> bytes:
+        config = uvicorn.Config(
+            app, port=0, http=GuardedHttpProtocol, lifespan="on", log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        data = await reader.read() if read else b""
+        writer.close()
+        await asyncio.sleep(0 if read else 1.5)
+        server.should_exit = True
+        await serving
+        return data
+
+    return app, uvloop.run(run())
+
+
+def test_a_head_sent_ahead_has_its_time_when_its_turn_has_come() -> None:
+    app, data = converse(ConnectionGuard(header_seconds=0.2), REQUEST + REQUEST[:-1], read=True)
+    assert app.n_answered == 1
+    assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
+
+
+def test_requests_sent_ahead_by_a_client_that_left_are_no_errors() -> None:
+    app, _ = converse(ConnectionGuard(), REQUEST * 3, read=False)
+    assert app.errors == []
