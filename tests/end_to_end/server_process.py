@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,12 @@ class Server:
 
 @contextlib.contextmanager
 def serve(
-    artifacts_dir: Path, *, workers: int = 1, arguments: tuple[str, ...] = (), **settings: str
+    artifacts_dir: Path,
+    *,
+    workers: int = 1,
+    arguments: tuple[str, ...] = (),
+    command: Sequence[str] = (sys.executable, "-m", "app.cli", "serve"),
+    **settings: str,
 ) -> Iterator[Server]:
     """A server on a free port, ended at the end of the block whatever happened."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
@@ -104,7 +109,7 @@ def serve(
         **{f"TOKENIZER_{name.upper()}": value for name, value in settings.items()},
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "serve", *arguments],
+        [*command, *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

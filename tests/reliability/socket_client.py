@@ -1,0 +1,109 @@
+"""A client that sends bytes as they are, also those no library would, and says how it ended."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+PATIENCE_SECONDS = 20.0
+"""Far more than any deadline of the servers under test; only a defect waits so long."""
+
+
+@dataclass
+class Answer:
+    """What came back. `end` is `closed`, `reset`, or `open` where it was still open."""
+
+    data: bytes
+    end: str
+    seconds: float
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.data:
+            head, _, self.body = self.data.partition(b"\r\n\r\n")
+            first, *lines = head.decode("latin-1").split("\r\n")
+            self.status = int(first.split()[1])
+            for line in lines:
+                name, _, value = line.partition(":")
+                self.headers[name.lower()] = value.strip()
+
+    def problem(self) -> dict[str, Any]:
+        """The document; checks what every problem promises."""
+        assert self.headers["content-type"] == "application/problem+json"
+        assert len(self.body) == int(self.headers["content-length"]) <= 4096
+        document: dict[str, Any] = json.loads(self.body)
+        assert document["status"] == self.status
+        assert {"type", "title", "detail", "instance", "code", "error"} <= set(document)
+        return document
+
+
+def connect(port: int, *, receive_buffer: int | None = None) -> socket.socket:
+    connection = socket.socket()
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(PATIENCE_SECONDS)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def send(connection: socket.socket, data: bytes) -> int:
+    """Send; returns how much of it went out before the server closed."""
+    view = memoryview(data)
+    sent = 0
+    try:
+        while sent < len(view):
+            sent += connection.send(view[sent : sent + (1 << 16)])
+    except ConnectionError:
+        pass
+    return sent
+
+
+def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS) -> Answer:
+    """All that comes until the server closes, or until so many seconds have gone by."""
+    started = time.monotonic()
+    data, end = b"", "open"
+    while (left := started + seconds - time.monotonic()) > 0:
+        connection.settimeout(left)
+        try:
+            piece = connection.recv(1 << 16)
+        except TimeoutError:
+            break
+        except ConnectionError:
+            end = "reset"
+            break
+        if not piece:
+            end = "closed"
+            break
+        data += piece
+    return Answer(data, end, time.monotonic() - started)
+
+
+def read_one(connection: socket.socket) -> Answer:
+    """One answer with a length, on a connection that stays open."""
+    started = time.monotonic()
+    data = b""
+    while True:
+        piece = connection.recv(1 << 16)
+        assert piece, "closed inside an answer"
+        data += piece
+        if b"\r\n\r\n" in data:
+            answer = Answer(data, "open", time.monotonic() - started)
+            if len(answer.body) >= int(answer.headers["content-length"]):
+                return answer
+
+
+def exchange(port: int, *pieces: bytes) -> Answer:
+    """Send these pieces on one connection, then read until the server closes it."""
+    with connect(port) as connection:
+        for piece in pieces:
+            send(connection, piece)
+        return read_answer(connection)
+
+
+def head(line: str, *headers: str, host: str = "Host: test") -> bytes:
+    return "\r\n".join([line, *([host] if host else []), *headers, "", ""]).encode("latin-1")
