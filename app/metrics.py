@@ -10,6 +10,7 @@ it lives. Labels are route templates, methods and code words, never what a clien
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from pathlib import Path
@@ -54,6 +55,7 @@ REJECT_REASONS: Final = {
 }
 """Code of a problem -> reason under which the request counts as refused before any work."""
 
+_MOST_READINGS: Final = 5
 SWAP_RESULTS: Final = ("ok", "failed", "timeout")
 _BUCKETS: Final = (
     0.0005,
@@ -195,13 +197,22 @@ class ServiceMetrics:
         state.register(_ServedCollector(self._served))
         for collector in self._more:
             state.register(collector)
-        return generate_latest(counted) + generate_latest(state)
+        return _read_out(counted) + generate_latest(state)
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(name, what, registry=self._registry)
 
     def _gauge(self, name: str, what: str, *, mode: Any) -> Gauge:
         return Gauge(name, what, registry=self._registry, multiprocess_mode=mode)
+
+
+def _read_out(registry: CollectorRegistry) -> bytes:
+    """The numbers of `registry`; a process that ends or whose disk is full may take its file away
+    between the listing and the reading, which is read again then."""
+    for _ in range(_MOST_READINGS - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return generate_latest(registry)
+    return generate_latest(registry)
 
 
 class _ServedCollector(Collector):

@@ -38,8 +38,7 @@ class ReservedFile(MmapedDict):
     def __init__(self, filename: str, read_mode: bool = False) -> None:
         self._is_shared = True
         try:
-            with Path(filename).open("ab") as file:
-                _reserve(file.fileno(), max(FIRST_BYTES, os.fstat(file.fileno()).st_size))
+            _make_reserved(Path(filename))
             super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
         except FileNotFoundError:
             raise  # no folder: a wrong setting, not a disk that fails
@@ -86,6 +85,24 @@ class ReservedFile(MmapedDict):
             self._fname,
             error.strerror,
         )
+
+
+def _make_reserved(path: Path) -> None:
+    """Have a file at `path` with every block reserved.
+
+    Another process reads whatever has that name, at any moment: the file gets it when it is whole.
+    """
+    if path.exists():  # of a process before this one with the same pid; its numbers go on
+        with path.open("ab") as file:
+            _reserve(file.fileno(), max(FIRST_BYTES, os.fstat(file.fileno()).st_size))
+        return
+    unnamed = path.with_suffix(".new")
+    try:
+        with unnamed.open("wb") as file:
+            _reserve(file.fileno(), FIRST_BYTES)
+        unnamed.rename(path)
+    finally:
+        unnamed.unlink(missing_ok=True)
 
 
 def _reserve(descriptor: int, n_bytes: int) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
 
-from app import encode_answers
+from app import encode_answers, metrics
 from tests.app.conftest import run_server
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.store import ArtifactStore
@@ -171,3 +174,18 @@ def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]
 def test_this_process_writes_no_files(client: TestClient) -> None:
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
     assert json.dumps(scrape(client))
+
+
+def test_a_file_that_goes_while_they_are_read_is_no_defect() -> None:
+    class Folder(Collector):
+        n_readings = 0
+
+        def collect(self) -> list[Metric]:
+            self.n_readings += 1
+            if self.n_readings < 3:
+                raise FileNotFoundError("gauge_all_1.db")
+            return [GaugeMetricFamily("whole", "read", 1.0)]
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Folder())
+    assert b"\nwhole 1.0\n" in metrics._read_out(registry)

@@ -47,6 +47,23 @@ def test_every_block_of_a_file_is_reserved(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_file_has_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that answers /metrics reads every file of the folder at any moment."""
+    seen: list[list[Path]] = []
+    reserve = metrics_files._reserve
+
+    def look_and_reserve(descriptor: int, n_bytes: int) -> None:
+        seen.append(list(tmp_path.glob("*.db")))
+        reserve(descriptor, n_bytes)
+
+    monkeypatch.setattr(metrics_files, "_reserve", look_and_reserve)
+    ReservedFile(str(tmp_path / "counter_1.db")).close()
+    assert seen == [[]]
+    assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
+
+
 @pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
 def test_without_room_the_numbers_stay_in_the_process(
     tmp_path: Path,
