@@ -78,7 +78,7 @@ async def answer_body(
         raise
     response = ChunkedBody(
         made.chunks,
-        headers=live.headers,
+        raw_headers=live.raw_headers,
         media_type=made.media_type,
         lease=lease,
         idle_seconds=services.settings.send_seconds,

@@ -2,7 +2,7 @@
 
 Keys are compared as sha256 digests with `hmac.compare_digest`, against every key there is, so that
 neither length nor place of a difference shows in the time. Admin keys may also read. The keys live
-at `app.state.access_keys`. May import `problems` and `settings`.
+at `app.access_keys`. May import `problems` and `settings`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def require_read(request: Request) -> None:
     Raises:
         Problem: 401 without a valid key.
     """
-    keys: AccessKeys = request.app.state.access_keys
+    keys: AccessKeys = request.scope["app"].access_keys
     if keys.read and not _holds(request, keys.read | keys.admin):
         raise _unauthenticated("a read key or an admin key")
 
@@ -85,7 +85,7 @@ async def require_admin(request: Request) -> None:
     Raises:
         Problem: 401 without a valid key, 403 with a key that only reads.
     """
-    keys: AccessKeys = request.app.state.access_keys
+    keys: AccessKeys = request.scope["app"].access_keys
     if _holds(request, keys.admin):
         return
     if keys.read and _holds(request, keys.read):

@@ -14,6 +14,7 @@ import ast
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from app.problems import Problem
 from app.schemas import MAX_BATCH_ITEMS, BatchTooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -61,7 +62,8 @@ class IdsForm:
         return f"{OCTETS}; dtype={self.dtype}" + ("; layout=batch" if self.is_batch else "")
 
 
-def choose_ids_form(accept: Sequence[str]) -> IdsForm | None:
+@lru_cache(maxsize=64)  # almost all requests have one of a few
+def choose_ids_form(accept: tuple[str, ...]) -> IdsForm | None:
     """The form of ids that these Accept headers want; None for JSON.
 
     Raises:
@@ -76,7 +78,8 @@ def choose_ids_form(accept: Sequence[str]) -> IdsForm | None:
     return IdsForm(kind, dtype)
 
 
-def wants_bytes(accept: Sequence[str]) -> bool:
+@lru_cache(maxsize=64)
+def wants_bytes(accept: tuple[str, ...]) -> bool:
     """Whether these Accept headers want the bytes of a text rather than JSON; 406 as above."""
     return _choose(accept, (JSON, OCTETS))[0] == OCTETS
 
@@ -213,7 +216,7 @@ def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
     return _NPY_MAGIC + b"\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def _choose(accept: Sequence[str], kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def _choose(accept: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """The kind wanted most, the first of equals; JSON for who takes anything."""
     listed = [part for part in ",".join(accept).split(",") if part.strip()] or ["*/*"]
     found = []

@@ -2,21 +2,21 @@
 
 It stands alone because sending is where a slow reader must be waited for: each chunk waits until
 the one before has left, and what the request holds of the byte budget is freed at the end of the
-sending, however it ends. May import `limits`.
+sending, however it ends. May import `limits` and `deadlines`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from app.deadlines import within
 from app.limits import SEND_IDLE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from starlette.types import Message, Receive, Scope, Send
 
@@ -32,18 +32,23 @@ class ChunkedBody(Response):
         self,
         chunks: Iterable[bytes],
         *,
-        headers: Mapping[str, str] | None = None,
+        raw_headers: Iterable[tuple[bytes, bytes]] = (),
         media_type: str = "application/json",
         lease: Lease | None = None,
         idle_seconds: float = SEND_IDLE_SECONDS,
     ) -> None:
         self._chunks = list(chunks)
-        length = sum(map(len, self._chunks))
+        self._n_bytes = sum(map(len, self._chunks))
         self._lease = lease
         self._idle_seconds = idle_seconds
-        super().__init__(
-            None, headers={**(headers or {}), "Content-Length": str(length)}, media_type=media_type
-        )
+        # What the base class makes of content and headers is all known here.
+        self.status_code, self.background, self.body = 200, None, b""
+        self.media_type = media_type
+        self.raw_headers = [
+            *raw_headers,
+            (b"content-length", b"%d" % self._n_bytes),
+            (b"content-type", media_type.encode("latin-1")),
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; returns when the last chunk is handed over.
@@ -52,35 +57,30 @@ class ChunkedBody(Response):
             ClientDisconnect: the client took nothing for too long.
         """
         try:
-            await self._send(
-                send,
-                {
-                    "type": "http.response.start",
-                    "status": self.status_code,
-                    "headers": self.raw_headers,
-                },
-            )
-            parts = _join(self._chunks, _SEND_BYTES)
-            part: bytes | None = next(parts, b"")
-            while part is not None:  # the last one is known only when there is no other
-                following = next(parts, None)
-                message = {"body": part, "more_body": following is not None}
-                await self._send(send, {"type": "http.response.body", **message})
-                part = following
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            start: Message = {"type": "http.response.start", **head}
+            for part, is_last in _join(self._chunks, self._n_bytes):
+                await within(self._idle_seconds, _send(send, start, part, is_last))
+                start = {}
+        except TimeoutError:
+            raise ClientDisconnect from None
         finally:
             if self._lease is not None:
                 self._lease.release()
 
-    async def _send(self, send: Send, message: Message) -> None:
-        try:
-            async with asyncio.timeout(self._idle_seconds):
-                await send(message)
-        except TimeoutError:
-            raise ClientDisconnect from None
+
+async def _send(send: Send, start: Message, body: bytes, is_last: bool) -> None:
+    if start:
+        await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
 
-def _join(chunks: list[bytes], size: int) -> Iterator[bytes]:
-    """The chunks joined to pieces of about `size` bytes; they are given up on the way."""
+def _join(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
+    """The chunks, `n_left` bytes, joined to pieces of about `_SEND_BYTES`, and whether each is the
+    last; they are given up on the way."""
+    if n_left <= _SEND_BYTES:
+        yield b"".join(chunks), True
+        return
     waiting: list[bytes] = []
     n_bytes = 0
     chunks.reverse()
@@ -88,8 +88,9 @@ def _join(chunks: list[bytes], size: int) -> Iterator[bytes]:
         chunk = chunks.pop()
         waiting.append(chunk)
         n_bytes += len(chunk)
-        if n_bytes >= size:
-            yield b"".join(waiting)
+        if n_bytes >= _SEND_BYTES or n_bytes == n_left:
+            n_left -= n_bytes
+            yield b"".join(waiting), not n_left
+            if not n_left:
+                return  # what is left is empty
             waiting, n_bytes = [], 0
-    if waiting:
-        yield b"".join(waiting)

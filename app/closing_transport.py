@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_MOST_HELD_BYTES = 1 << 16
+
+
 class ClosingTransport(asyncio.Transport):
     """What uvicorn writes to; see the module."""
 
@@ -39,6 +42,7 @@ class ClosingTransport(asyncio.Transport):
         self._left_to_drain = max_drained_bytes
         self._send_seconds = send_seconds
         self._timer: asyncio.TimerHandle | None = None
+        self._held: bytes | None = None
         self.is_lingering = False
 
     def close(self) -> None:
@@ -55,6 +59,7 @@ class ClosingTransport(asyncio.Transport):
         if self.is_closing():
             return
         self.is_lingering = True
+        self._send_held()
         self._transport.write_eof()
         self._transport.resume_reading()
         self._timer = self._loop.call_later(self._linger_seconds, self.end)
@@ -75,6 +80,7 @@ class ClosingTransport(asyncio.Transport):
     def end(self) -> None:
         """Close, once the client has taken what was written; it has `send_seconds` for that."""
         self.forget()
+        self._send_held()
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self._timer = self._loop.call_later(self._send_seconds, self.abort)
@@ -97,12 +103,25 @@ class ClosingTransport(asyncio.Transport):
 
         Of requests sent ahead, uvicorn tells only the last that the connection is lost.
         """
-        if not self.is_closing():
+        if self.is_closing():
+            return
+        if self._held is None:
+            self._held = data
+            self._loop.call_soon(self._send_held)
+        elif len(self._held) + len(data) <= _MOST_HELD_BYTES:
+            self._held += data
+        else:
+            self._send_held()
             self._transport.write(data)
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and not self._transport.is_closing():
+            self._transport.write(held)
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the client has not taken."""
-        return self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size() + len(self._held or b"")
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """As the transport below."""

@@ -50,6 +50,8 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
         Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
             special token or one the tokenizer does not have.
     """
+    if isinstance(request.text, str) and tuple(request.returned) == ("ids",):
+        return _answer_ids(request, request.text, live)
     is_batch = isinstance(request.text, list)
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     encoded: list[_EncodedText] = []
@@ -64,6 +66,16 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
         encoded.append(result)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
     return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
+
+
+def _answer_ids(request: EncodeRequest, text: str, live: LiveTokenizer) -> TextAnswer:
+    """The answer that most requests want: the ids of one text."""
+    ids = _encode(text, request, live.tokenizer, "/text").ids
+    n_tokens = len(ids)
+    _check_counts(n_tokens, 0, request.max_tokens, "/text")
+    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
+    chunks = [b'{"tokens":', *render_ids(ids, live.tokenizer), tail]
+    return TextAnswer(chunks, utf8_length(text), n_tokens)
 
 
 def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> TextAnswer:

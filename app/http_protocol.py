@@ -180,14 +180,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; a trailer is dropped, as its name could be one that was checked."""
         if self._in_head:
-            super().on_header(name, value)
+            # As the base class does, which is called for every header of every request.
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Check the head, and begin to answer it."""
         self._in_head = False
-        self._bytes_without_news = 0
+        n_received, self._bytes_without_news = self._bytes_without_news, 0
         self._cancel_head_timer()
-        check_size(self.url, self.headers)
+        check_size(self.url, self.headers, n_received)
         check_framing(self.headers, self.parser.get_http_version())
         if not self._guard.is_admitted(self):
             self._guard.admit(self)

@@ -37,6 +37,8 @@ class LiveTokenizer:
     identity: dict[str, str] = field(repr=False)
     identity_json: bytes = field(repr=False)
     headers: dict[str, str] = field(repr=False)
+    raw_headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    """`headers` as they go over the wire."""
 
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
@@ -45,6 +47,7 @@ class LiveTokenizer:
         lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
         identity = identity_of(ref)
+        headers = {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
         return cls(
             ref=ref,
             tokenizer=tokenizer,
@@ -52,7 +55,10 @@ class LiveTokenizer:
             token_lengths=lengths,
             identity=identity,
             identity_json=json.dumps(identity, separators=(",", ":")).encode(),
-            headers={"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest},
+            headers=headers,
+            raw_headers=tuple(
+                (name.lower().encode(), value.encode()) for name, value in headers.items()
+            ),
         )
 
 

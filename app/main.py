@@ -17,13 +17,13 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app import openapi_document
-from app.auth import access_keys
+from app.auth import AccessKeys, access_keys
 from app.connection_guard import STATE_KEY, ConnectionGuard
 from app.job_metrics import JobCollector
 from app.jobs.job_runner import JobRunner
@@ -48,8 +48,12 @@ from app.routes import (
 )
 from app.services import Services
 from app.settings import Settings, unknown_variables
+from app.short_way import ShortWay, short_routes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 log = logging.getLogger("app.main")
 
@@ -98,7 +102,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     engine = choose_engine(settings.engine)
     _say_engine(engine)
     service_metrics = ServiceMetrics()
-    app = FastAPI(
+    app = _Service(
+        service_metrics,
         title="Tokenizer service",
         version=version("tokenizer-service"),
         description="Exact byte-level BPE over HTTP. Every route also stands under `/v1`.",
@@ -107,22 +112,37 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        telemetry=_NO_TELEMETRY,  # type: ignore[arg-type]
+        telemetry=_NO_TELEMETRY,
     )
-    app.state.access_keys = access_keys(settings)
+    app.access_keys = access_keys(settings)
     for router in ROUTERS:
         app.include_router(router)
         app.include_router(router, prefix="/v1", include_in_schema=False)
     install_problem_handlers(app)
     openapi_document.install_openapi(app)
-    app.add_middleware(RequestObserver, metrics=service_metrics)
     service_metrics.prepare_handlers(_handlers(app))
     return app
 
 
+class _Service(FastAPI):
+    """FastAPI behind what is ours: the observer around all, the short way for hot routes."""
+
+    access_keys: AccessKeys
+    services: Services  # from when the lifespan has begun
+
+    def __init__(self, service_metrics: ServiceMetrics, **options: Any) -> None:
+        self._service_metrics = service_metrics
+        super().__init__(**options)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Once, with the first request, when all routes are there."""
+        short_way = ShortWay(super().build_middleware_stack(), short_routes(self))
+        return RequestObserver(short_way, self._service_metrics)
+
+
 @contextlib.asynccontextmanager
 async def _lifespan(
-    settings: Settings, engine: EngineChoice, service_metrics: ServiceMetrics, app: FastAPI
+    settings: Settings, engine: EngineChoice, service_metrics: ServiceMetrics, app: _Service
 ) -> AsyncIterator[dict[str, ConnectionGuard]]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -136,7 +156,7 @@ async def _lifespan(
         runner = JobRunner(settings, store, live, jobs)
         service_metrics.show_served(live.served_rows)
         service_metrics.add_collector(JobCollector(jobs))
-        app.state.services = Services(
+        app.services = Services(
             settings=settings,
             engine=engine,
             store=store,
@@ -180,13 +200,14 @@ def _say_engine(engine: EngineChoice) -> None:
 
 
 async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None:
-    """Measure the lag of the event loop, and carry the caches' counts over."""
+    """Measure the lag of the event loop, and carry what was counted elsewhere over."""
     while True:
         started = time.perf_counter()
         await asyncio.sleep(_SAMPLE_SECONDS)
         lag = time.perf_counter() - started - _SAMPLE_SECONDS
         service_metrics.loop_lag.set(max(0.0, lag))
         service_metrics.count_cache([loaded.tokenizer for loaded in live.loaded()])
+        service_metrics.hand_over()
 
 
 def _handlers(app: FastAPI) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -79,6 +80,30 @@ ServedRow = tuple[str, str, str, str]
 """name, version, digest, engine."""
 
 
+class Tally:
+    """A sum of this process that the library hears of now and then.
+
+    Its own sums take a lock, and with several processes a write to a file: per request too much.
+    """
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._total = 0  # written by the event loop alone
+        self._handed_over = 0
+        self._lock = threading.Lock()
+
+    def inc(self, amount: int = 1) -> None:
+        """Add `amount`; from the event loop only."""
+        self._total += amount
+
+    def hand_over(self) -> None:
+        """Tell the library; from any thread."""
+        with self._lock:
+            change = self._total - self._handed_over
+            self._counter.inc(change)
+            self._handed_over += change
+
+
 class ServiceMetrics:
     """The service's metrics, and how to render them."""
 
@@ -94,6 +119,7 @@ class ServiceMetrics:
         )
         self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
         self._more: list[Collector] = []
+        self._series: dict[tuple[str, str, int], tuple[Tally, Histogram]] = {}
         self._add_request_metrics()
         self._add_tokenizer_metrics()
 
@@ -111,6 +137,7 @@ class ServiceMetrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        # Not tallied: a process that has just answered a scrape would be seen with one request.
         self.in_flight = self._gauge(
             "tokenizer_inflight", "Requests being answered.", mode="livesum"
         )
@@ -132,13 +159,15 @@ class ServiceMetrics:
             self.rejected.labels(reason)
 
     def _add_tokenizer_metrics(self) -> None:
-        self.encode_bytes = self._counter(
-            "tokenizer_encode_bytes_total", "UTF-8 bytes of text encoded."
+        self.encode_bytes = Tally(
+            self._counter("tokenizer_encode_bytes_total", "UTF-8 bytes of text encoded.")
         )
-        self.encode_tokens = self._counter(
-            "tokenizer_encode_tokens_total", "Token ids that encoding gave."
+        self.encode_tokens = Tally(
+            self._counter("tokenizer_encode_tokens_total", "Token ids that encoding gave.")
         )
-        self.decode_tokens = self._counter("tokenizer_decode_tokens_total", "Token ids decoded.")
+        self.decode_tokens = Tally(
+            self._counter("tokenizer_decode_tokens_total", "Token ids decoded.")
+        )
         self.cache_hits = self._counter(
             "tokenizer_cache_hits_total", "Pre-tokens found in a pre-token cache."
         )
@@ -171,6 +200,24 @@ class ServiceMetrics:
         """Ask `collector` at every scrape too: for what is read from where it lives."""
         self._more.append(collector)
 
+    def count_request(self, method: str, handler: str, status: int, seconds: float) -> None:
+        """Count and time a request that was answered."""
+        key = (method, handler, status)
+        series = self._series.get(key)
+        if series is None:  # asked for once: the library looks its series up under a lock
+            series = self._series[key] = (
+                Tally(self.requests.labels(method, handler, str(status))),
+                self.duration.labels(handler),
+            )
+        series[0].inc()
+        series[1].observe(seconds)
+
+    def hand_over(self) -> None:
+        """Make what was tallied since the last call visible to all processes."""
+        tallies = [self.encode_bytes, self.encode_tokens, self.decode_tokens]
+        for tally in tallies + [requests for requests, _ in list(self._series.values())]:
+            tally.hand_over()
+
     def count_rejected(self, code: str) -> None:
         """Count a request refused before any work, where the code of its problem says that."""
         reason = REJECT_REASONS.get(code)
@@ -188,6 +235,7 @@ class ServiceMetrics:
 
     def render(self) -> bytes:
         """All metrics of all processes in Prometheus' text format."""
+        self.hand_over()
         counted = self._registry
         if self._multiprocess_dir is not None:
             counted = CollectorRegistry()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.problems import Problem, unknown_special_token
+from app.request_headers import headers_of
 from app.services import services_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
     A misspelt name would forbid nothing and never be noticed. It also keeps strangers from having
     their own strings searched for in every text.
     """
-    if isinstance(names, str):
+    if not names or isinstance(names, str):
         return
     if not set(names) <= set(live.tokenizer.spec.special_tokens):
         raise unknown_special_token("disallowed_special")
@@ -52,7 +53,7 @@ def require_match(request: Request, digest: str) -> None:
     The comparison is strong, as RFC 9110 wants it for If-Match; a digest without quotes is taken
     too, since its letters leave no doubt.
     """
-    values = request.headers.getlist("if-match")
+    values = headers_of(request, b"if-match")
     if not values:
         return
     expected = {part.strip() for part in ",".join(values).split(",")}

@@ -9,13 +9,16 @@ body may be is documented in OpenAPI through `json_request`. May import `strict_
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
+from app.deadlines import within
 from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.problems import Problem, validation_problem
+from app.request_headers import header_of, headers_of
 from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
 from app.strict_json import parse_strict_json
 
@@ -57,12 +60,12 @@ async def read_body(
         raise _too_large(max_bytes, declared)
     chunks: list[bytes] = []
     size = 0
-    started = asyncio.get_running_loop().time()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
     while True:
         deadline = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND
         try:
-            async with asyncio.timeout_at(deadline):
-                message = await request.receive()
+            message = await within(deadline - loop.time(), request.receive())
         except TimeoutError:
             raise _too_slow() from None
         if message["type"] == "http.disconnect":
@@ -140,7 +143,7 @@ def require_json(request: Request) -> None:
 
 def require_no_encoding(request: Request) -> None:
     """Raise 415 for a compressed body."""
-    encoding = request.headers.get("content-encoding", "").strip().lower()
+    encoding = header_of(request, b"content-encoding").strip().lower()
     if encoding not in ("", "identity"):
         raise Problem(
             415,
@@ -160,7 +163,12 @@ def require_utf8(charset: str) -> None:
 
 def content_type_of(request: Request) -> tuple[str, str]:
     """Media type and charset of the body, lower case, empty where absent."""
-    kind, *parameters = request.headers.get("content-type", "").lower().split(";")
+    return _parse_content_type(header_of(request, b"content-type"))
+
+
+@lru_cache(maxsize=64)  # almost all requests have one of a few
+def _parse_content_type(value: str) -> tuple[str, str]:
+    kind, *parameters = value.lower().split(";")
     charset = ""
     for parameter in parameters:
         name, _, value = parameter.strip().partition("=")
@@ -181,7 +189,7 @@ def require_acceptable(request: Request, media_type: str) -> None:
 
 def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
     """Whether the Accept header takes `media_type`; `by_name`: only where it is named in full."""
-    values = request.headers.getlist("accept")
+    values = headers_of(request, b"accept")
     listed = [part.strip().lower() for part in ",".join(values).split(",") if part.strip()]
     if not listed:
         return not by_name
@@ -217,9 +225,9 @@ def _known_fields(model: type[BaseModel]) -> list[str]:
 
 
 def _declared_length(request: Request) -> int | None:
-    value = request.headers.get("content-length")
+    value = header_of(request, b"content-length")
     # The server has checked it; what is no number means "not declared" and is counted.
-    return int(value) if value is not None and value.isascii() and value.isdigit() else None
+    return int(value) if value.isascii() and value.isdigit() else None
 
 
 def _too_large(limit: int, actual: int) -> Problem:

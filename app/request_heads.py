@@ -21,8 +21,8 @@ _HOST: Final = re.compile(
 )
 
 
-def check_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise Problem 431 for a head over the limits."""
+def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) -> None:
+    """Raise Problem 431 for a head over the limits; it came within `n_received` bytes."""
     if len(headers) > MAX_HEADERS:
         raise Problem(
             431,
@@ -31,6 +31,8 @@ def check_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
             limit=MAX_HEADERS,
             actual=len(headers),
         )
+    if n_received <= MAX_HEADER_BYTES:
+        return
     n_bytes = len(url) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
     if n_bytes > MAX_HEADER_BYTES:
         raise headers_too_large()
@@ -38,12 +40,17 @@ def check_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
 
 def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
     """Raise Problem 400 or 501 unless it is clear whom the request is for and where it ends."""
-    hosts = [value for name, value in headers if name == b"host"]
+    hosts: list[bytes] = []
+    codings: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value)
     if len(hosts) > 1 or (not hosts and version != "1.0"):
         raise Problem(400, "host_invalid", "A request has exactly one Host header.")
     if hosts and not _HOST.fullmatch(hosts[0]):
         raise Problem(400, "host_invalid", "The Host header is no host with an optional port.")
-    codings = [value for name, value in headers if name == b"transfer-encoding"]
     if codings and version == "1.0":
         raise Problem(400, "bad_http", "HTTP/1.0 has no Transfer-Encoding.")
     if codings and (len(codings) > 1 or codings[0].lower() != b"chunked"):

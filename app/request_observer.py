@@ -79,6 +79,6 @@ class RequestObserver:
         route = scope.get("route")
         handler = getattr(route, "path", None) or _UNMATCHED
         known = method if method in _METHODS else "OTHER"
-        self._metrics.requests.labels(known, handler, str(status)).inc()
-        self._metrics.duration.labels(handler).observe(seconds)
-        self._metrics.count_rejected(scope.get("state", {}).get("problem_code", ""))
+        self._metrics.count_request(known, handler, status, seconds)
+        if status >= 400:
+            self._metrics.count_rejected(scope.get("state", {}).get("problem_code", ""))

@@ -9,6 +9,7 @@ can use it alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -17,8 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 MAX_BATCH_ITEMS: Final = 65_536
@@ -217,8 +216,12 @@ class EncodeRequest(RequestModel):
     add_special_tokens: bool = Field(
         default=False, description="Put around each text what the tokenizer's post-processor adds."
     )
-    returned: list[Literal["ids", "pieces", "offsets"]] = Field(
-        default=["ids"], alias="return", max_length=3, description="What the answer holds."
+    returned: Sequence[Literal["ids", "pieces", "offsets"]] = Field(
+        # A tuple, since a list would be copied deep for each request.
+        default=("ids",),
+        alias="return",
+        max_length=3,
+        description="What the answer holds.",
     )
     offset_unit: Literal["byte", "char"] = Field(
         default="byte",

@@ -1,4 +1,4 @@
-"""Services: what a request handler may use, in one frozen object at `request.app.state.services`.
+"""Services: what a request handler may use, in one frozen object at `request.app.services`.
 
 It stands alone so that routes depend on these few names and not on how `app.main` builds them.
 """
@@ -41,4 +41,4 @@ class Services:
 
 def services_of(request: HTTPConnection) -> Services:
     """The services of the app that answers `request`."""
-    return cast("Services", request.app.state.services)
+    return cast("Services", request.scope["app"].services)

@@ -23,9 +23,12 @@ MAX_DEPTH: Final = 1000
 """Deeper nesting is no document anyone means: 400. What is less deep, and still too deep for the
 schema, is 422."""
 
+_MOST_OF_STRING_AT_ONCE: Final = 1 << 22
+"""Characters of a string that the C parser may read in one go: 3 ms. Cutting it costs five times as
+much as reading it."""
+
 _MAX_DEPTH_OF_LARGE: Final = 8
 _MAX_SCALAR_CHARS: Final = 1 << 13
-_ESCAPED_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALARS: Final = re.compile(r'[^\[\]{}"]*')
 # Whole units of a string: a window's end never cuts an escape.
@@ -49,7 +52,7 @@ def parse_strict_json(body: bytes, *, window_chars: int = WINDOW_CHARS) -> Any:
     text = _decode(body, 4 * window_chars)
     try:
         if len(text) <= window_chars:
-            value = _DECODER.decode(text)
+            value = _decode_small(text)
         else:
             value = _WindowedParser(text, window_chars).parse()
     except JSONDecodeError as error:
@@ -65,7 +68,7 @@ def parse_strict_json(body: bytes, *, window_chars: int = WINDOW_CHARS) -> Any:
         raise Problem(
             422, "number_too_long", "A number in the body has more digits than any field takes."
         ) from None
-    if _may_hold_surrogates(text, window_chars):
+    if "\\" in text:
         _refuse_lone_surrogates(value)
     return value
 
@@ -75,6 +78,11 @@ def _decode(body: bytes, window_bytes: int) -> str:
         raise Problem(
             400, "byte_order_mark", "The body begins with a byte order mark; send plain UTF-8 JSON."
         )
+    if len(body) <= window_bytes:
+        try:
+            return body.decode()
+        except UnicodeDecodeError as error:
+            raise _not_utf8(error.start) from None
     decoder = codecs.getincrementaldecoder("utf-8")()
     text = ""
     # Grown in a `for` loop, not joined: a join copies everything in one go, while CPython lets a
@@ -86,13 +94,17 @@ def _decode(body: bytes, window_bytes: int) -> str:
             text += decoder.decode(body[start : start + window_bytes], is_last)
         except UnicodeDecodeError as error:
             offset = start - n_held + error.start
-            raise Problem(
-                400,
-                "invalid_utf8",
-                f"The body is not UTF-8: invalid bytes at offset {offset}.",
-                byte_offset=offset,
-            ) from None
+            raise _not_utf8(offset) from None
     return text
+
+
+def _not_utf8(offset: int) -> Problem:
+    return Problem(
+        400,
+        "invalid_utf8",
+        f"The body is not UTF-8: invalid bytes at offset {offset}.",
+        byte_offset=offset,
+    )
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -107,6 +119,15 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object, parse_constant=_refuse_constant)
+
+
+def _decode_small(text: str) -> Any:
+    """The value; without the looks for white space around it, where there is none."""
+    if text[:1] == "{":
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    return _DECODER.decode(text)
 
 
 def _too_deep(text: str) -> Problem:
@@ -135,13 +156,6 @@ def _deeper_than_schema() -> Problem:
     )
 
 
-def _may_hold_surrogates(text: str, window_chars: int) -> bool:
-    return any(
-        _ESCAPED_SURROGATE.search(text, start, start + window_chars + 5)
-        for start in range(0, len(text), window_chars)
-    )
-
-
 def _refuse_lone_surrogates(value: Any) -> None:
     """Walk without recursion; parsed from UTF-8, only escapes can have left a surrogate alone."""
     waiting: list[tuple[str, Any]] = [("", value)]
@@ -162,6 +176,8 @@ def _refuse_lone_surrogates(value: Any) -> None:
 
 
 def _check_text(text: str, pointer: str) -> None:
+    if text.isascii():
+        return
     for start in range(0, len(text), WINDOW_CHARS):
         try:
             text[start : start + WINDOW_CHARS].encode()
@@ -209,6 +225,9 @@ class _WindowedParser:
 
     def _string(self, at: int) -> tuple[str, int]:
         """The string whose quote stands at `at`, and the place behind it."""
+        if len(self._text) - at <= _MOST_OF_STRING_AT_ONCE:
+            value, end = _DECODER.raw_decode(self._text, at)
+            return value, end
         value = ""
         start = at + 1
         while True:

@@ -382,13 +382,19 @@ class Tokenizer:
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
         self._matcher = matcher_of(frozenset(self._added))
+        self._content_matcher = matcher_of(
+            frozenset(token.content for token in spec.added_tokens if not token.special)
+        )
         self._is_nfc = spec.normalizer == "nfc"
 
     def _choose_matcher(
         self, text: str, allowed: Allowed, disallowed: Disallowed
     ) -> SpecialTokenMatcher:
-        if allowed == "all" and not disallowed:
-            return self._matcher
+        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved anew
+            if allowed == "all":
+                return self._matcher
+            if allowed == "none":
+                return self._content_matcher
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         forbid(text, forbidden)
         return matcher_of(recognised)

@@ -163,6 +163,7 @@ def _configure(settings: Settings) -> uvicorn.Config:
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here asks for the client's address
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
         # The default of 5 s kills a worker that a long regular expression keeps from answering.
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,

@@ -22,6 +22,7 @@ from app.request_bodies import (
     require_no_encoding,
     validate,
 )
+from app.request_headers import header_of, headers_of
 from app.schemas import BatchTooLargeError, DecodeRequest, DecodeResponse
 from app.services import services_of
 from app.strict_json import parse_strict_json
@@ -64,7 +65,7 @@ async def decode(request: Request) -> Response:
     are query parameters then. With `Accept: application/octet-stream` the answer is the bytes of
     the text as they are; those of a batch after u32 n and n x u64 lengths.
     """
-    form = ids_form_of(request.headers.get("content-type", ""))
+    form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
         require_json(request)
     else:
@@ -73,7 +74,7 @@ async def decode(request: Request) -> Response:
     answer = partial(
         answer_decode,
         max_decoded_bytes=max_decoded_bytes(services.settings.max_body_bytes),
-        as_bytes=wants_bytes(request.headers.getlist("accept")),
+        as_bytes=wants_bytes(headers_of(request, b"accept")),
     )
     parse_it = partial(parse, form=form, options=request.query_params)
     made, response = await answer_body(request, parse_it, answer)

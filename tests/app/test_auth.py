@@ -128,7 +128,7 @@ def test_an_admin_key_opens_everything(
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     keys = AccessKeys.of(["admin"], ["schlüssel-é"])
-    app = SimpleNamespace(state=SimpleNamespace(access_keys=keys))
+    app = SimpleNamespace(access_keys=keys)
 
     def ask(name: bytes, value: bytes) -> None:
         scope = {"type": "http", "app": app, "headers": [(name, value)]}

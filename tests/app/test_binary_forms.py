@@ -181,7 +181,7 @@ def test_policies_and_limits_hold_in_binary(served: TestClient) -> None:
     ],
 )
 def test_the_form_that_is_wanted_most(accept: list[str], form: IdsForm | None) -> None:
-    assert choose_ids_form(accept) == form
+    assert choose_ids_form(tuple(accept)) == form
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_form_that_is_wanted_most(accept: list[str], form: IdsForm | None) -
 )
 def test_forms_there_are_not(accept: str) -> None:
     with pytest.raises(Problem) as caught:
-        choose_ids_form([accept])
+        choose_ids_form((accept,))
     assert caught.value.status == 406
 
 

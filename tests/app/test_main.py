@@ -192,7 +192,7 @@ def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClien
     before = sys.getswitchinterval()
     with make_client() as client:
         assert sys.getswitchinterval() < before
-        services = client.app.state.services  # type: ignore[attr-defined]
+        services = client.app.services  # type: ignore[attr-defined]
     assert sys.getswitchinterval() == before
     assert services.executor._shutdown
     assert not list((services.store.root / "run" / "workers").glob("*.json"))

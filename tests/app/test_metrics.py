@@ -158,7 +158,7 @@ def test_request_ids_from_outside_are_words(client: TestClient) -> None:
 
 def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]) -> None:
     with make_client() as client:
-        services = client.app.state.services  # type: ignore[attr-defined]
+        services = client.app.services  # type: ignore[attr-defined]
         lease = services.budget.lease()
         lease.reserve(services.budget.maximum)
         response = client.post("/encode", json={"text": "a"})

@@ -203,7 +203,9 @@ class NativeEngine(SegmentedEncoding):
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
         """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
-        return _native.json_of_ids(np.require(ids, np.uint32, ["ALIGNED"]))
+        if ids.dtype != np.uint32 or not ids.flags.aligned:
+            ids = np.require(ids, np.uint32, ["ALIGNED"])
+        return _native.json_of_ids(ids)
 
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of the cache that all calls share; pieces of 32 bytes and more are

@@ -32,7 +32,7 @@ class Service:
 
     @property
     def services(self) -> Services:
-        return self.client.app.state.services  # type: ignore[attr-defined, no-any-return]
+        return self.client.app.services  # type: ignore[attr-defined, no-any-return]
 
     def train(self, body: Fields, **headers: str) -> Any:
         return self.client.post("/train", json=body, headers=headers)

@@ -199,7 +199,7 @@ def test_over_the_limit_of_a_body(make_client: Callable[..., TestClient], path: 
 def test_whatever_happens_the_budget_is_given_back(
     client: TestClient, path: str, is_large: bool
 ) -> None:
-    budget = client.app.state.services.budget  # type: ignore[attr-defined]
+    budget = client.app.services.budget  # type: ignore[attr-defined]
     text = TEXT * (100 if is_large else 1)
     for extra in ({}, {"disallowed_special": "all", "allowed_special": "none"}, {"nope": 1}):
         client.post(path, json={**ROUTES[path], "text": text, **extra})
@@ -207,7 +207,7 @@ def test_whatever_happens_the_budget_is_given_back(
 
 
 def test_with_the_budget_used_up_a_request_is_told_to_come_back(client: TestClient) -> None:
-    budget = client.app.state.services.budget  # type: ignore[attr-defined]
+    budget = client.app.services.budget  # type: ignore[attr-defined]
     lease = budget.lease()
     lease.reserve(budget.maximum)
     for path, body in ROUTES.items():

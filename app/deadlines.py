@@ -1,0 +1,55 @@
+"""Deadlines: waiting for the other side, for so long and no longer.
+
+`asyncio.timeout` sets a timer and takes it back each time, also where nothing has to be waited for,
+which is almost every time: a small body is there before the request is looked at, and an answer
+fits into the socket's buffer. Here the timer is set when there is something to wait for: three of
+them cost a small request as much as its encoding. Imports nothing of the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator
+
+Result = TypeVar("Result")
+
+
+async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
+    """The result of `awaitable`.
+
+    Raises:
+        TimeoutError: it took longer than `seconds`, which may be infinite.
+
+    Example:
+        >>> asyncio.run(within(1.0, asyncio.sleep(0, "done")))
+        'done'
+    """
+    steps = awaitable.__await__()
+    try:
+        waited_for = next(steps)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+    async with asyncio.timeout(seconds):
+        return await _go_on(waited_for, steps)
+
+
+@coroutine
+def _go_on(waited_for: Any, steps: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+    """The rest of an awaitable that was begun outside, and waits."""
+    while True:
+        try:
+            sent = yield waited_for
+            step = partial(steps.send, sent)
+        except BaseException as error:  # that the time is over, too, is for it to hear
+            step = partial(steps.throw, error)
+        try:
+            waited_for = step()
+        except StopIteration as done:
+            result: Result = done.value
+            return result

@@ -1,0 +1,249 @@
+"""Serve the same texts by this service and by ten lines of FastAPI over tiktoken, and compare.
+
+    .venv/bin/python benchmarks/compare_http.py --vocab r50k_base.tiktoken news.txt
+
+`--vocab` is GPT-2's vocabulary as tiktoken's file. Both serve with one process, uvloop and
+httptools, pinned to one processor; the requests come from another process on another processor.
+Every figure is of a fresh server and of texts that hardly repeat; the services take turns and
+medians are printed. The exit status is 1 when one answers with other ids, or with an error.
+
+*small*: texts of 130 bytes over 32 connections, requests a second. *large*: texts of 1 MB over 4
+connections, MB of text a second, answered in JSON; *binary*: the same answered with the ids alone,
+which the ten lines cannot, so their JSON stands beside it. *p99*: 99 of 100 small requests are
+answered within so many milliseconds, at 30% of what `small` reached; *training*: the same while a
+job trains on the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+HERE = Path(__file__).resolve().parent
+ADMIN_KEY = "of-the-benchmark"
+SMALL_BYTES, LARGE_BYTES = 130, 1_000_000
+N_SMALL, N_LARGE = 40_000, 16
+LOAD_SHARE = 0.3
+
+
+@dataclass
+class Plan:
+    """What is measured with what."""
+
+    vocab: Path
+    text: Path
+    folder: Path
+    seconds: float
+    small: Path = field(init=False)
+    large: Path = field(init=False)
+
+    def write_bodies(self) -> None:
+        text = self.text.read_bytes()
+        self.small, self.large = self.folder / "small", self.folder / "large"
+        for path, n_bytes, most in (
+            (self.small, SMALL_BYTES, N_SMALL),
+            (self.large, LARGE_BYTES, N_LARGE),
+        ):
+            whole = range(0, len(text) - n_bytes + 1, n_bytes)
+            if not whole:
+                raise SystemExit(f"{self.text} is shorter than {n_bytes} bytes")
+            pieces = (text[at : at + n_bytes].decode(errors="ignore") for at in whole[:most])
+            lines = [json.dumps(body(piece), ensure_ascii=False) for piece in pieces]
+            path.write_text("\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def ours(plan: Plan) -> Iterator[int]:
+    """This service, with the vocabulary as its default; the port."""
+    artifacts = plan.folder / "artifacts"
+    environment = {
+        **os.environ,
+        "TOKENIZER_ARTIFACTS_DIR": str(artifacts),
+        "TOKENIZER_DEFAULT": "compared",
+        "TOKENIZER_ADMIN_KEYS": ADMIN_KEY,
+        "TOKENIZER_CORPUS_ROOTS": str(plan.text.parent.resolve()),
+    }
+    command = [sys.executable, "-m", "app.cli"]
+    if not artifacts.exists():
+        subprocess.run(
+            [*command, "import", str(plan.vocab), "--name", "compared", "--pattern", "gpt2",
+             "--special", "<|endoftext|>=50256"],
+            env=environment, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent,
+        )  # fmt: skip
+    port = free_port()
+    with serving([*command, "serve", "--port", str(port)], port, environment):
+        yield port
+
+
+@contextlib.contextmanager
+def ten_lines(plan: Plan) -> Iterator[int]:
+    """The other service; the port."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "ten_line_service:app", "--app-dir", str(HERE)]
+    command += ["--port", str(port), "--loop", "uvloop", "--http", "httptools"]
+    command += ["--no-access-log", "--log-level", "warning"]
+    with serving(command, port, {**os.environ, "TIKTOKEN_FILE": str(plan.vocab)}):
+        yield port
+
+
+@contextlib.contextmanager
+def serving(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
+    """`command` as a process on the first processor, from when it answers."""
+    first = min(os.sched_getaffinity(0))
+    with tempfile.TemporaryFile() as log, subprocess.Popen(
+        command, env=environment, stdout=log, stderr=log, cwd=HERE.parent,
+        preexec_fn=lambda: os.sched_setaffinity(0, {first}),
+    ) as process:  # fmt: skip
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(httpx.HTTPError):
+                    ask(port, "x")
+                    break
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise SystemExit(f"{command} does not serve:\n{log.read().decode()}")
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def body(text: str) -> dict[str, str]:
+    """The request; what the ten lines do not know of it they pass over."""
+    return {"text": text, "allowed_special": "none"}
+
+
+def ask(port: int, text: str) -> list[int]:
+    answer = httpx.post(f"http://127.0.0.1:{port}/encode", json=body(text), timeout=60)
+    ids: list[int] = answer.raise_for_status().json()["tokens"]
+    return ids
+
+
+def put_load(port: int, bodies: Path, seconds: float, **options: Any) -> dict[str, Any]:
+    """What `http_load` reports, from the last processor."""
+    last = max(os.sched_getaffinity(0))
+    job = {"port": port, "bodies": str(bodies), "seconds": seconds, "processor": last, **options}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "http_load.py")],
+        input=json.dumps(job), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    result: dict[str, Any] = json.loads(done.stdout)
+    if result["n_wrong"] or not result["n_requests"]:
+        raise SystemExit(f"{result['n_wrong']} errors, {result['n_requests']} answers")
+    return result
+
+
+def compare_ids(plan: Plan, our_port: int, their_port: int) -> None:
+    for line in plan.small.read_bytes().splitlines()[:500] + plan.large.read_bytes().splitlines():
+        text = json.loads(line)["text"]
+        if ask(our_port, text) != ask(their_port, text):
+            raise SystemExit("the services answer with different ids")
+
+
+def measure(plan: Plan, port: int, *, is_ours: bool) -> dict[str, float]:
+    """Requests a second, MB a second, and milliseconds, of one fresh server."""
+    small = put_load(port, plan.small, plan.seconds)
+    rate = small["n_requests"] / small["seconds"]
+    found = {"small": rate}
+    forms = {"large": "application/json"}
+    if is_ours:
+        forms["binary"] = "application/octet-stream; dtype=u32"
+    for name, accept in forms.items():
+        large = put_load(port, plan.large, plan.seconds, n_connections=4, accept=accept)
+        found[name] = large["n_body_bytes"] / large["seconds"] / 1e6
+    if is_ours:
+        found["p99"] = p99_milliseconds(plan, port, rate)
+        with training(plan, port):
+            found["training"] = p99_milliseconds(plan, port, rate)
+    else:
+        found["binary"] = found["large"]
+    return found
+
+
+def p99_milliseconds(plan: Plan, port: int, rate: float) -> float:
+    result = put_load(port, plan.small, plan.seconds, requests_per_second=rate * LOAD_SHARE)
+    latencies = sorted(result["latencies"])
+    return 1e3 * float(latencies[len(latencies) * 99 // 100])
+
+
+@contextlib.contextmanager
+def training(plan: Plan, port: int) -> Iterator[None]:
+    """A training job that runs all the while."""
+    url, headers = f"http://127.0.0.1:{port}/train", {"X-API-Key": ADMIN_KEY}
+    job = {"input_paths": [plan.text.name], "vocab_size": 50_000, "promote": "manual"}
+    started = httpx.post(url, json={**job, "name": "trained"}, headers=headers).raise_for_status()
+    url = f"{url}/{started.json()['id']}"
+    while httpx.get(url, headers=headers).json()["state"] == "queued":
+        time.sleep(0.05)
+    yield
+    state = httpx.get(url, headers=headers).json()["state"]
+    if state != "running":
+        print(
+            f"the training was {state} before the load ended: take a longer text", file=sys.stderr
+        )
+    httpx.delete(url, headers=headers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vocab", type=Path, required=True, help="r50k_base.tiktoken")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("text", type=Path)
+    options = parser.parse_args()
+    found: dict[str, dict[str, list[float]]] = {"ours": {}, "ten lines": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(options.vocab.resolve(), options.text, Path(folder), options.seconds)
+        plan.write_bodies()
+        with ours(plan) as our_port, ten_lines(plan) as their_port:
+            compare_ids(plan, our_port, their_port)
+        for round_ in range(options.rounds):
+            turns = [("ours", ours), ("ten lines", ten_lines)]
+            for name, serve in turns[:: 1 if round_ % 2 else -1]:
+                with serve(plan) as port:
+                    for what, value in measure(plan, port, is_ours=serve is ours).items():
+                        found[name].setdefault(what, []).append(value)
+    report(found)
+
+
+def report(found: dict[str, dict[str, list[float]]]) -> None:
+    units = {
+        "small": "requests/s",
+        "large": "MB/s",
+        "binary": "MB/s",
+        "p99": "ms",
+        "training": "ms",
+    }
+    print(f"{'':10}{'ours':>12}{'ten lines':>12}{'ratio':>8}  unit")
+    for what, unit in units.items():
+        mine, theirs = (statistics.median(found[n].get(what, [0.0])) for n in found)
+        beside = f"{theirs:12.2f}{mine / theirs:8.2f}" if theirs else " " * 20
+        print(f"{what:10}{mine:12.2f}{beside}  {unit}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Requests over many connections, each sent when the answer before it is whole.
+
+    .venv/bin/python benchmarks/http_load.py < job.json
+
+A process of its own, so that what it costs is not the server's. It looks at an answer no more than
+it must (status, Content-Length), which makes it several times faster than any server it measures.
+`compare_http.py` starts it; the job is a JSON object, see `Job`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+
+
+@dataclass
+class Job:
+    """What to send; `bodies` are files of one JSON body a line, each sent in its turn."""
+
+    port: int
+    bodies: str
+    seconds: float
+    n_connections: int = 32
+    path: str = "/encode"
+    accept: str = "application/json"
+    warm_up_seconds: float = 1.0
+    requests_per_second: float = 0.0  # 0: as fast as they are answered
+    processor: int | None = None
+
+
+@dataclass
+class Result:
+    """What came back in the measured time."""
+
+    n_requests: int = 0
+    n_body_bytes: int = 0
+    n_wrong: int = 0
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class Connection(asyncio.Protocol):
+    """One client: sends the next request when it has the whole answer, or when it is due."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._received = bytearray()
+        self._answer_bytes = 0
+        self._size = 0
+        self._sent_at = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._send_next()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answer_bytes:
+            self._received += data
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            length = _LENGTH.search(self._received, 0, end + 2)
+            self._answer_bytes = end + 4 + int(length[1]) if length else 0
+            self._n_received = len(self._received)
+        else:
+            self._n_received += len(data)
+        if self._n_received >= self._answer_bytes:
+            is_right = self._received.startswith(b"HTTP/1.1 200 ")
+            self._load.note(self._sent_at, self._size, is_right)
+            self._received.clear()
+            self._answer_bytes = 0
+            self._send_next()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._load.is_over:
+            self._load.note(self._sent_at, 0, is_right=False)
+
+    def _send_next(self) -> None:
+        wait = self._load.seconds_until_due()
+        if wait > 0:
+            asyncio.get_running_loop().call_later(wait, self._send)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        request, self._size = self._load.next_request()
+        self._sent_at = time.perf_counter()
+        self._transport.write(request)
+
+
+class Load:
+    """All connections of one job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._result = Result()
+        self.is_over = False
+        bodies = Path(job.bodies).read_bytes().splitlines()
+        self._requests = [(self._head(len(body)) + body, len(body)) for body in bodies]
+        self._next = 0
+        self._next_due = 0.0
+        self._from = self._until = 0.0
+
+    async def run(self) -> Result:
+        loop = asyncio.get_running_loop()
+        self._from = self._next_due = time.perf_counter() + self._job.warm_up_seconds
+        self._until = self._from + self._job.seconds
+        self._next_due -= self._job.warm_up_seconds
+        for _ in range(self._job.n_connections):
+            await loop.create_connection(lambda: Connection(self), "127.0.0.1", self._job.port)
+        await asyncio.sleep(self._until - time.perf_counter())
+        self.is_over = True
+        self._result.seconds = self._job.seconds
+        return self._result
+
+    def note(self, sent_at: float, n_bytes: int, is_right: bool) -> None:
+        now = time.perf_counter()
+        self._result.n_wrong += not is_right
+        if self._from <= now < self._until:
+            self._result.n_requests += 1
+            self._result.n_body_bytes += n_bytes
+            self._result.latencies.append(now - sent_at)
+
+    def seconds_until_due(self) -> float:
+        if not self._job.requests_per_second:
+            return 0.0
+        self._next_due += 1 / self._job.requests_per_second
+        return self._next_due - time.perf_counter()
+
+    def next_request(self) -> tuple[bytes, int]:
+        request = self._requests[self._next]
+        self._next = (self._next + 1) % len(self._requests)
+        return request
+
+    def _head(self, n_bytes: int) -> bytes:
+        return (
+            f"POST {self._job.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._job.accept}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
+        ).encode()
+
+
+def main() -> None:
+    job = Job(**json.load(sys.stdin))
+    if job.processor is not None:
+        os.sched_setaffinity(0, {job.processor})
+    print(json.dumps(asdict(uvloop.run(Load(job).run()))))
+
+
+if __name__ == "__main__":
+    main()
