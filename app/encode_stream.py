@@ -220,9 +220,7 @@ class EncodeStream(Response):
     ) -> None:
         """As the answer itself while nothing was sent, else as the last record."""
         if not self._is_started:
-            response = problem_response(problem, scope)
-            response.headers.update(self._live.headers)
-            await response(scope, receive, send)
+            await problem_response(problem, scope)(scope, receive, send)
             return
         document = problem.document(request_id_of(scope))
         del document["error"]  # the record itself is called that

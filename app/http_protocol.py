@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.closing_transport import ClosingTransport
 from app.connection_guard import LINGER_SECONDS, STATE_KEY, ConnectionGuard
-from app.problems import Problem, problem_response
+from app.problems import Problem, problem_response, request_id_of
 from app.request_heads import (
     MAX_HEADER_BYTES,
     check_framing,
@@ -141,6 +141,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         response = problem_response(problem, scope)
         phrase = http.HTTPStatus(problem.status).phrase
         headers = [*self.server_state.default_headers, *response.raw_headers]
+        headers.append((b"x-request-id", request_id_of(scope).encode()))
         lines = [f"HTTP/1.1 {problem.status} {phrase}".encode()]
         lines += [name + b": " + value for name, value in headers]
         lines += [b"connection: close", b"", bytes(response.body)]

@@ -8,6 +8,7 @@ to come back. May import `problems`.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -136,7 +137,8 @@ class WorkQueue:
             self._change(-1)
             return function(*arguments)
 
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        in_context = contextvars.copy_context().run  # what is logged there names the request too
+        return await asyncio.get_running_loop().run_in_executor(self._executor, in_context, call)
 
     def _change(self, change: int) -> None:
         with self._lock:

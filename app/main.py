@@ -96,7 +96,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     if settings is None:
         settings = Settings.from_environment()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     for line in unknown_variables():
         log.warning(line)
     engine = choose_engine(settings.engine)

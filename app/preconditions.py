@@ -31,6 +31,8 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
     live = services.live.peek(name)
     if live is None:
         live = await services.queue.run(services.live.get, name)
+    # For the document of whatever goes wrong now.
+    request.scope.setdefault("state", {})["tokenizer_headers"] = live.headers
     require_match(request, live.ref.digest)
     return live
 

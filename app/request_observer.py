@@ -2,8 +2,9 @@
 
 It stands alone because it must wrap everything: what a handler does not know is caught here, with
 the request's id in the log, instead of by Starlette's own last resort, which would raise it again
-into the server. HEAD is answered here too, as GET without a body, for all routes alike. Plain ASGI,
-so that streams pass through untouched. May import `metrics` and `problems`.
+into the server. That id goes onto every answer and into every line of the log here. HEAD is
+answered here too, as GET without a body, for all routes alike. Plain ASGI, so that streams pass
+through untouched. May import `logs`, `metrics` and `problems`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 
-from app.problems import internal_error, problem_of, problem_response, shutting_down
+from app.logs import REQUEST_ID
+from app.problems import (
+    internal_error,
+    problem_of,
+    problem_response,
+    request_id_of,
+    shutting_down,
+)
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,6 +51,9 @@ class RequestObserver:
         is_head = scope["method"] == "HEAD"
         # HEAD is answered as GET without its body; the server's own scope stays as it was.
         inner = {**scope, "method": "GET"} if is_head else scope
+        request_id = request_id_of(inner)
+        # Not reset: what the server itself has to say of this request comes after this.
+        REQUEST_ID.set(request_id)
         status = 0
         started = time.perf_counter()
 
@@ -50,6 +61,8 @@ class RequestObserver:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                headers = [*message["headers"], (b"x-request-id", request_id.encode())]
+                message = {**message, "headers": headers}
             elif is_head:
                 message = {**message, "body": b""}
             await send(message)

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info", description="`critical`, `error`, `warning`, `info` or `debug`."
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="`text`, or `json`: one object a line."
+    )
     max_body_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1024,

@@ -29,6 +29,7 @@ from uvicorn.supervisors import Multiprocess
 from app.commands.command_line import CommandError
 from app.connection_guard import raise_open_files
 from app.http_protocol import GuardedHttpProtocol
+from app.logs import configure_logging
 from app.settings import Settings, describe
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
@@ -97,6 +98,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
     metrics_dir = _make_metrics_dir(settings)
     try:
         config = _configure(settings)
+        configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
         listener = _bind(settings)
         _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
         if settings.workers > 1:

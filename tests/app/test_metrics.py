@@ -141,7 +141,7 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
         assert response.headers["X-Request-Id"] == "my-request.1"
         assert "secret" not in response.text
         assert "Traceback" not in response.text
-    assert "request my-request.1 failed" in caplog.text
+    assert "POST /encode failed" in caplog.text
     assert "a secret in the message" in caplog.text  # in the log it belongs
     found = scrape(client)
     assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
