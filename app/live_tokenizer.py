@@ -47,7 +47,7 @@ class LiveTokenizer:
         lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
         identity = identity_of(ref)
-        headers = {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
+        headers = identity_headers(ref)
         return cls(
             ref=ref,
             tokenizer=tokenizer,
@@ -65,6 +65,17 @@ class LiveTokenizer:
 def identity_of(ref: ArtifactRef) -> dict[str, str]:
     """Name, version and digest, as answers carry them."""
     return {"name": ref.name, "version": ref.version, "digest": ref.digest}
+
+
+def identity_headers(ref: ArtifactRef) -> dict[str, str]:
+    """The same as headers.
+
+    Example:
+        >>> from tokenizer_core.store import ArtifactRef
+        >>> identity_headers(ArtifactRef("news", "20261121T041500Z-1a2b3c4d", "1a2b3c4d"))
+        {'Tokenizer-Version': 'news@20261121T041500Z-1a2b3c4d', 'Tokenizer-Digest': '1a2b3c4d'}
+    """
+    return {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
 
 
 def check_round_trip(tokenizer: Tokenizer) -> None:

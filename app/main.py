@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app import openapi_document
+from app.artifact_files import ArtifactFiles
 from app.auth import AccessKeys, access_keys
 from app.connection_guard import STATE_KEY, ConnectionGuard
 from app.job_metrics import JobCollector
@@ -161,6 +162,7 @@ async def _lifespan(
             engine=engine,
             store=store,
             live=live,
+            files=ArtifactFiles(store, live),
             jobs=jobs,
             runner=runner,
             executor=executor,

@@ -1,4 +1,4 @@
-"""Which tokenizer a request is answered with, and whether it is the one the client expects.
+"""Which tokenizer a request is answered with, and whether it is the one the client expects or has.
 
 Every route that uses a tokenizer asks here, once. May import `live_tokenizers`, `services` and
 `problems`.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from starlette.responses import Response
+
 from app.problems import Problem, unknown_special_token
 from app.request_headers import headers_of
 from app.services import services_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from starlette.requests import Request
 
@@ -68,3 +70,15 @@ def require_match(request: Request, digest: str) -> None:
         f'version you want in "tokenizer", or take the new digest.',
         headers={"ETag": f'"{digest}"'},
     )
+
+
+def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:
+    """The 304 with `headers` where If-None-Match holds `etag`, else None.
+
+    The comparison is weak, as RFC 9110 wants it here: a proxy that compresses makes tags weak.
+    """
+    values = request.headers.getlist("if-none-match")
+    known = {part.strip().removeprefix("W/") for part in ",".join(values).split(",")}
+    if etag in known:
+        return Response(status_code=304, headers={**headers, "ETag": etag})
+    return None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
+    from app.artifact_files import ArtifactFiles
     from app.jobs.job_runner import JobRunner
     from app.jobs.job_store import JobStore
     from app.limits import ByteBudget, WorkQueue
@@ -31,6 +32,7 @@ class Services:
     engine: EngineChoice
     store: ArtifactStore
     live: LiveTokenizers
+    files: ArtifactFiles
     jobs: JobStore
     runner: JobRunner
     executor: ThreadPoolExecutor

@@ -1,16 +1,20 @@
-"""GET /tokenizers and PUT /tokenizers/active: what is published, what is served, the swap."""
+"""GET /tokenizers, with their files, and PUT /tokenizers/active: what is published, what is served,
+the swap."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from app.artifact_files import MEDIA_TYPES
 from app.auth import require_admin, require_read
-from app.live_tokenizer import identity_of
-from app.preconditions import require_match
-from app.problems import problem_responses
+from app.body_responses import ChunkedBody
+from app.live_tokenizer import identity_headers, identity_of
+from app.preconditions import not_modified, require_match
+from app.problems import Problem, problem_responses
 from app.request_bodies import json_request, read_json
 from app.schemas import (
     PromoteRequest,
@@ -26,6 +30,9 @@ router = APIRouter(tags=["tokenizers"])
 
 _MAX_PROMOTE_BYTES = 4096
 _NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+_NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
+    304: {"description": "If-None-Match holds its ETag"}
+}
 
 
 @router.get(
@@ -44,13 +51,18 @@ async def list_tokenizers(request: Request) -> TokenizersResponse:
     "/tokenizers/active",
     summary="The tokenizer that answers when a request names none",
     dependencies=[Depends(require_read)],
-    responses=problem_responses(503),
+    response_model=TokenizerSummary,
+    responses={**_NOT_MODIFIED, **problem_responses(503)},
 )
-async def show_active(request: Request, response: Response) -> TokenizerSummary:
+async def show_active(request: Request, response: Response) -> TokenizerSummary | Response:
     """The active version with its manifest; the ETag is what `PUT` takes in If-Match."""
     services = services_of(request)
     live = services.live.require_active()
-    response.headers.update({**live.headers, "ETag": f'"{live.ref.digest}"'})
+    etag = f'"{live.ref.digest}"'
+    unchanged = not_modified(request, etag, live.headers)
+    if unchanged is not None:
+        return unchanged
+    response.headers.update({**live.headers, "ETag": etag})
     return await services.queue.run(_summary, services, live.ref, True)
 
 
@@ -58,14 +70,73 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary:
     "/tokenizers/{name}",
     summary="The versions of one tokenizer",
     dependencies=[Depends(require_read)],
-    responses=problem_responses(404, 422, 503),
+    response_model=TokenizersResponse,
+    responses={**_NOT_MODIFIED, **problem_responses(404, 422, 503)},
 )
-async def show_tokenizer(
-    request: Request, name: Annotated[str, Path(pattern=_NAME)]
-) -> TokenizersResponse:
+async def show_tokenizer(request: Request, name: Annotated[str, Path(pattern=_NAME)]) -> Response:
     """The versions of `name` with their manifests, newest first."""
     services = services_of(request)
-    return await services.queue.run(_list, services, name)
+
+    def render() -> bytes:
+        return _list(services, name).model_dump_json().encode()
+
+    body = await services.queue.run(render)
+    etag = f'"{hashlib.sha256(body).hexdigest()}"'
+    unchanged = not_modified(request, etag, {})
+    return unchanged or Response(body, headers={"ETag": etag}, media_type="application/json")
+
+
+@router.get(
+    # `:path` so that a version of several parts, `../x`, is refused as what it is.
+    "/tokenizers/{name}/{version:path}/{file}",
+    summary="One file of one version, for other programs",
+    dependencies=[Depends(require_read)],
+    response_model=None,
+    responses={
+        200: {"content": {kind: {} for kind in sorted(set(MEDIA_TYPES.values()))}},
+        **_NOT_MODIFIED,
+        **problem_responses(404, 409, 422, 503),
+    },
+)
+async def download_file(
+    request: Request,
+    name: Annotated[str, Path(pattern=_NAME)],
+    version: str,
+    file: Annotated[str, Path(json_schema_extra={"enum": list(MEDIA_TYPES)})],
+) -> Response:
+    """The tokenizer as `file`; 422 where that format cannot hold it without giving other ids.
+
+    `tokenizer.json` is for Hugging Face `tokenizers`. `tokenizer.tiktoken`, and `vocab.json` with
+    `merges.txt`, hold neither the split pattern nor which tokens are special: the manifest does.
+    """
+    services = services_of(request)
+    if file not in MEDIA_TYPES:
+        raise Problem(
+            404,
+            "file_not_found",
+            f"A version has no such file; there are {', '.join(MEDIA_TYPES)}.",
+        )
+    ref = await services.queue.run(services.store.resolve, f"{name}@{version}")
+    request.state.tokenizer_headers = identity_headers(ref)
+    # Private: a cache that several share does not ask for a key.
+    headers = {**identity_headers(ref), "Cache-Control": "private, no-cache"}
+    etag = f'"{ref.digest}-{file}"'
+    unchanged = not_modified(request, etag, headers)
+    if unchanged is not None:
+        return unchanged
+    lease = services.budget.lease()
+    try:
+        data = await services.queue.run(services.files.read, ref, file)
+        lease.reserve(len(data))
+    except BaseException:
+        lease.release()
+        raise
+    headers |= {
+        "ETag": etag,
+        "Content-Disposition": f'attachment; filename="{file}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    return ChunkedBody([data], headers=headers, media_type=MEDIA_TYPES[file], lease=lease)
 
 
 @router.put(
@@ -87,13 +158,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     previous = await services.live.promote(
         ref, check=lambda present: require_match(request, present.digest)
     )
-    response.headers.update(
-        {
-            "Tokenizer-Version": str(ref),
-            "Tokenizer-Digest": ref.digest,
-            "ETag": f'"{ref.digest}"',
-        }
-    )
+    response.headers.update({**identity_headers(ref), "ETag": f'"{ref.digest}"'})
     return PromoteResponse(
         active=_identity(ref), previous=None if previous is None else _identity(previous)
     )

@@ -33,6 +33,7 @@ READ = {
     ("GET", "/tokenizers"),
     ("GET", "/tokenizers/active"),
     ("GET", "/tokenizers/{name}"),
+    ("GET", "/tokenizers/{name}/{version:path}/{file}"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),

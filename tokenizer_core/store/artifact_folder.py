@@ -67,6 +67,20 @@ def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
     return manifest.build_spec(vocab, merges)
 
 
+def read_artifact_file(folder: int, name: str, version: str, filename: str) -> tuple[bytes, str]:
+    """One file of an open version folder as it is, and the fingerprint its manifest says.
+
+    Raises:
+        ArtifactCorruptError, FormatError: what is damaged.
+    """
+    manifest = read_manifest(folder, name, version)
+    if filename == MANIFEST_NAME:
+        data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    else:
+        data = _read_verified(folder, filename, manifest.files[filename])
+    return data, manifest.fingerprint
+
+
 def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
     """A file's bytes if size and hash are the manifest's; nothing is parsed before."""
     data = read_file(folder, name, max_bytes=MAX_PICKLE_BYTES)

@@ -37,6 +37,7 @@ from tokenizer_core.store import folders
 from tokenizer_core.store.active_pointer import MAX_POINTER_BYTES, POINTER_NAME, ActivePointer
 from tokenizer_core.store.artifact_folder import (
     open_artifact,
+    read_artifact_file,
     read_manifest,
     reading,
     storage_error,
@@ -186,22 +187,23 @@ class ArtifactStore:
         with reading(str(ref)):
             check_golden_text(self.open(ref))
 
-    def file_path(self, ref: ArtifactRef, filename: str) -> Path:
-        """The path of one of the files of a version, for handing it out as it is.
+    def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
+        """The bytes of one of the files of a version, for handing it out as it is.
 
         Raises:
             ArtifactNotFoundError: no such version, or no such file in one.
+            ArtifactCorruptError: the file is not what the manifest says.
         """
         if filename not in (*FILE_NAMES, MANIFEST_NAME):
             raise ArtifactNotFoundError(
                 f"an artifact has no file {filename!r:.60}; it has {MANIFEST_NAME}, "
                 f"{', '.join(FILE_NAMES)}"
             )
-        self.read_manifest(ref)
-        path = self._tokenizers / ref.name / ref.version / filename
-        if path.is_symlink() or not path.is_file():
-            raise ArtifactCorruptError(f"{ref}: {filename} is missing or no regular file")
-        return path
+        with self._version_folder(ref.name, ref.version) as folder:
+            data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
+        if fingerprint != ref.digest:
+            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
+        return data
 
     # Writing
 

@@ -70,13 +70,27 @@ def test_what_is_published_is_opened(name, store):
 
 def test_the_files_load_by_hand_too(store):
     ref = store.publish(RICH, name="t")
-    paths = store.file_path(ref, "vocab.pkl"), store.file_path(ref, "merges.pkl")
+    paths = [folder_of(store, ref) / name for name in ("vocab.pkl", "merges.pkl")]
     assert Tokenizer.from_files(*paths).spec == RICH
     assert sorted(p.name for p in folder_of(store, ref).iterdir()) == [
         "manifest.json",
         "merges.pkl",
         "vocab.pkl",
     ]
+
+
+def test_files_are_handed_out_as_they_are_and_never_damaged(store):
+    ref = store.publish(RICH, name="t")
+    for file in folder_of(store, ref).iterdir():
+        assert store.read_file(ref, file.name) == file.read_bytes()
+    for file in folder_of(store, ref).iterdir():
+        sound = file.read_bytes()
+        file.write_bytes(sound[:-2] + bytes([sound[-2] ^ 1]) + sound[-1:])
+        with pytest.raises(ArtifactCorruptError):
+            store.read_file(ref, file.name)
+        file.write_bytes(sound)
+    with pytest.raises(ArtifactCorruptError, match="digest"):
+        store.read_file(ArtifactRef(ref.name, ref.version, A.fingerprint), "manifest.json")
 
 
 def test_the_manifest_says_what_was_made_how(store):
@@ -158,7 +172,7 @@ def test_invalid_names_are_refused(name, store):
     version = store.publish(A, name="t").version
     with pytest.raises(ArtifactNameError, match="invalid name"):
         store.publish(A, name=name)
-    for call in (store.open, store.read_manifest, lambda ref: store.file_path(ref, "vocab.pkl")):
+    for call in (store.open, store.read_manifest, lambda ref: store.read_file(ref, "vocab.pkl")):
         with pytest.raises(ArtifactNameError, match="invalid name"):
             call(ArtifactRef(name, version, A.fingerprint))
     if name not in ("active", "a@b"):
@@ -190,9 +204,9 @@ def test_what_is_not_there_is_named(store):
     with pytest.raises(ArtifactNotFoundError, match="no version"):
         store.resolve("t@20010101T000000Z-00000000")
     with pytest.raises(ArtifactNotFoundError, match="no file 'passwd'"):
-        store.file_path(ref, "passwd")
+        store.read_file(ref, "passwd")
     with pytest.raises(ArtifactNotFoundError):
-        store.file_path(ref, "../../../active.json")
+        store.read_file(ref, "../../../active.json")
     with pytest.raises(ArtifactNotFoundError, match="no tokenizer is active"):
         store.resolve("active")
 

@@ -1,0 +1,222 @@
+"""The files of a version, which other programs load, and conditional answers."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import tiktoken
+import tiktoken.load
+import tokenizers
+from starlette.testclient import TestClient
+
+from app.artifact_files import MEDIA_TYPES
+from tests.app.conftest import ADMIN_KEY, CORPUS, SPECIALS, RunningServer
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+TEXT = CORPUS + " 🙂 e\u0301 unseen words"
+
+
+def address(ref: ArtifactRef, file: str) -> str:
+    return f"/tokenizers/{ref.name}/{ref.version}/{file}"
+
+
+def download(client: TestClient, ref: ArtifactRef, folder: Path, *files: str) -> list[Path]:
+    paths = []
+    for file in files:
+        answer = client.get(address(ref, file))
+        assert answer.status_code == 200, answer.text
+        (folder / file).write_bytes(answer.content)
+        paths.append(folder / file)
+    return paths
+
+
+def encoded(client: TestClient, text: str, **options: Any) -> list[int]:
+    ids: list[int] = client.post("/encode", json={"text": text, **options}).json()["tokens"]
+    return ids
+
+
+def test_tokenizer_json_is_loaded_by_tokenizers(
+    client: TestClient, starter: ArtifactRef, tmp_path: Path
+) -> None:
+    [path] = download(client, starter, tmp_path, "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    text = TEXT + "<|endoftext|>" + TEXT
+    assert theirs.encode(text, add_special_tokens=False).ids == encoded(client, text)
+
+
+def test_tokenizer_tiktoken_is_loaded_by_tiktoken(
+    client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec, tmp_path: Path
+) -> None:
+    [path] = download(client, starter, tmp_path, "tokenizer.tiktoken")
+    theirs = tiktoken.Encoding(
+        "downloaded",
+        pat_str=PATTERNS["gpt2"].expression,
+        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(path)),
+        special_tokens=small_spec.special_tokens,
+    )
+    assert theirs.encode(TEXT, allowed_special="all") == encoded(client, TEXT)
+
+
+def test_vocab_json_and_merges_txt_are_loaded_by_tokenizers(
+    client: TestClient, starter: ArtifactRef, tmp_path: Path
+) -> None:
+    vocab, merges = download(client, starter, tmp_path, "vocab.json", "merges.txt")
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocab), str(merges)))
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    ids = theirs.encode(TEXT, add_special_tokens=False).ids
+    assert ids == encoded(client, TEXT, allowed_special="none")
+
+
+def test_the_pickles_are_loaded_with_their_manifest(
+    client: TestClient, starter: ArtifactRef, store: ArtifactStore, tmp_path: Path
+) -> None:
+    vocab, merges, _ = download(
+        client, starter, tmp_path, "vocab.pkl", "merges.pkl", "manifest.json"
+    )
+    assert Tokenizer.from_files(vocab, merges).spec == store.open(starter)
+
+
+def test_a_version_that_is_not_served_has_files_too(
+    client: TestClient,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other_spec: TokenizerSpec,
+    tmp_path: Path,
+) -> None:
+    newer = store.publish(other_spec, name="starter")
+    [path] = download(client, newer, tmp_path, "tokenizer.json")
+    assert tokenizers.Tokenizer.from_file(str(path)).encode("a").ids == [1097]
+    answer = client.get(address(newer, "tokenizer.json"))
+    assert answer.headers["Tokenizer-Version"] == str(newer)
+    assert client.get(address(starter, "tokenizer.json")).content != answer.content
+    assert [str(live.ref) for live in client.app.state.services.live.loaded()] == [  # type: ignore[attr-defined]
+        str(starter)
+    ]
+
+
+@pytest.mark.parametrize("file", MEDIA_TYPES)
+def test_how_a_file_is_answered(server: RunningServer, file: str) -> None:
+    active = httpx.get(f"{server.url}/tokenizers/active").json()
+    url = f"{server.url}/tokenizers/{active['name']}/{active['version']}/{file}"
+    answer = httpx.get(url)
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].partition(";")[0] == MEDIA_TYPES[file]
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{file}"'
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "private, no-cache"
+    assert answer.headers["Tokenizer-Digest"] == active["digest"]
+    head = httpx.head(url)
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("Content-Length", "Content-Type", "ETag"):
+        assert head.headers[name] == answer.headers[name]
+    assert int(head.headers["Content-Length"]) == len(answer.content)
+    etag = answer.headers["ETag"]
+    for known in (etag, f"W/{etag}", f'"x", {etag}'):
+        unchanged = httpx.get(url, headers={"If-None-Match": known})
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert unchanged.headers["ETag"] == etag
+        assert unchanged.headers["Tokenizer-Digest"] == active["digest"]
+    assert httpx.get(url, headers={"If-None-Match": '"x"'}).status_code == 200
+    assert httpx.get(f"{server.url}/v1{url.removeprefix(server.url)}").content == answer.content
+
+
+def test_each_file_has_a_tag_of_its_own(client: TestClient, starter: ArtifactRef) -> None:
+    tags = {client.get(address(starter, file)).headers["ETag"] for file in MEDIA_TYPES}
+    assert len(tags) == len(MEDIA_TYPES)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("starter/%2e%2e/tokenizer.json", 422, "invalid_tokenizer_name"),
+        ("starter/..%2Fx/tokenizer.json", 422, "invalid_tokenizer_name"),
+        ("starter/%2e%2e%2f%2e%2e%2fx/manifest.json", 422, "invalid_tokenizer_name"),
+        ("starter/newest/tokenizer.json", 422, "invalid_tokenizer_name"),
+        ("active/20261121T041500Z-1a2b3c4d/tokenizer.json", 422, "invalid_tokenizer_name"),
+        ("Starter/20261121T041500Z-1a2b3c4d/tokenizer.json", 422, "invalid_request"),
+        ("starter/20261121T041500Z-1a2b3c4d/tokenizer.json", 404, "tokenizer_not_found"),
+        ("nobody/20261121T041500Z-1a2b3c4d/vocab.pkl", 404, "tokenizer_not_found"),
+        ("starter/20261121T041500Z-1a2b3c4d/passwd", 404, "file_not_found"),
+        ("starter/20261121T041500Z-1a2b3c4d/%2e%2e", 404, "file_not_found"),
+    ],
+)
+def test_what_is_no_file_of_a_version(
+    server: RunningServer, path: str, status: int, code: str
+) -> None:
+    # A raw target: clients resolve `..` themselves.
+    request = httpx.Request("GET", server.url)
+    request.url = request.url.copy_with(raw_path=f"/tokenizers/{path}".encode())
+    with httpx.Client() as client:
+        answer = client.send(request)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert "passwd" not in answer.text
+
+
+def test_a_format_that_would_give_other_ids_is_refused_by_name(
+    client: TestClient, store: ArtifactStore
+) -> None:
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    spec = TokenizerSpec.from_merges(vocab, [], SPECIALS, normalizer="nfc")
+    ref = store.publish(spec, name="normalized")
+    for file in ("tokenizer.tiktoken", "vocab.json", "merges.txt"):
+        answer = client.get(address(ref, file))
+        assert (answer.status_code, answer.json()["code"]) == (422, "format_cannot_hold_it")
+        assert file in answer.json()["detail"]
+        assert "tokenizer.json" in answer.json()["detail"]  # the remedy
+        assert answer.headers["Tokenizer-Version"] == str(ref)
+    assert client.get(address(ref, "tokenizer.json")).status_code == 200
+    assert client.app.state.services.budget.used == 0  # type: ignore[attr-defined]
+
+
+def test_a_damaged_file_is_not_handed_out(
+    client: TestClient, store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    path = store.root / "tokenizers" / starter.name / starter.version / "vocab.pkl"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert client.get(address(starter, "vocab.pkl")).status_code == 409
+    assert client.get(address(starter, "merges.pkl")).status_code == 200
+
+
+def test_lists_and_the_active_one_are_not_sent_again(
+    client: TestClient, store: ArtifactStore, starter: ArtifactRef, other_spec: TokenizerSpec
+) -> None:
+    for path in ("/tokenizers/starter", "/tokenizers/active"):
+        etag = client.get(path).headers["ETag"]
+        unchanged = client.get(path, headers={"If-None-Match": etag})
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert unchanged.headers["ETag"] == etag
+    assert unchanged.headers["Tokenizer-Version"] == str(starter)
+    etags = {path: client.get(path).headers["ETag"] for path in ("/tokenizers/starter",)}
+    newer = store.publish(other_spec, name="starter")
+    changed = client.get(path := "/tokenizers/starter", headers={"If-None-Match": etags[path]})
+    assert [entry["version"] for entry in changed.json()["tokenizers"]] == [
+        newer.version,
+        starter.version,
+    ]
+    # Which one is active stands in the list as well.
+    known = {"If-None-Match": changed.headers["ETag"]}
+    promoted = client.put(
+        "/tokenizers/active", json={"tokenizer": str(newer)}, headers={"X-API-Key": ADMIN_KEY}
+    )
+    assert promoted.status_code == 200
+    assert client.get("/tokenizers/starter", headers=known).status_code == 200
+    known = {"If-None-Match": f'"{starter.digest}"'}
+    assert client.get("/tokenizers/active", headers=known).json()["digest"] == newer.digest
+
+
+def test_base64_of_a_tiktoken_file_is_plain_text(
+    client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    lines = client.get(address(starter, "tokenizer.tiktoken")).text.splitlines()
+    ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+    assert ranks == {
+        token: id_
+        for id_, token in small_spec.vocab.items()
+        if token.decode("latin-1") not in SPECIALS
+    }
