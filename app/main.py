@@ -27,6 +27,7 @@ from app.artifact_files import ArtifactFiles
 from app.auth import AccessKeys, access_keys
 from app.connection_guard import STATE_KEY, ConnectionGuard
 from app.job_metrics import JobCollector
+from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
 from app.jobs.job_store import JobStore
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
@@ -164,6 +165,7 @@ async def _lifespan(
             live=live,
             files=ArtifactFiles(store, live),
             jobs=jobs,
+            job_watch=JobWatch(jobs, settings.artifacts_dir),
             runner=runner,
             executor=executor,
             queue=WorkQueue(executor, service_metrics.queue_depth.inc),

@@ -44,6 +44,7 @@ REJECT_REASONS: Final = {
     "overloaded": "overloaded",
     "body_too_large": "body_too_large",
     "no_tokenizer": "no_tokenizer",
+    "too_many_listeners": "overloaded",
     "training_busy": "queue_full",
     "training_queue_full": "queue_full",
     "too_many_connections": "too_many_connections",

@@ -64,7 +64,10 @@ class RequestObserver:
                 headers = [*message["headers"], (b"x-request-id", request_id.encode())]
                 message = {**message, "headers": headers}
             elif is_head:
-                message = {**message, "body": b""}
+                await send({"type": "http.response.body", "body": b""})
+                if message.get("more_body"):
+                    raise ClientDisconnect  # nobody reads on: a stream must not go on for nobody
+                return
             await send(message)
 
         self._metrics.in_flight.inc()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from app.artifact_files import ArtifactFiles
+    from app.jobs.job_events import JobWatch
     from app.jobs.job_runner import JobRunner
     from app.jobs.job_store import JobStore
     from app.limits import ByteBudget, WorkQueue
@@ -34,6 +35,7 @@ class Services:
     live: LiveTokenizers
     files: ArtifactFiles
     jobs: JobStore
+    job_watch: JobWatch
     runner: JobRunner
     executor: ThreadPoolExecutor
     queue: WorkQueue

@@ -1,4 +1,4 @@
-"""Training over HTTP: take a job, show it, list them, cancel it. Admin keys only.
+"""Training over HTTP: take a job, show it, follow it, list them, cancel it. Admin keys only.
 
 A request is answered as soon as its job is on the disk; the run itself happens in a child process
 (`app.jobs`). What touches the disk runs in a thread. May import `app.jobs`, `auth`, `problems`,
@@ -14,21 +14,22 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.auth import require_admin
 from app.jobs.corpus_paths import CorpusFile, CorpusPathError, find_corpus_file
+from app.jobs.job_events import JobEvent, JobEventStream
 from app.jobs.job_folder import JobFolder, is_job_id
 from app.jobs.job_schemas import (
     JobList,
-    JobSummary,
     JobView,
     TrainRequest,
     find_document_separator,
 )
 from app.jobs.job_store import IdempotencyConflictError, Job, QueueFullError
+from app.jobs.job_views import summary_of, view_of
 from app.problems import Problem, problem_responses
 from app.request_bodies import json_request, read_body, require_json, validate
 from app.services import Services, services_of
@@ -85,7 +86,7 @@ async def start_training(
     services.runner.wake()
     # Relative, so that a client behind /v1 or a proxy's prefix stays behind it.
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{job.id}"
-    return _view(services, job)
+    return view_of(job, services.settings.artifacts_dir)
 
 
 @router.get("/train", response_model=JobList, responses=problem_responses(403, 422, 503))
@@ -94,17 +95,42 @@ async def list_jobs(
 ) -> JobList:
     """The latest training jobs, newest first."""
     jobs = await _off_the_loop(lambda: services_of(request).jobs.latest(limit=limit))
-    return JobList(jobs=[JobSummary(**_fields(job)) for job in jobs])
+    return JobList(jobs=[summary_of(job) for job in jobs])
 
 
 @router.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
 async def show_job(request: Request, job_id: str) -> JobView:
     """One training job: its state, how far it is, and the end of its log."""
+    job = await _find_job(request, job_id)
+    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+
+
+@router.get(
+    "/train/{job_id}/events",
+    response_model=None,
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        204: {"description": "It has ended, and Last-Event-ID says that its end was seen"},
+        **problem_responses(403, 404, 503),
+    },
+)
+async def follow_job(
+    request: Request,
+    job_id: str,
+    last_event_id: Annotated[
+        str | None, Header(description="The last event that was seen; it is not sent again.")
+    ] = None,
+) -> Response:
+    """The job as server-sent events: what `GET /train/{job_id}` answers, each time it changed.
+
+    The last event is the final state; the answer ends after it.
+    """
     services = services_of(request)
-    job = await _off_the_loop(lambda: services.jobs.get(job_id) if is_job_id(job_id) else None)
-    if job is None:
-        raise _no_such_job()
-    return await asyncio.to_thread(_view, services, job)
+    job = await _find_job(request, job_id)
+    first = await asyncio.to_thread(JobEvent.of, job, services.settings.artifacts_dir)
+    if first.is_final and first.id == last_event_id:
+        return Response(status_code=204)  # which tells a browser not to come again
+    return JobEventStream(services.job_watch, job_id, first, last_event_id=last_event_id)
 
 
 @router.delete(
@@ -128,7 +154,16 @@ async def cancel_job(request: Request, response: Response, job_id: str) -> JobVi
         raise _no_such_job()
     if not job.is_final:
         response.status_code = 202
-    return await asyncio.to_thread(_view, services, job)
+    return await asyncio.to_thread(view_of, job, services.settings.artifacts_dir)
+
+
+async def _find_job(request: Request, job_id: str) -> Job:
+    """The job; raises Problem where there is none of that id."""
+    jobs = services_of(request).jobs
+    job = await _off_the_loop(lambda: jobs.get(job_id) if is_job_id(job_id) else None)
+    if job is None:
+        raise _no_such_job()
+    return job
 
 
 def _take_job(services: Services, body: bytes, idempotency_key: str | None) -> Job:
@@ -264,31 +299,3 @@ def _no_place(limit: int, unfinished: int) -> Problem:
         actual=max(0, unfinished - 1),
         headers={"Retry-After": "30"},
     )
-
-
-def _view(services: Services, job: Job) -> JobView:
-    folder = JobFolder.of(services.settings.artifacts_dir, job.id)
-    return JobView(**_fields(job), log_tail=folder.log_tail())
-
-
-def _fields(job: Job) -> dict[str, Any]:
-    cancelling = job.cancel_requested and not job.is_final
-    return {
-        "id": job.id,
-        "name": job.request["name"],
-        "state": job.state,
-        "phase": "cancelling" if cancelling else job.phase,
-        "progress": round(job.progress, 4),
-        "counters": job.counters,
-        "result": job.result,
-        "error": job.error,
-        "created_at": _moment(job.created_at),
-        "started_at": _moment(job.started_at),
-        "finished_at": _moment(job.finished_at),
-    }
-
-
-def _moment(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

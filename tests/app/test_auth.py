@@ -43,6 +43,7 @@ ADMIN = {
     ("POST", "/train"),
     ("GET", "/train"),
     ("GET", "/train/{job_id}"),
+    ("GET", "/train/{job_id}/events"),
     ("DELETE", "/train/{job_id}"),
 }
 
