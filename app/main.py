@@ -30,6 +30,7 @@ from app.job_metrics import JobCollector
 from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
 from app.jobs.job_store import JobStore
+from app.jobs.version_retention import VersionRetention
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.live_tokenizers import LiveTokenizers
 from app.logs import configure_logging
@@ -167,6 +168,7 @@ async def _lifespan(
             jobs=jobs,
             job_watch=JobWatch(jobs, settings.artifacts_dir),
             runner=runner,
+            retention=VersionRetention(settings, store, live, jobs),
             executor=executor,
             queue=WorkQueue(executor, service_metrics.queue_depth.inc),
             budget=ByteBudget(BODIES_IN_MEMORY * settings.max_body_bytes),

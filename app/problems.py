@@ -75,6 +75,7 @@ _CORE_STATUS: Final[tuple[tuple[type[core.TokenizerCoreError], int], ...]] = (
     (core.CorpusError, 422),
     (core.ArtifactNotFoundError, 404),
     (core.ArtifactNameError, 422),
+    (core.ArtifactInUseError, 409),
     (core.ArtifactError, 422),
 )
 

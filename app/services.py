@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.jobs.job_events import JobWatch
     from app.jobs.job_runner import JobRunner
     from app.jobs.job_store import JobStore
+    from app.jobs.version_retention import VersionRetention
     from app.limits import ByteBudget, WorkQueue
     from app.live_tokenizers import LiveTokenizers
     from app.metrics import ServiceMetrics
@@ -37,6 +38,7 @@ class Services:
     jobs: JobStore
     job_watch: JobWatch
     runner: JobRunner
+    retention: VersionRetention
     executor: ThreadPoolExecutor
     queue: WorkQueue
     budget: ByteBudget

@@ -127,6 +127,14 @@ class Settings(BaseSettings):
         description="Training runs that may wait; 0: none, 409 when busy.",
     )
 
+    keep_versions: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Versions of a name that stay when a job publishes another; 0: all. What is in "
+        "use always stays.",
+    )
+
     @field_validator("admin_keys", "read_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: object) -> object:

@@ -18,6 +18,7 @@
     └── ArtifactError
         ├── ArtifactNameError       (ValueError)   no name or version a tokenizer can have
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
+        ├── ArtifactInUseError                     the active version cannot be removed
         ├── ArtifactStorageError    (OSError)      the disk is full, failing or read-only
         └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
 
@@ -168,6 +169,12 @@ class ArtifactNameError(ArtifactError, ValueError):
     """An invalid name: a tokenizer cannot be called that, nor a version."""
 
     code = "invalid_tokenizer_name"
+
+
+class ArtifactInUseError(ArtifactError):
+    """The version is the active one; promote another before removing it."""
+
+    code = "tokenizer_in_use"
 
 
 class ArtifactStorageError(ArtifactError, OSError):

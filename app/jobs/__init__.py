@@ -4,6 +4,7 @@
 roots · `job_folder` what stands on the disk for one job · `job_store` the rows · `process_marks`
 which process a pid means · `trainer_lock` one trainer at a time · `trainer_process` the child seen
 from the server · `training_run` one attempt · `job_runner` the task that claims and promotes ·
-`job_worker` the child itself · `job_views` a job as it is answered · `job_events` the same, each
-time it changes. May import `app.settings`, `app.live_tokenizers` and the core.
+`job_worker` the child itself · `version_retention` which versions go · `job_views` a job as it is
+answered · `job_events` the same, each time it changes. May import `app.settings`,
+`app.live_tokenizers` and the core.
 """

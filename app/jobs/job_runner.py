@@ -24,6 +24,7 @@ from app.jobs.job_store import Job, JobStore
 from app.jobs.process_marks import ProcessMark, signal_group
 from app.jobs.trainer_lock import TrainerLock
 from app.jobs.training_run import Outcome, TrainingRun
+from app.jobs.version_retention import VersionRetention
 from app.problems import Problem
 from tokenizer_core.errors import TokenizerCoreError
 
@@ -61,6 +62,7 @@ class JobRunner:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
         self._artifacts_dir = settings.artifacts_dir.absolute()
         self._lock = TrainerLock(self._artifacts_dir)
+        self._retention = VersionRetention(settings, store, live, jobs)
         self._poll_seconds = poll_seconds
         self._me = ProcessMark.of_this_process()
         self._stop = asyncio.Event()
@@ -143,6 +145,8 @@ class JobRunner:
         current = await self._write(lambda: self._jobs.get(job.id))
         if current is None or current.is_final:
             await asyncio.to_thread(folder.remove_inputs)
+        if current is not None and current.state in ("live", "succeeded"):
+            await asyncio.to_thread(self._retention.keep_newest, job.request["name"])
 
     def _request_of(self, job: Job) -> dict[str, Any]:
         return {

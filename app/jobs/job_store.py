@@ -185,6 +185,15 @@ class JobStore:
             rows = connection.execute("SELECT * FROM jobs WHERE state = 'running'").fetchall()
         return [_to_job(row) for row in rows]
 
+    def unsettled_results(self) -> list[Mapping[str, str]]:
+        """What unfinished jobs have published and are still to promote."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT result FROM jobs WHERE state IN ('queued', 'running')"
+                " AND result IS NOT NULL"
+            ).fetchall()
+        return [json.loads(row["result"]) for row in rows]
+
     def claim_next(self, owner: ProcessMark) -> Job | None:
         """Take the oldest queued job for `owner`, or None when none waits or one is running.
 

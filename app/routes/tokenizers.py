@@ -139,6 +139,24 @@ async def download_file(
     return ChunkedBody([data], headers=headers, media_type=MEDIA_TYPES[file], lease=lease)
 
 
+@router.delete(
+    "/tokenizers/{name}/{version}",
+    summary="Remove one version",
+    status_code=204,
+    dependencies=[Depends(require_admin)],
+    responses=problem_responses(403, 404, 409, 422, 503, 507),
+)
+async def remove_version(
+    request: Request, name: Annotated[str, Path(pattern=_NAME)], version: str
+) -> None:
+    """Remove a version for good; 409 while it is in use.
+
+    In use is what is served or was before that, the default, and what a job is about to promote.
+    """
+    services = services_of(request)
+    await services.queue.run(services.retention.remove, name, version)
+
+
 @router.put(
     "/tokenizers/active",
     summary="Promote or roll back",

@@ -40,6 +40,7 @@ READ = {
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),
+    ("DELETE", "/tokenizers/{name}/{version}"),
     ("POST", "/train"),
     ("GET", "/train"),
     ("GET", "/train/{job_id}"),

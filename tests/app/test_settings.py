@@ -32,6 +32,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "STREAM_IDLE_SECONDS": ("60", 60),
         "THREADS": ("2", 2),
         "TRAIN_QUEUE": ("0", 0),
+        "KEEP_VERSIONS": ("3", 3),
         "ADMIN_KEYS": ("one, two,", None),
         "READ_KEYS": ("é,x", None),
     }

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
+    ArtifactInUseError,
     ArtifactNotFoundError,
     FormatError,
 )
@@ -275,6 +276,7 @@ class ArtifactStore:
                 previous = self.active()
             if previous == ref:
                 return previous
+            self._ref(ref.name, ref.version)  # nobody removed it since it was opened
             pointer = ActivePointer(
                 str(ref),
                 ref.digest,
@@ -283,6 +285,36 @@ class ArtifactStore:
             )
             folders.replace_synced(self._pointer, pointer.to_json())
             return previous
+
+    def remove(self, name: str, version: str) -> None:
+        """Remove a version, sound or damaged: gone as a whole, wherever the process may die.
+
+        It is renamed into `.staging`, and deleted there, now or by the next who writes.
+
+        Raises:
+            ArtifactNotFoundError: there is no such version.
+            ArtifactInUseError: it is active.
+        """
+        target = self._tokenizers / checked_name(name) / checked_version(version)
+        with (
+            writing("remove"),
+            folders.locked(self.root / ".publish.lock", timeout_seconds=LOCK_TIMEOUT_SECONDS),
+            folders.locked(self.root / ".active.lock", timeout_seconds=LOCK_TIMEOUT_SECONDS),
+        ):
+            if not target.is_dir():
+                raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                pointer = self._read_pointer()
+                if pointer is not None and pointer.active == f"{name}@{version}":
+                    raise ArtifactInUseError(
+                        f"{name}@{version} is active; promote another version before removing it"
+                    )
+            folders.make_folder(self._staging)
+            target.rename(self._staging / f"{version}-{secrets.token_hex(4)}")
+            folders.sync_folder(target.parent)
+            with contextlib.suppress(OSError):
+                target.parent.rmdir()  # only where it is empty: that was the last version
+            self._clean_staging()
 
     def active(self) -> ArtifactRef | None:
         """The version the pointer names; None where nothing was ever promoted.

@@ -16,6 +16,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
+    ArtifactInUseError,
     ArtifactNameError,
     ArtifactNotFoundError,
     ArtifactStorageError,
@@ -552,3 +553,66 @@ def test_a_publisher_that_hangs_is_not_waited_for_forever(store, monkeypatch):
     ):
         store.publish(B, name="t")
     store.publish(B, name="t")
+
+
+def test_a_version_is_removed_and_the_others_stay(store):
+    old, new = store.publish(A, name="t"), store.publish(B, name="t")
+    store.promote(new)
+    store.remove(old.name, old.version)
+    assert store.list() == [new]
+    with pytest.raises(ArtifactNotFoundError):
+        store.open(old)
+    with pytest.raises(ArtifactNotFoundError):
+        store.remove(old.name, old.version)
+    with pytest.raises(ArtifactInUseError):
+        store.remove(new.name, new.version)
+    assert store.active() == new
+    last = store.publish(A, name="u")
+    store.remove(last.name, last.version)
+    assert store.names() == ["t"]
+    assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
+
+
+def test_a_removal_that_is_cut_off_leaves_nothing_to_see_and_is_ended_by_the_next(
+    store, monkeypatch
+):
+    old, new = store.publish(A, name="t"), store.publish(B, name="t")
+    staging = store.root / "tokenizers" / ".staging"
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "remove_folder", lambda path: None)
+        store.remove(old.name, old.version)
+    assert store.list() == [new]
+    assert len(list(staging.iterdir())) == 1
+    store.remove(new.name, new.version)
+    assert list(staging.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", BAD_VERSIONS)
+def test_what_is_no_version_is_not_removed(version, store):
+    store.publish(A, name="t")
+    for name in ("t", "../t"):
+        with pytest.raises(ArtifactNameError):
+            store.remove(name, version)
+    assert len(store.versions("t")) == 1
+
+
+def test_a_damaged_version_can_be_removed(store):
+    ref = store.publish(A, name="t")
+    (folder_of(store, ref) / "manifest.json").write_bytes(b"")
+    store.remove(ref.name, ref.version)
+    assert store.damaged() == {}
+
+
+def test_what_was_removed_meanwhile_is_not_promoted(store, monkeypatch):
+    ref = store.publish(A, name="t")
+    opened = store.open
+
+    def open_and_remove(ref):
+        spec = opened(ref)
+        store.remove(ref.name, ref.version)
+        return spec
+
+    monkeypatch.setattr(store, "open", open_and_remove)
+    with pytest.raises(ArtifactNotFoundError):
+        store.promote(ref)
+    assert store.active() is None

@@ -1,0 +1,82 @@
+"""Removing versions that nobody is to need any more: by hand, or all but the newest of a name.
+
+It stands alone because what may go is known in three places: the store (what the pointer names),
+the serving processes (what they answer with) and the jobs (what is still to be promoted). What a
+request of another process pinned goes on from memory. Blocks: call it from a thread. May import
+`app.live_tokenizers`, `app.problems`, `app.settings`, its neighbours and the core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from app.problems import Problem
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
+
+if TYPE_CHECKING:
+    from app.jobs.job_store import JobStore
+    from app.live_tokenizers import LiveTokenizers
+    from app.settings import Settings
+    from tokenizer_core.store import ArtifactStore
+
+log = logging.getLogger("app.jobs")
+
+
+class VersionRetention:
+    """Removes versions of one store, never one that is in use."""
+
+    def __init__(
+        self, settings: Settings, store: ArtifactStore, live: LiveTokenizers, jobs: JobStore
+    ) -> None:
+        self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
+
+    def remove(self, name: str, version: str) -> None:
+        """Remove one version.
+
+        Raises:
+            Problem: 409, it is in use.
+            ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the store.
+        """
+        if f"{name}@{version}" in self._in_use():
+            raise Problem(
+                409,
+                "tokenizer_in_use",
+                "This version is served, was served before the present one, is the default, or "
+                "waits to be promoted by a job. Promote another one first.",
+            )
+        self._store.remove(name, version)
+
+    def keep_newest(self, name: str) -> None:
+        """Remove the versions of `name` beyond the newest TOKENIZER_KEEP_VERSIONS; 0: none.
+
+        What cannot be removed is logged, and tried again the next time.
+        """
+        kept = self._settings.keep_versions
+        if not kept:
+            return
+        try:
+            in_use = self._in_use()
+            for ref in self._store.versions(name)[:-kept]:
+                if str(ref) not in in_use:
+                    self._store.remove(ref.name, ref.version)
+                    log.info("%s is removed; TOKENIZER_KEEP_VERSIONS=%d", ref, kept)
+        except (TokenizerCoreError, OSError) as error:
+            log.warning("old versions of %s cannot be removed: %s", name, error)
+
+    def _in_use(self) -> set[str]:
+        """`name@version` of what must stay."""
+        found = {str(live.ref) for live in self._live.loaded()}
+        found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
+        found |= {f"{r['name']}@{r['version']}" for r in self._jobs.unsettled_results()}
+        for look in (
+            self._store.active,
+            self._store.previously_active,  # to roll back
+            lambda: self._store.resolve(self._settings.default),
+        ):
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                ref = look()
+                if ref is not None:
+                    found.add(str(ref))
+        return found
