@@ -61,6 +61,11 @@ class IdsForm:
             return NPY
         return f"{OCTETS}; dtype={self.dtype}" + ("; layout=batch" if self.is_batch else "")
 
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of one id."""
+        return _DTYPES[self.dtype].itemsize
+
 
 @lru_cache(maxsize=64)  # almost all requests have one of a few
 def choose_ids_form(accept: tuple[str, ...]) -> IdsForm | None:
@@ -140,12 +145,16 @@ def parse_ids_body(body: bytes, form: IdsForm) -> NDArray[np.uint32] | list[NDAr
     """
     if form.kind == NPY:
         return _parse_npy(body)
-    dtype = _DTYPES[form.dtype]
-    if not form.is_batch:
-        if len(body) % dtype.itemsize:
-            raise _malformed(f"A body of {dtype.itemsize}-byte ids cannot have {len(body)} bytes.")
-        return np.frombuffer(body, dtype).astype(np.uint32)
-    return _parse_batch(body, dtype)
+    if form.is_batch:
+        return _parse_batch(body, _DTYPES[form.dtype])
+    if len(body) % form.id_bytes:
+        raise _malformed(f"A body of {form.id_bytes}-byte ids cannot have {len(body)} bytes.")
+    return parse_raw_ids(body, form)
+
+
+def parse_raw_ids(data: bytes, form: IdsForm) -> NDArray[np.uint32]:
+    """The ids in `data`, which holds whole ones and nothing else."""
+    return np.frombuffer(data, _DTYPES[form.dtype]).astype(np.uint32)
 
 
 def _parse_batch(body: bytes, dtype: np.dtype[Any]) -> list[NDArray[np.uint32]]:

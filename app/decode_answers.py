@@ -83,18 +83,28 @@ def check_decoded_size(
 
 
 def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
-    """Bytes the ids mean; an id without a token has length 0 in the table."""
-    lengths = live.token_lengths
     total = 0
     for start in range(0, len(ids), _WINDOW):
-        window = ids[start : start + _WINDOW]
-        is_inside = window < len(lengths)
-        sizes = lengths[np.where(is_inside, window, 0)] * is_inside
-        if not sizes.all():
-            index = start + int(np.argmin(sizes != 0))
-            raise _unknown_id(index, len(lengths) - 1, pointer)
+        sizes = sizes_of(ids[start : start + _WINDOW], live, pointer, first_index=start)
         total += int(sizes.sum(dtype=np.uint64))
     return total
+
+
+def sizes_of(
+    ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str = "", *, first_index: int = 0
+) -> NDArray[np.uint32]:
+    """Bytes that each of some ids means, the first of which stands at `pointer/first_index`.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary.
+    """
+    lengths = live.token_lengths  # 0 where there is no token
+    is_inside = ids < len(lengths)
+    sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
+    if not sizes.all():
+        index = first_index + int(np.argmin(sizes != 0))
+        raise _unknown_id(index, len(lengths) - 1, pointer)
+    return sizes
 
 
 def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
@@ -135,9 +145,13 @@ def _check_utf8(
         raise _not_utf8("/tokens" if index is None else f"/tokens/{index}") from None
 
 
+def special_ids_of(live: LiveTokenizer) -> NDArray[np.uint32]:
+    """The ids that `skip_special_tokens` leaves out."""
+    return np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
+
+
 def _without_special(ids: NDArray[np.uint32], live: LiveTokenizer) -> NDArray[np.uint32]:
-    special = np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
-    return ids[~np.isin(ids, special)]
+    return ids[~np.isin(ids, special_ids_of(live))]
 
 
 def _render(

@@ -234,8 +234,8 @@ def _too_large(limit: int, actual: int) -> Problem:
     return Problem(
         413,
         "body_too_large",
-        f"The body is larger than {limit} bytes. Send less at once, or text to /encode_stream; "
-        f"whoever runs the server can raise TOKENIZER_MAX_BODY_BYTES.",
+        f"The body is larger than {limit} bytes. Send less at once, or stream it to /encode_stream "
+        f"or /decode_stream; whoever runs the server can raise TOKENIZER_MAX_BODY_BYTES.",
         limit=limit,
         actual=actual,
     )

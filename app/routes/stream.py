@@ -1,27 +1,34 @@
-"""POST /encode_stream: text to token ids while the text still comes."""
+"""POST /encode_stream and /decode_stream: text to ids and back while the body still comes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import PydanticCustomError
 
 from app.auth import require_read
-from app.encode_stream import FRAMES, NDJSON, EncodeStream
+from app.binary_forms import OCTETS, ids_form_of
+from app.decode_stream import IdLines, IdReader, IdSettler, RawIds
+from app.encode_stream import TextSettler
 from app.preconditions import choose_tokenizer, require_known_specials
 from app.problems import Problem, problem_responses, unknown_special_token
 from app.request_bodies import accepts, content_type_of, require_no_encoding, require_utf8
 from app.schemas import NAME_PATTERN, check_special_names
 from app.services import services_of
+from app.two_way_stream import FRAMES, NDJSON, Settler, TwoWayStream
 from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
+    from collections.abc import Callable
+
+    from app.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
-_KNOWN: Final = ("tokenizer", "allowed_special", "disallowed_special")
+_JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
+_ENCODE_OPTIONS: Final = ("tokenizer", "allowed_special", "disallowed_special")
+_DECODE_OPTIONS: Final = ("tokenizer", "skip_special_tokens", "errors")
 _TEXT_BODY: Final = {
     "requestBody": {
         "required": True,
@@ -29,13 +36,32 @@ _TEXT_BODY: Final = {
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }
-_RECORDS: Final = {
-    "description": "Records as the text arrives: lines of JSON `{seq, tokens, byte_end}`, the last "
-    "`{done, count, bytes, digest}` or `{error}`. Without a last record the answer was cut off. "
-    "With `Accept: application/octet-stream`: frames of u32 type (0 ids, 1 end, 2 error), u32 "
-    "length, payload, little-endian.",
-    "content": {NDJSON: {"schema": {"type": "string"}}, FRAMES: {"schema": {"type": "string"}}},
+_IDS_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "description": "Ids of any number: raw, little-endian, with `; dtype=u32` (default) or "
+        "`u16`; or lines of JSON, each an array of ids or a record of /encode_stream.",
+        "content": {
+            OCTETS: {"schema": {"type": "string", "format": "binary"}},
+            NDJSON: {"schema": {"type": "string"}},
+        },
+    }
 }
+
+
+def _records(fields: str, payload: str) -> dict[str, object]:
+    """What OpenAPI says of an answer in records."""
+    schema = {"schema": {"type": "string"}}
+    return {
+        "description": f"Records as the body arrives: lines of JSON `{{{fields}}}`, the last "
+        f"`{{done, count, bytes, digest}}` or `{{error}}`. Without a last record the answer was "
+        f"cut off. With `Accept: application/octet-stream`: frames of u32 type (0 {payload}, 1 "
+        f"end, 2 error), u32 length, payload, little-endian.",
+        "content": {NDJSON: schema, FRAMES: schema},
+    }
+
+
+_PROBLEMS: Final = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
 
 
 @router.post(
@@ -43,10 +69,7 @@ _RECORDS: Final = {
     summary="Text to token ids, chunked both ways",
     openapi_extra=_TEXT_BODY,
     response_model=None,
-    responses={
-        200: _RECORDS,
-        **problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503),
-    },
+    responses={200: _records("seq, tokens, byte_end", "ids"), **_PROBLEMS},
 )
 async def encode_stream(
     request: Request,
@@ -60,18 +83,15 @@ async def encode_stream(
     disallowed_special: Annotated[
         list[str] | None, Query(description="`all`, or a name; repeat it for several.")
     ] = None,
-) -> Response:
+) -> TwoWayStream:
     """Encode a text of any length. The ids joined are those of `/encode`, however it is cut.
 
     The client may wait for the ids of what it sent before it sends more: a chunk is answered with
     what it settles. The last ids of the text come when the body ends.
     """
-    services = services_of(request)
     _require_text(request)
-    unknown = next((name for name in request.query_params if name not in _KNOWN), None)
-    if unknown is not None:
-        raise Problem(422, "invalid_request", f"Unknown query parameter; known: {_KNOWN}.")
-    form = _choose_form(request)
+    _require_known(request, _ENCODE_OPTIONS)
+    form = _choose_form(request, "application/json", "application/jsonl", "text/plain")
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
     disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
@@ -84,14 +104,58 @@ async def encode_stream(
         )
     except ValueError:
         raise unknown_special_token("allowed_special") from None
-    return EncodeStream(
+    return _stream(request, live, TextSettler(encoder), form)
+
+
+@router.post(
+    "/decode_stream",
+    summary="Token ids to text, chunked both ways",
+    openapi_extra=_IDS_BODY,
+    response_model=None,
+    responses={200: _records("seq, text, ids_end", "text"), **_PROBLEMS},
+)
+async def decode_stream(
+    request: Request,
+    tokenizer: Annotated[
+        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
+    ] = None,
+    skip_special_tokens: bool = False,
+    errors: Annotated[
+        Literal["replace", "strict"],
+        Query(description="Bytes that are not UTF-8 become U+FFFD, or are an error."),
+    ] = "replace",
+) -> TwoWayStream:
+    """Decode any number of ids. The text joined is that of `/decode`, however they are cut.
+
+    A character is sent when all its bytes have come. What `/encode_stream` answers in lines can be
+    sent here as it comes: without its last record, or with a count that does not agree, the answer
+    ends with an error.
+    """
+    _require_known(request, _DECODE_OPTIONS)
+    form = _choose_form(request, "application/json", "application/jsonl")
+    make_reader = _choose_reader(request)
+    live = await choose_tokenizer(request, tokenizer)
+    settler = IdSettler(
+        live, make_reader(live), errors=errors, skip_special_tokens=skip_special_tokens
+    )
+    return _stream(request, live, settler, form)
+
+
+def _stream(request: Request, live: LiveTokenizer, settler: Settler, form: str) -> TwoWayStream:
+    services = services_of(request)
+    return TwoWayStream(
         live,
-        encoder,
+        settler,
         form=form,
         queue=services.queue,
         metrics=services.metrics,
         idle_seconds=services.settings.stream_idle_seconds,
     )
+
+
+def _require_known(request: Request, known: tuple[str, ...]) -> None:
+    if not set(request.query_params) <= set(known):
+        raise Problem(422, "invalid_request", f"Unknown query parameter; known: {known}.")
 
 
 def _require_text(request: Request) -> None:
@@ -108,11 +172,30 @@ def _require_text(request: Request) -> None:
     require_utf8(charset)
 
 
-def _choose_form(request: Request) -> str:
+def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
+    """Makes what reads the ids of this body."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind in _JSON_LINES:
+        require_utf8(charset)
+        return lambda live: IdLines(live.ref.digest)
+    form = ids_form_of(request.headers.get("content-type", ""))
+    if form is None or form.kind != OCTETS or form.is_batch:
+        raise Problem(
+            415,
+            "ids_required",
+            f"This route takes Content-Type: {OCTETS}; dtype=u32 or dtype=u16, or {NDJSON}, and "
+            f"guesses at none. With curl, add -H 'Content-Type: {NDJSON}'.",
+            headers={"Accept": f"{OCTETS}, {NDJSON}"},
+        )
+    return lambda live: RawIds(form)
+
+
+def _choose_form(request: Request, *also_lines: str) -> str:
+    """Frames for who names them, lines for who takes them, or takes them under another name."""
     if accepts(request, FRAMES, by_name=True):
         return FRAMES
-    known = (NDJSON, "application/json", "application/jsonl", "text/plain")
-    if any(accepts(request, kind) for kind in known):
+    if any(accepts(request, kind) for kind in (NDJSON, *also_lines)):
         return NDJSON
     raise Problem(406, "not_acceptable", f"This route answers {NDJSON} or {FRAMES}.")
 

@@ -136,7 +136,9 @@ async def download_file(
         "Content-Disposition": f'attachment; filename="{file}"',
         "X-Content-Type-Options": "nosniff",
     }
-    return ChunkedBody([data], headers=headers, media_type=MEDIA_TYPES[file], lease=lease)
+    response = ChunkedBody([data], media_type=MEDIA_TYPES[file], lease=lease)
+    response.headers.update(headers)
+    return response
 
 
 @router.delete(

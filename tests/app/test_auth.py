@@ -24,6 +24,7 @@ READ = {
     ("POST", "/encode"),
     ("POST", "/decode"),
     ("POST", "/encode_stream"),
+    ("POST", "/decode_stream"),
     ("POST", "/count"),
     ("POST", "/truncate"),
     ("POST", "/chunk"),

@@ -12,11 +12,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import psutil
 import pytest
 
 from tests.app.conftest import RunningServer
 from tests.app.raw_http import RawRequest
+from tests.app.server_watch import resident_bytes, wait_for_in_flight
 from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
@@ -267,11 +267,6 @@ def test_a_pre_token_over_the_cap_is_refused(
     assert lines_of(later.content)[2]["error"]["code"] == "pre_token_too_long"
 
 
-def resident_bytes(server: RunningServer) -> int:
-    rss: int = psutil.Process(server.process.pid).memory_info().rss
-    return rss
-
-
 def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> None:
     """The server must stop reading: what a client can push in is bounded, and so is its memory."""
     chunk = b"a b c d e f g h " * 2048
@@ -289,17 +284,6 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
         # It goes on as soon as the client reads.
         raw.socket.settimeout(20)
         assert json.loads(raw.read_chunk())["seq"] == 0
-
-
-def wait_for_in_flight(server: RunningServer, wanted: int) -> None:
-    deadline = time.monotonic() + 1
-    while True:
-        text = httpx.get(f"{server.url}/metrics").text
-        in_flight = float(text.split("\ntokenizer_inflight ")[1].split()[0])
-        if in_flight == wanted:
-            return
-        assert time.monotonic() < deadline, in_flight
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("is_stalled", [False, True])

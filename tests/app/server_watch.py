@@ -1,0 +1,26 @@
+"""What a running server is doing, seen from outside: its memory, the requests it is answering."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import psutil
+
+from tests.app.conftest import RunningServer
+
+
+def resident_bytes(server: RunningServer) -> int:
+    rss: int = psutil.Process(server.process.pid).memory_info().rss
+    return rss
+
+
+def wait_for_in_flight(server: RunningServer, wanted: int) -> None:
+    deadline = time.monotonic() + 1
+    while True:
+        text = httpx.get(f"{server.url}/metrics").text
+        in_flight = float(text.split("\ntokenizer_inflight ")[1].split()[0])
+        if in_flight == wanted:
+            return
+        assert time.monotonic() < deadline, in_flight
+        time.sleep(0.02)
