@@ -15,7 +15,7 @@ from app.problems import Problem, problem_of, unknown_special_token
 from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ID_WINDOW: Final = 1 << 15
 _CHAR_WINDOW: Final = 1 << 18
+_DESCRIBED_WINDOW: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,23 @@ def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]
     )
 
 
+def render_described(
+    rows: NDArray[np.integer], describe: Callable[[Any], object]
+) -> Iterator[bytes]:
+    """What `describe` says of each entry of `rows` (a Python int, or a list of them), as a JSON
+    list.
+
+    Example:
+        >>> import numpy as np
+        >>> b"".join(render_described(np.array([1, 2]), lambda id_: {"id": id_}))
+        b'[{"id":1},{"id":2}]'
+    """
+    yield from render_windows(
+        dump([describe(row) for row in rows[start : start + _DESCRIBED_WINDOW].tolist()])
+        for start in range(0, len(rows), _DESCRIBED_WINDOW)
+    )
+
+
 def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
     """One JSON list out of the lists in `windows`."""
     yield b"["
@@ -59,6 +77,19 @@ def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
         if index:
             yield b","
         yield window[1:-1]
+    yield b"]"
+
+
+def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterator[bytes]:
+    """Rendered values as one JSON list, or the only one of them as it is."""
+    if not is_batch:
+        yield from next(values)
+        return
+    yield b"["
+    for index, value in enumerate(values):
+        if index:
+            yield b","
+        yield from value
     yield b"]"
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from app.answers import escape
+from app.answers import escape, render_each
 from app.binary_forms import OCTETS, render_lengths
 from app.problems import Problem
 from tokenizer_core.streaming import StreamingDecoder
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from app.live_tokenizer import LiveTokenizer
     from app.schemas import DecodeRequest
+
+    Row = tuple[NDArray[np.uint32], str]
+    """A list of ids, and the pointer to where it stands in the request."""
 
 _WINDOW: Final = 1 << 15
 
@@ -51,27 +54,37 @@ def answer_decode(
         Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
             for bytes that are not UTF-8; 413 for more text than `max_decoded_bytes`.
     """
-    is_batch = isinstance(request.tokens, list)
-    rows: list[NDArray[np.uint32]] = request.tokens if is_batch else [request.tokens]
-    places = [f"/tokens/{index}" if is_batch else "/tokens" for index in range(len(rows))]
-    check_decoded_size(list(zip(rows, places, strict=True)), live, max_decoded_bytes)
-    n_tokens = sum(map(len, rows))
+    rows, is_batch = rows_of(request.tokens, "/tokens")
+    check_decoded_size(rows, live, max_decoded_bytes)
+    n_tokens = sum(len(ids) for ids, _ in rows)
     if as_bytes:
         chunks = _render_bytes(request, rows, live, is_batch=is_batch)
         return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
-    chunks = list(_render(request, rows, live, is_batch=is_batch))
+    texts = render_texts(
+        rows,
+        live,
+        is_batch=is_batch,
+        errors=request.errors,
+        skip_special_tokens=request.skip_special_tokens,
+    )
+    chunks = [b'{"text":', *texts, b',"tokenizer":' + live.identity_json + b"}"]
     return DecodeAnswer(chunks, n_tokens)
 
 
-def check_decoded_size(
-    lists: list[tuple[NDArray[np.uint32], str]], live: LiveTokenizer, max_decoded_bytes: int
-) -> None:
-    """Check lists of ids, each with its pointer, before any text is made of them.
+def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
+    """The lists of ids in a field of a request, and whether it was a batch."""
+    if isinstance(tokens, list):
+        return [(ids, f"{pointer}/{index}") for index, ids in enumerate(tokens)], True
+    return [(tokens, pointer)], False
+
+
+def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> None:
+    """Check lists of ids before any text is made of them.
 
     Raises:
         Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
     """
-    size = sum(_decoded_size(ids, live, pointer) for ids, pointer in lists)
+    size = sum(_decoded_size(ids, live, pointer) for ids, pointer in rows)
     if size > max_decoded_bytes:
         raise Problem(
             413,
@@ -119,30 +132,30 @@ def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
 
 
 def _render_bytes(
-    request: DecodeRequest, rows: list[NDArray[np.uint32]], live: LiveTokenizer, *, is_batch: bool
+    request: DecodeRequest, rows: list[Row], live: LiveTokenizer, *, is_batch: bool
 ) -> list[bytes]:
     """The bytes of the texts as they are; before those of a batch, how many each has."""
     chunks: list[bytes] = []
     lengths = np.zeros(len(rows), dtype=np.uint64)
-    for index, row in enumerate(rows):
+    for index, (ids, pointer) in enumerate(rows):
         check = codecs.getincrementaldecoder("utf-8")(request.errors)
-        kept = _without_special(row, live) if request.skip_special_tokens else row
+        kept = _without_special(ids, live) if request.skip_special_tokens else ids
         for start in range(0, len(kept), _WINDOW):
             chunk = live.tokenizer.decode_bytes(kept[start : start + _WINDOW])
             lengths[index] += np.uint64(len(chunk))
             chunks.append(chunk)
             if request.errors == "strict":
-                _check_utf8(check, chunk, start + _WINDOW >= len(kept), index if is_batch else None)
+                _check_utf8(check, chunk, start + _WINDOW >= len(kept), pointer)
     return [render_lengths(lengths), *chunks] if is_batch else chunks
 
 
 def _check_utf8(
-    check: codecs.IncrementalDecoder, chunk: bytes, is_last: bool, index: int | None
+    check: codecs.IncrementalDecoder, chunk: bytes, is_last: bool, pointer: str
 ) -> None:
     try:
         check.decode(chunk, is_last)
     except UnicodeDecodeError:
-        raise _not_utf8("/tokens" if index is None else f"/tokens/{index}") from None
+        raise _not_utf8(pointer) from None
 
 
 def special_ids_of(live: LiveTokenizer) -> NDArray[np.uint32]:
@@ -154,22 +167,28 @@ def _without_special(ids: NDArray[np.uint32], live: LiveTokenizer) -> NDArray[np
     return ids[~np.isin(ids, special_ids_of(live))]
 
 
-def _render(
-    request: DecodeRequest, rows: list[NDArray[np.uint32]], live: LiveTokenizer, *, is_batch: bool
+def render_texts(
+    rows: list[Row],
+    live: LiveTokenizer,
+    *,
+    is_batch: bool,
+    errors: str = "replace",
+    skip_special_tokens: bool = False,
 ) -> Iterator[bytes]:
-    yield b'{"text":'
-    if is_batch:
-        yield b"["
-    for index, row in enumerate(rows):
-        if index:
-            yield b","
-        kept = _without_special(row, live) if request.skip_special_tokens else row
-        yield from _render_text(
-            kept, live, request.errors, f"/tokens/{index}" if is_batch else "/tokens"
-        )
-    if is_batch:
-        yield b"]"
-    yield b',"tokenizer":' + live.identity_json + b"}"
+    """The text of one list of ids as a JSON string, or those of a batch as a list of them.
+
+    Raises:
+        Problem: 422 with `errors="strict"` for bytes that are not UTF-8.
+    """
+    yield from render_each(
+        (
+            _render_text(
+                _without_special(ids, live) if skip_special_tokens else ids, live, errors, pointer
+            )
+            for ids, pointer in rows
+        ),
+        is_batch=is_batch,
+    )
 
 
 def _render_text(

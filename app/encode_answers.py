@@ -7,18 +7,18 @@ import `answers`, `binary_forms`, `schemas`, `limits`, `problems` and the core.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.answers import (
     TextAnswer,
     describe_token,
-    dump,
     policies,
     policy_problems,
+    render_described,
+    render_each,
     render_ids,
-    render_windows,
     utf8_length,
 )
 from app.binary_forms import NPY, OCTETS, IdsForm, render_ids_form, require_fit
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from app.live_tokenizer import LiveTokenizer
     from app.schemas import EncodeRequest
     from tokenizer_core import Tokenizer
-
-_PIECE_WINDOW: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +164,19 @@ def _check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: 
             limit=max_tokens,
             actual=count,
         )
-    if n_detailed > MAX_DETAILED_TOKENS:
+    check_detailed(n_detailed)
+
+
+def check_detailed(n_tokens: int) -> None:
+    """Raise 413 for more tokens than an answer may say more of than their ids."""
+    if n_tokens > MAX_DETAILED_TOKENS:
         raise Problem(
             413,
             "too_many_detailed_tokens",
-            f"Pieces and offsets are returned for at most {MAX_DETAILED_TOKENS} tokens at once; "
-            f"send less text, or ask for ids only.",
+            f"Pieces, token strings and offsets are returned for at most {MAX_DETAILED_TOKENS} "
+            f"tokens at once; send less text, or ask for ids only.",
             limit=MAX_DETAILED_TOKENS,
-            actual=n_detailed,
+            actual=n_tokens,
         )
 
 
@@ -184,43 +187,28 @@ def _render(
     yield b"{"
     if "ids" in request.returned:
         yield b'"tokens":'
-        yield from _render_each(
-            (render_ids(text.ids, live.tokenizer) for text in encoded), is_batch
-        )
+        texts = (render_ids(text.ids, live.tokenizer) for text in encoded)
+        yield from render_each(texts, is_batch=is_batch)
         yield b","
     yield b'"count":'
-    yield from _render_each((iter([b"%d" % len(text.ids)]) for text in encoded), is_batch)
+    yield from render_each((iter([b"%d" % len(text.ids)]) for text in encoded), is_batch=is_batch)
     if "pieces" in request.returned:
         yield b',"pieces":'
-        yield from _render_each((_render_pieces(text.ids, vocab) for text in encoded), is_batch)
+        yield from render_each(
+            (_render_pieces(text.ids, vocab) for text in encoded), is_batch=is_batch
+        )
     if "offsets" in request.returned:
         yield b',"offsets":'
-        yield from _render_each((_render_offsets(text.offsets) for text in encoded), is_batch)
+        yield from render_each(
+            (_render_offsets(text.offsets) for text in encoded), is_batch=is_batch
+        )
     yield b',"tokenizer":' + live.identity_json + b"}"
 
 
-def _render_each(values: Iterator[Iterator[bytes]], is_batch: bool) -> Iterator[bytes]:
-    if not is_batch:
-        yield from next(values)
-        return
-    yield b"["
-    for index, value in enumerate(values):
-        if index:
-            yield b","
-        yield from value
-    yield b"]"
-
-
 def _render_pieces(ids: NDArray[np.uint32], vocab: Mapping[int, bytes]) -> Iterator[bytes]:
-    yield from render_windows(
-        dump([describe_token(vocab[id_]) for id_ in ids[start : start + _PIECE_WINDOW].tolist()])
-        for start in range(0, len(ids), _PIECE_WINDOW)
-    )
+    yield from render_described(ids, lambda id_: describe_token(vocab[id_]))
 
 
 def _render_offsets(offsets: NDArray[np.uint64] | None) -> Iterator[bytes]:
     rows = np.empty((0, 2), dtype=np.uint64) if offsets is None else offsets
-    yield from render_windows(
-        dump(rows[start : start + _PIECE_WINDOW].tolist())
-        for start in range(0, len(rows), _PIECE_WINDOW)
-    )
+    yield from render_described(rows, lambda row: row)

@@ -39,6 +39,7 @@ from app.problems import install_problem_handlers
 from app.request_observer import RequestObserver
 from app.routes import (
     decode,
+    dialects,
     encode,
     health,
     info,
@@ -64,6 +65,7 @@ ROUTERS: Final = (
     encode.router,
     decode.router,
     stream.router,
+    dialects.router,
     text.router,
     vocab.router,
     tokenizers.router,

@@ -102,7 +102,7 @@ def validate(value: Any, model: type[Model]) -> Model:
         raise batch_too_large(error) from None
     except IdsError as error:
         detail = f"must be integers from 0 to {MAX_ID}"
-        listed = [(f"/tokens{place}", detail) for place in error.places]
+        listed = [(place, detail) for place in error.places]
         raise Problem(
             422,
             "invalid_token_id",
@@ -202,12 +202,14 @@ def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool
     return False
 
 
-def json_request(model: type[BaseModel]) -> dict[str, Any]:
-    """`openapi_extra=` of a route whose JSON body is a `model`.
+def json_request(*models: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` of a route whose JSON body is one of `models`.
 
     Nested models stay in `$defs`; `app.openapi_document` moves them to the components.
     """
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    template = "#/components/schemas/{model}"
+    schemas = [model.model_json_schema(ref_template=template) for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

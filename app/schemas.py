@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from pydantic import ValidationInfo
 
 MAX_BATCH_ITEMS: Final = 65_536
 """Texts or id lists in one batch."""
@@ -48,8 +49,8 @@ class BatchTooLargeError(Exception):
 
 
 class IdsError(Exception):
-    """Entries of a list of ids that are none; `places` are pointers below the field, the first
-    few of `count`. No ValueError, as above."""
+    """Entries of a list of ids that are none; `places` are pointers to the first few of `count`.
+    No ValueError, as above."""
 
     def __init__(self, places: Sequence[str], count: int) -> None:
         self.places, self.count = list(places), count
@@ -104,17 +105,20 @@ def _check_disallowed(value: Any) -> str | frozenset[str]:
     return _check_policy(value, ("all",))
 
 
-def _check_tokens(value: Any) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
+def _check_tokens(
+    value: Any, info: ValidationInfo
+) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
+    field = f"/{info.field_name}"
     if not isinstance(value, list):
         raise PydanticCustomError("ids", "must be a list of token ids or a list of such lists")
     if not value or not isinstance(value[0], list):
-        return parse_ids(value)
+        return parse_ids(value, field)
     _check_batch_size(value)
     rows = []
     for index, row in enumerate(value):
         if not isinstance(row, list):
-            raise IdsError([f"/{index}"], 1)
-        rows.append(parse_ids(row, f"/{index}"))
+            raise IdsError([f"{field}/{index}"], 1)
+        rows.append(parse_ids(row, f"{field}/{index}"))
     return rows
 
 

@@ -34,10 +34,10 @@ MAX_TREE_DEPTH: Final = 16
 """Merges that the tree of a token goes down at most."""
 
 
-def _check_ids(value: Any) -> NDArray[np.uint32]:
+def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
     if not isinstance(value, list):
         raise PydanticCustomError("ids", "must be a list of token ids")
-    return parse_ids(value)
+    return parse_ids(value, f"/{info.field_name}")
 
 
 TokenIds = Annotated[

@@ -12,8 +12,10 @@ from app.answering import answer_body
 from app.auth import require_read
 from app.binary_forms import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
 from app.decode_answers import answer_decode
+from app.dialect_answers import answer_ids
+from app.dialect_schemas import IdsRequest, IdsResponse
 from app.limits import max_decoded_bytes
-from app.problems import problem_responses
+from app.problems import Problem, problem_responses
 from app.request_bodies import (
     batch_too_large,
     binary_content,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
+    from app.decode_answers import DecodeAnswer
+    from app.live_tokenizer import LiveTokenizer
+
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
 
@@ -40,9 +45,9 @@ _OPTIONS = ("tokenizer", "skip_special_tokens", "errors")
 
 def _request() -> dict[str, Any]:
     """What OpenAPI says of the body, and of the options beside a binary one."""
-    document = json_request(DecodeRequest)
+    document = json_request(DecodeRequest, IdsRequest)
     content = document["requestBody"]["content"]
-    fields = content["application/json"]["schema"]["properties"]
+    fields = content["application/json"]["schema"]["anyOf"][0]["properties"]
     content |= binary_content(OCTETS, NPY)["content"]
     parameters = [{"name": name, "in": "query", "schema": fields[name]} for name in _OPTIONS]
     return {**document, "parameters": parameters}
@@ -54,7 +59,7 @@ def _request() -> dict[str, Any]:
     openapi_extra=_request(),
     response_model=None,
     responses={
-        200: {"model": DecodeResponse, **binary_content(OCTETS)},
+        200: {"model": DecodeResponse | IdsResponse, **binary_content(OCTETS)},
         **problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503),
     },
 )
@@ -64,6 +69,9 @@ async def decode(request: Request) -> Response:
     The ids may also come as `/encode` gives them, with the Content-Type of its answer; the options
     are query parameters then. With `Accept: application/octet-stream` the answer is the bytes of
     the text as they are; those of a batch after u32 n and n x u64 lengths.
+
+    With `ids` for `tokens` it speaks as text-embeddings-inference: a bare list of texts, special
+    tokens left out unless `skip_special_tokens` is false.
     """
     form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
@@ -71,11 +79,16 @@ async def decode(request: Request) -> Response:
     else:
         require_no_encoding(request)
     services = services_of(request)
-    answer = partial(
-        answer_decode,
-        max_decoded_bytes=max_decoded_bytes(services.settings.max_body_bytes),
-        as_bytes=wants_bytes(headers_of(request, b"accept")),
-    )
+    maximum = max_decoded_bytes(services.settings.max_body_bytes)
+    as_bytes = wants_bytes(headers_of(request, b"accept"))
+
+    def answer(wanted: DecodeRequest | IdsRequest, live: LiveTokenizer) -> DecodeAnswer:
+        if isinstance(wanted, DecodeRequest):
+            return answer_decode(wanted, live, max_decoded_bytes=maximum, as_bytes=as_bytes)
+        if as_bytes:
+            raise Problem(406, "not_acceptable", "`ids` is answered in JSON; send `tokens`.")
+        return answer_ids(wanted, live, max_decoded_bytes=maximum)
+
     parse_it = partial(parse, form=form, options=request.query_params)
     made, response = await answer_body(request, parse_it, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)
@@ -84,10 +97,13 @@ async def decode(request: Request) -> Response:
 
 def parse(
     body: bytes, form: IdsForm | None = None, options: Mapping[str, str] = MappingProxyType({})
-) -> DecodeRequest:
+) -> DecodeRequest | IdsRequest:
     """The request in `body`, or for a binary one in `body` and the query; raises Problem."""
     if form is None:
-        return validate(parse_strict_json(body), DecodeRequest)
+        value = parse_strict_json(body)
+        if isinstance(value, dict) and "ids" in value and "tokens" not in value:
+            return validate(value, IdsRequest)
+        return validate(value, DecodeRequest)
     fields: dict[str, Any] = {"tokens": [], **options}
     skip = fields.get("skip_special_tokens")
     if skip in ("true", "false"):

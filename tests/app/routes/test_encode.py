@@ -122,7 +122,7 @@ def test_many_pieces_and_offsets_are_rendered_in_windows(
 ) -> None:
     body = {"text": TEXT * 20, "return": ["ids", "pieces", "offsets"]}
     whole = client.post("/encode", json=body).json()
-    monkeypatch.setattr(encode_answers, "_PIECE_WINDOW", 7)
+    monkeypatch.setattr(answers, "_DESCRIBED_WINDOW", 7)
     monkeypatch.setattr(answers, "_ID_WINDOW", 5)
     assert client.post("/encode", json=body).json() == whole
 

@@ -1,0 +1,142 @@
+"""POST /tokenize, POST /detokenize and GET /tokenizer_info: the dialects clients already speak."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.answering import answer_body
+from app.auth import require_read
+from app.dialect_answers import answer_detokenize, answer_tokenize, describe_tokenizer
+from app.dialect_schemas import (
+    DIALECTS,
+    ContentResponse,
+    DetokenizeRequest,
+    DetokenizeResponse,
+    InputsResponse,
+    PlainTextResponse,
+    PromptResponse,
+    TokenizerInfoResponse,
+)
+from app.limits import max_decoded_bytes
+from app.preconditions import choose_tokenizer
+from app.problems import Problem, problem_responses
+from app.request_bodies import json_request, require_acceptable, require_json, validate
+from app.schemas import NAME_PATTERN
+from app.services import services_of
+from app.strict_json import parse_strict_json
+
+if TYPE_CHECKING:
+    from app.dialect_schemas import TokenizeRequest
+
+router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])
+
+_PROBLEMS = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
+
+
+@router.post(
+    "/tokenize",
+    summary="Text to token ids, as other servers answer",
+    openapi_extra=json_request(*DIALECTS.values()),
+    response_model=None,
+    responses={
+        200: {"model": PromptResponse | ContentResponse | InputsResponse | PlainTextResponse},
+        **_PROBLEMS,
+    },
+)
+async def tokenize(request: Request) -> Response:
+    """Encode, in the dialect of the key that holds the text: `prompt` (vLLM, SGLang), `content`
+    (llama.cpp), `inputs` (text-embeddings-inference) or `text` (Cohere).
+
+    Defaults are those of that server: for `prompt` and `inputs` what the tokenizer's
+    post-processor adds is put around the text, for the others it is not. Special tokens in the
+    text are recognised.
+    """
+    require_json(request)
+    require_acceptable(request, "application/json")
+    made, response = await answer_body(request, parse_tokenize, answer_tokenize)
+    metrics = services_of(request).metrics
+    metrics.encode_bytes.inc(made.n_bytes)
+    metrics.encode_tokens.inc(made.n_tokens)
+    return response
+
+
+@router.post(
+    "/detokenize",
+    summary="Token ids to text, as other servers answer",
+    openapi_extra=json_request(DetokenizeRequest),
+    response_model=None,
+    responses={200: {"model": DetokenizeResponse}, **_PROBLEMS},
+)
+async def detokenize(request: Request) -> Response:
+    """Decode a list of ids, or a batch, under the keys of all dialects."""
+    require_json(request)
+    require_acceptable(request, "application/json")
+    services = services_of(request)
+    maximum = max_decoded_bytes(services.settings.max_body_bytes)
+    answer = partial(answer_detokenize, max_decoded_bytes=maximum)
+    made, response = await answer_body(request, parse_detokenize, answer)
+    services.metrics.decode_tokens.inc(made.n_tokens)
+    return response
+
+
+@router.get(
+    "/tokenizer_info",
+    summary="The tokenizer as vLLM describes it",
+    responses=problem_responses(404, 409, 412, 422, 503),
+)
+async def tokenizer_info(
+    request: Request,
+    response: Response,
+    tokenizer: Annotated[
+        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
+    ] = None,
+) -> TokenizerInfoResponse:
+    """What would stand in its `tokenizer_config.json`. There is no chat template."""
+    if set(request.query_params) - {"tokenizer"}:
+        raise Problem(422, "invalid_request", "Unknown query parameter; known: tokenizer.")
+    live = await choose_tokenizer(request, tokenizer)
+    response.headers.update(live.headers)
+    return describe_tokenizer(live)
+
+
+def parse_tokenize(body: bytes) -> TokenizeRequest:
+    """The request in `body`, in the dialect of its key.
+
+    Raises:
+        Problem: 422 for none of the keys or several, and for a conversation; else as `validate`.
+    """
+    value = _without_nulls(parse_strict_json(body))
+    if isinstance(value, dict) and "messages" in value:
+        raise Problem(
+            422,
+            "chat_template_unsupported",
+            "A tokenizer here has no chat template. Apply the template where the model is and send "
+            "the text as prompt, with add_special_tokens false.",
+            errors=[("/messages", "no chat template is applied here")],
+        )
+    keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
+    if len(keys) != 1:
+        given = " and ".join(keys) or "none of them"
+        raise Problem(
+            422,
+            "ambiguous_dialect" if keys else "invalid_request",
+            f"The body must be a JSON object with one of {', '.join(DIALECTS)}, which decides how "
+            f"the answer looks; it has {given}.",
+            errors=[(f"/{key}", "one of several texts") for key in keys] or [("", "no text")],
+        )
+    return validate(value, DIALECTS[keys[0]])
+
+
+def parse_detokenize(body: bytes) -> DetokenizeRequest:
+    """The request in `body`; raises Problem."""
+    return validate(_without_nulls(parse_strict_json(body)), DetokenizeRequest)
+
+
+def _without_nulls(value: Any) -> Any:
+    """`value` without the members that are null: to those servers they are as if left out."""
+    if isinstance(value, dict):
+        return {key: member for key, member in value.items() if member is not None}
+    return value
