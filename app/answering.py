@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from app.body_responses import ChunkedBody
 from app.limits import INLINE_BODY_BYTES
-from app.preconditions import choose_tokenizer
+from app.preconditions import choose_tokenizer, choose_tokenizer_on_thread
 from app.request_bodies import read_body
 from app.services import services_of
 
@@ -49,8 +49,8 @@ async def answer_body(
 ) -> tuple[Answer, Response]:
     """What `answer` makes of the body as `parse` reads it, and the response with it.
 
-    Both run on the event loop for a small body, `answer` only where the work for one `is_short`,
-    and on a thread otherwise.
+    Both run on the event loop for a small body where the work for one `is_short`, and on a thread
+    otherwise.
 
     Raises:
         Problem: whatever is wrong with the request.
@@ -64,15 +64,14 @@ async def answer_body(
             reserve=lease.reserve,
             grace_seconds=services.settings.header_seconds,
         )
-        is_small = len(body) <= INLINE_BODY_BYTES
-        wanted = parse(body) if is_small else await services.queue.run(parse, body)
-        del body
-        live = await choose_tokenizer(request, wanted.tokenizer)
-        if is_small and is_short:
+        if is_short and len(body) <= INLINE_BODY_BYTES:
+            wanted = parse(body)
+            live = await choose_tokenizer(request, wanted.tokenizer)
             made = answer(wanted, live)
         else:
-            run = services.queue.run if is_small else services.queue.run_admitted
-            made = await run(answer, wanted, live)
+            bodies = [body]
+            del body
+            made, live = await services.queue.run(_work, request, parse, answer, bodies)
     except BaseException:
         lease.release()
         raise
@@ -84,3 +83,16 @@ async def answer_body(
         idle_seconds=services.settings.send_seconds,
     )
     return made, response
+
+
+def _work(
+    request: Request,
+    parse: Callable[[bytes], Wanted],
+    answer: Callable[[Wanted, LiveTokenizer], Answer],
+    bodies: list[bytes],
+) -> tuple[Answer, LiveTokenizer]:
+    """All of it in one turn on a thread; the body, the only one of `bodies`, is given up on the
+    way."""
+    wanted = parse(bodies.pop())
+    live = choose_tokenizer_on_thread(request, wanted.tokenizer)
+    return answer(wanted, live), live

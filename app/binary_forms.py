@@ -68,8 +68,8 @@ class IdsForm:
 
 
 @lru_cache(maxsize=64)  # almost all requests have one of a few
-def choose_ids_form(accept: tuple[str, ...]) -> IdsForm | None:
-    """The form of ids that these Accept headers want; None for JSON.
+def choose_ids_form(accept: str) -> IdsForm | None:
+    """The form of ids that this Accept header wants; None for JSON.
 
     Raises:
         Problem: 406, none of them is known here.
@@ -84,8 +84,8 @@ def choose_ids_form(accept: tuple[str, ...]) -> IdsForm | None:
 
 
 @lru_cache(maxsize=64)
-def wants_bytes(accept: tuple[str, ...]) -> bool:
-    """Whether these Accept headers want the bytes of a text rather than JSON; 406 as above."""
+def wants_bytes(accept: str) -> bool:
+    """Whether this Accept header wants the bytes of a text rather than JSON; 406 as above."""
     return _choose(accept, (JSON, OCTETS))[0] == OCTETS
 
 
@@ -128,7 +128,7 @@ def render_ids_form(
     elif form.is_batch:
         yield render_lengths(lengths)
     for start in range(0, len(ids), _WINDOW):
-        yield ids[start : start + _WINDOW].astype(dtype).tobytes()
+        yield ids[start : start + _WINDOW].astype(dtype, copy=False).tobytes()
 
 
 def render_lengths(lengths: NDArray[np.uint64]) -> bytes:
@@ -225,9 +225,9 @@ def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
     return _NPY_MAGIC + b"\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def _choose(accept: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """The kind wanted most, the first of equals; JSON for who takes anything."""
-    listed = [part for part in ",".join(accept).split(",") if part.strip()] or ["*/*"]
+    listed = [part for part in accept.split(",") if part.strip()] or ["*/*"]
     found = []
     for index, part in enumerate(listed):
         kind, parameters = _parse_media_type(part)

@@ -15,7 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from app.closing_transport import ClosingTransport
 from app.connection_guard import LINGER_SECONDS, STATE_KEY, ConnectionGuard
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
 HEALTH_PATHS: Final = frozenset(
     prefix + path for prefix in (b"", b"/v1") for path in (b"/livez", b"/readyz", b"/health")
 )
+
+
+_PLAIN_UNLESS: Final = frozenset({b"connection", b"transfer-encoding"})
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -228,20 +235,52 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
-        async def send_early(message: ASGISendEvent) -> None:
-            # An answer with a length is whole before the body is: it is the last one then. A
-            # stream has none, and goes on while the body comes.
-            if message["type"] == "http.response.start" and cycle.more_body:
-                names = {name.lower() for name, _ in message.get("headers", ())}
-                if b"content-length" in names:
+        async def send_answer(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.start":
+                fields = dict(message.get("headers", ()))
+                # An answer with a length is whole before the body is: it is the last one then. A
+                # stream has none, and goes on while the body comes.
+                if cycle.more_body and b"content-length" in fields:
                     cycle.keep_alive = False
+                if self._send_plain_head(cycle, message, fields):
+                    return
             await send(message)
 
-        await app(scope, receive, send_early if cycle.more_body else send)
+        await app(scope, receive, send_answer)
         if not cycle.response_complete and self.flow.write_paused:
             # The service has given up on a client that does not read. Closing would wait for it.
             cycle.disconnected = True
             self._wire.abort()
+
+    def _send_plain_head(
+        self, cycle: RequestResponseCycle, message: Any, fields: dict[bytes, bytes]
+    ) -> bool:
+        """Send the head of an answer that has a length and keeps the connection; False for others.
+
+        uvicorn looks at every name and value with an expression, which for a small answer takes as
+        long as parsing the request. Here the head is looked at once, when it is whole.
+        """
+        length = fields.get(b"content-length")
+        if (
+            length is None
+            or not cycle.keep_alive
+            or cycle.response_started
+            or cycle.disconnected
+            or self.flow.write_paused
+            or cycle.scope["method"] == "HEAD"
+            or not _PLAIN_UNLESS.isdisjoint(fields)
+        ):
+            return False
+        headers = [*self.server_state.default_headers, *message["headers"]]
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        head = b"".join([STATUS_LINE[message["status"]], *lines, b"\r\n"])
+        n_lines = len(lines) + 2
+        if head.count(b"\n") != n_lines or head.count(b"\r") != n_lines or b"\0" in head:
+            return False  # uvicorn's own look says what is wrong
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        cycle.chunked_encoding, cycle.expected_content_length = False, int(length)
+        self._wire.write(head)
+        return True
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless the rest of this one is still to come."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from app.problems import Problem, unknown_special_token
-from app.request_headers import headers_of
+from app.request_headers import header_fields, header_of
 from app.services import services_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
     live = services.live.peek(name)
     if live is None:
         live = await services.queue.run(services.live.get, name)
+    return _as_expected(request, live)
+
+
+def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokenizer:
+    """As `choose_tokenizer`, from a thread that may wait for the disk."""
+    return _as_expected(request, services_of(request).live.get(name))
+
+
+def _as_expected(request: Request, live: LiveTokenizer) -> LiveTokenizer:
     # For the document of whatever goes wrong now.
     request.scope.setdefault("state", {})["tokenizer_headers"] = live.headers
     require_match(request, live.ref.digest)
@@ -57,10 +66,9 @@ def require_match(request: Request, digest: str) -> None:
     The comparison is strong, as RFC 9110 wants it for If-Match; a digest without quotes is taken
     too, since its letters leave no doubt.
     """
-    values = headers_of(request, b"if-match")
-    if not values:
+    if b"if-match" not in header_fields(request):
         return
-    expected = {part.strip() for part in ",".join(values).split(",")}
+    expected = {part.strip() for part in header_of(request, b"if-match").split(",")}
     if "*" in expected or f'"{digest}"' in expected or digest in expected:
         return
     raise Problem(
@@ -77,8 +85,9 @@ def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Res
 
     The comparison is weak, as RFC 9110 wants it here: a proxy that compresses makes tags weak.
     """
-    values = request.headers.getlist("if-none-match")
-    known = {part.strip().removeprefix("W/") for part in ",".join(values).split(",")}
+    known = {
+        part.strip().removeprefix("W/") for part in header_of(request, b"if-none-match").split(",")
+    }
     if etag in known:
         return Response(status_code=304, headers={**headers, "ETag": etag})
     return None

@@ -181,12 +181,18 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
 def request_id_of(scope: Scope) -> str:
     """The id of a request: the client's `X-Request-Id` where it is a plain word, else a new one."""
     state: dict[str, Any] = scope.setdefault("state", {})
-    if "request_id" not in state:
-        given = next((v for k, v in scope.get("headers", ()) if k == b"x-request-id"), b"")
-        fits = _REQUEST_ID.fullmatch(given)
-        state["request_id"] = given.decode() if fits else next(_NEW_REQUEST_IDS)
-    request_id: str = state["request_id"]
+    request_id: str | None = state.get("request_id")
+    if request_id is None:
+        request_id = state["request_id"] = _given_request_id(scope) or next(_NEW_REQUEST_IDS)
     return request_id
+
+
+def _given_request_id(scope: Scope) -> str | None:
+    for name, value in scope.get("headers", ()):
+        if name == b"x-request-id":
+            given: bytes = value
+            return given.decode() if _REQUEST_ID.fullmatch(given) else None
+    return None
 
 
 def problem_of(error: Exception) -> Problem | None:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from app.deadlines import within
 from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.problems import Problem, validation_problem
-from app.request_headers import header_of, headers_of
+from app.request_headers import header_of
 from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
 from app.strict_json import parse_strict_json
 
@@ -189,8 +189,8 @@ def require_acceptable(request: Request, media_type: str) -> None:
 
 def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
     """Whether the Accept header takes `media_type`; `by_name`: only where it is named in full."""
-    values = headers_of(request, b"accept")
-    listed = [part.strip().lower() for part in ",".join(values).split(",") if part.strip()]
+    accept = header_of(request, b"accept")
+    listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
     if not listed:
         return not by_name
     group = media_type.split("/")[0] + "/*"

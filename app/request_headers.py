@@ -1,28 +1,40 @@
 """Request headers, read where they lie.
 
-Starlette's mapping decodes and compares every name at every look; the five that a small request
-takes cost as much as its encoding. Names are given as the server holds them: bytes in lower case.
+Starlette's mapping decodes and compares every name at every look; the six that a small request
+takes cost as much as its encoding. Here they become a dict at the first look, which the scope of
+the request keeps. Names are given as the server holds them: bytes in lower case.
 Imports nothing of the service.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import HTTPConnection
 
 
+_FIELDS: Final = "tokenizer_service.headers"
+
+
 def header_of(request: HTTPConnection, name: bytes) -> str:
-    """The first header called `name`; empty where there is none."""
-    for known, value in request.scope["headers"]:
-        if known == name:
-            found: str = value.decode("latin-1")
-            return found
-    return ""
+    """The header called `name`, several of them joined by commas; empty where there is none."""
+    return header_fields(request).get(name, b"").decode("latin-1")
 
 
-def headers_of(request: HTTPConnection, name: bytes) -> tuple[str, ...]:
-    """All headers called `name`, in their order."""
-    headers = request.scope["headers"]
-    return tuple([value.decode("latin-1") for known, value in headers if known == name])
+def header_fields(request: HTTPConnection) -> dict[bytes, bytes]:
+    """All headers, those of one name joined by commas."""
+    scope = request.scope
+    fields: dict[bytes, bytes] | None = scope.get(_FIELDS)
+    if fields is None:
+        fields = scope[_FIELDS] = _join(scope["headers"])
+    return fields
+
+
+def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        fields[name] = fields[name] + b", " + value if name in fields else value
+    return fields

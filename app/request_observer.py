@@ -61,8 +61,8 @@ class RequestObserver:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message["headers"], (b"x-request-id", request_id.encode())]
-                message = {**message, "headers": headers}
+                named = (b"x-request-id", request_id.encode())
+                message["headers"] = [*message.get("headers", ()), named]
             elif is_head:
                 await send({"type": "http.response.body", "body": b""})
                 if message.get("more_body"):

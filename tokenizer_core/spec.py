@@ -167,7 +167,7 @@ class TokenizerSpec:
                 table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
 
-    @property
+    @cached_property
     def largest_id(self) -> int:
         """The largest id; token files take their width from it, not from the count."""
         return max(self.vocab)

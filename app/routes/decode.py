@@ -24,7 +24,7 @@ from app.request_bodies import (
     require_no_encoding,
     validate,
 )
-from app.request_headers import header_of, headers_of
+from app.request_headers import header_of
 from app.schemas import BatchTooLargeError, DecodeRequest, DecodeResponse
 from app.services import services_of
 from app.strict_json import parse_strict_json
@@ -80,7 +80,7 @@ async def decode(request: Request) -> Response:
         require_no_encoding(request)
     services = services_of(request)
     maximum = max_decoded_bytes(services.settings.max_body_bytes)
-    as_bytes = wants_bytes(headers_of(request, b"accept"))
+    as_bytes = wants_bytes(header_of(request, b"accept"))
 
     def answer(wanted: DecodeRequest | IdsRequest, live: LiveTokenizer) -> DecodeAnswer:
         if isinstance(wanted, DecodeRequest):

@@ -18,7 +18,7 @@ from app.request_bodies import (
     require_json,
     validate,
 )
-from app.request_headers import headers_of
+from app.request_headers import header_of
 from app.schemas import EncodeRequest, EncodeResponse
 from app.services import services_of
 from app.strict_json import parse_strict_json
@@ -53,7 +53,7 @@ async def encode(request: Request) -> Response:
     ids of one text are what `numpy.load` reads.
     """
     require_json(request)
-    form = choose_ids_form(headers_of(request, b"accept"))
+    form = choose_ids_form(header_of(request, b"accept"))
 
     def answer(wanted: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
         require_known_specials(live, wanted.disallowed_special)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,9 +109,15 @@ def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) ->
         n_requests = 40
         for _ in range(n_requests):  # a connection each: either process may take it
             httpx.post(f"{server.url}/encode", json={"text": "a b"}).raise_for_status()
-        seen = [values(httpx.get(f"{server.url}/metrics").text) for _ in range(6)]
-        for found in seen:
-            key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
+        key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
+
+        def ask() -> dict[str, float]:
+            return values(httpx.get(f"{server.url}/metrics").text)
+
+        deadline = time.monotonic() + 20
+        while ask()[key] < n_requests and time.monotonic() < deadline:
+            time.sleep(0.1)  # a process shows the others what it has counted twice a second
+        for found in [ask() for _ in range(6)]:
             assert found[key] == n_requests
             assert found["tokenizer_encode_bytes_total"] == 3 * n_requests
             assert found["tokenizer_inflight"] == 1

@@ -102,7 +102,7 @@ def test_what_is_logged_for_a_request_names_it_on_threads_too(
     handler = Collect()
     logging.getLogger("app").addHandler(handler)
     try:
-        live = client.app.state.services.live  # type: ignore[attr-defined]
+        live = client.app.services.live  # type: ignore[attr-defined]
         monkeypatch.setattr(live, "_load", log_and_fail)
         monkeypatch.setattr(live, "peek", lambda name: None)
         answer = client.post(

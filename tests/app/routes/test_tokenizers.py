@@ -95,7 +95,7 @@ def test_a_version_that_is_not_served_has_files_too(
     answer = client.get(address(newer, "tokenizer.json"))
     assert answer.headers["Tokenizer-Version"] == str(newer)
     assert client.get(address(starter, "tokenizer.json")).content != answer.content
-    assert [str(live.ref) for live in client.app.state.services.live.loaded()] == [  # type: ignore[attr-defined]
+    assert [str(live.ref) for live in client.app.services.live.loaded()] == [  # type: ignore[attr-defined]
         str(starter)
     ]
 
@@ -171,7 +171,7 @@ def test_a_format_that_would_give_other_ids_is_refused_by_name(
         assert "tokenizer.json" in answer.json()["detail"]  # the remedy
         assert answer.headers["Tokenizer-Version"] == str(ref)
     assert client.get(address(ref, "tokenizer.json")).status_code == 200
-    assert client.app.state.services.budget.used == 0  # type: ignore[attr-defined]
+    assert client.app.services.budget.used == 0  # type: ignore[attr-defined]
 
 
 def test_a_damaged_file_is_not_handed_out(
