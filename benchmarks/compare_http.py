@@ -36,7 +36,8 @@ import httpx
 HERE = Path(__file__).resolve().parent
 ADMIN_KEY = "of-the-benchmark"
 SMALL_BYTES, LARGE_BYTES = 130, 1_000_000
-N_SMALL, N_LARGE = 40_000, 16
+N_SMALL, N_LARGE = 40_000, 38
+CORPUS_BYTES = 2_000_000_000
 LOAD_SHARE = 0.3
 
 
@@ -50,6 +51,7 @@ class Plan:
     seconds: float
     small: Path = field(init=False)
     large: Path = field(init=False)
+    corpus: Path = field(init=False)
 
     def write_bodies(self) -> None:
         text = self.text.read_bytes()
@@ -64,6 +66,10 @@ class Plan:
             pieces = (text[at : at + n_bytes].decode(errors="ignore") for at in whole[:most])
             lines = [json.dumps(body(piece), ensure_ascii=False) for piece in pieces]
             path.write_text("\n".join(lines) + "\n")
+        self.corpus = self.folder / "corpus.txt"
+        with self.corpus.open("wb") as corpus:
+            for _ in range(CORPUS_BYTES // len(text) + 1):
+                corpus.write(text)
 
 
 @contextlib.contextmanager
@@ -75,7 +81,7 @@ def ours(plan: Plan) -> Iterator[int]:
         "TOKENIZER_ARTIFACTS_DIR": str(artifacts),
         "TOKENIZER_DEFAULT": "compared",
         "TOKENIZER_ADMIN_KEYS": ADMIN_KEY,
-        "TOKENIZER_CORPUS_ROOTS": str(plan.text.parent.resolve()),
+        "TOKENIZER_CORPUS_ROOTS": str(plan.folder),
     }
     command = [sys.executable, "-m", "app.cli"]
     if not artifacts.exists():
@@ -184,15 +190,14 @@ def measure(plan: Plan, port: int, *, is_ours: bool) -> dict[str, float]:
 
 def p99_milliseconds(plan: Plan, port: int, rate: float) -> float:
     result = put_load(port, plan.small, plan.seconds, requests_per_second=rate * LOAD_SHARE)
-    latencies = sorted(result["latencies"])
-    return 1e3 * float(latencies[len(latencies) * 99 // 100])
+    return float(result["p99_milliseconds"])
 
 
 @contextlib.contextmanager
 def training(plan: Plan, port: int) -> Iterator[None]:
     """A training job that runs all the while."""
     url, headers = f"http://127.0.0.1:{port}/train", {"X-API-Key": ADMIN_KEY}
-    job = {"input_paths": [plan.text.name], "vocab_size": 50_000, "promote": "manual"}
+    job = {"input_paths": [plan.corpus.name], "vocab_size": 50_000, "promote": "manual"}
     started = httpx.post(url, json={**job, "name": "trained"}, headers=headers).raise_for_status()
     url = f"{url}/{started.json()['id']}"
     while httpx.get(url, headers=headers).json()["state"] == "queued":

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ class Result:
     n_body_bytes: int = 0
     n_wrong: int = 0
     seconds: float = 0.0
-    latencies: list[float] = field(default_factory=list)
+    p50_milliseconds: float = 0.0
+    p99_milliseconds: float = 0.0
 
 
 class Connection(asyncio.Protocol):
@@ -105,6 +106,7 @@ class Load:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._result = Result()
+        self._latencies: list[float] = []
         self.is_over = False
         bodies = Path(job.bodies).read_bytes().splitlines()
         self._requests = [(self._head(len(body)) + body, len(body)) for body in bodies]
@@ -122,6 +124,10 @@ class Load:
         await asyncio.sleep(self._until - time.perf_counter())
         self.is_over = True
         self._result.seconds = self._job.seconds
+        in_order = sorted(self._latencies)
+        if in_order:
+            self._result.p50_milliseconds = 1e3 * in_order[len(in_order) // 2]
+            self._result.p99_milliseconds = 1e3 * in_order[len(in_order) * 99 // 100]
         return self._result
 
     def note(self, sent_at: float, n_bytes: int, is_right: bool) -> None:
@@ -130,7 +136,7 @@ class Load:
         if self._from <= now < self._until:
             self._result.n_requests += 1
             self._result.n_body_bytes += n_bytes
-            self._result.latencies.append(now - sent_at)
+            self._latencies.append(now - sent_at)
 
     def seconds_until_due(self) -> float:
         if not self._job.requests_per_second:

@@ -19,6 +19,7 @@ import pytest
 from app.jobs import training_run
 from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
+from app.jobs.job_worker import NICENESS
 from app.jobs.process_marks import ProcessMark
 from app.jobs.trainer_lock import TrainerLock
 from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Fields, Service
@@ -240,7 +241,10 @@ def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
     job_id = service.start(**SLOW)
     pid = service.wait_for_child(job_id)
     child = psutil.Process(pid)
-    assert child.nice() >= 10
+    assert child.nice() == NICENESS
+    autogroup = Path(f"/proc/{child.pid}/autogroup")
+    if autogroup.exists() and (said := autogroup.read_text()):  # empty where there are none
+        assert said.endswith(f" nice {NICENESS}\n")
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert "TOKENIZER_ADMIN_KEYS" not in child.environ()
     service.client.delete(f"/train/{job_id}")
