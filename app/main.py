@@ -53,6 +53,7 @@ from app.routes import (
 from app.services import Services
 from app.settings import Settings, unknown_variables
 from app.short_way import ShortWay, short_routes
+from app.tracing import Traces, Tracing, open_traces
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.store import ArtifactStore
 
@@ -107,12 +108,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     engine = choose_engine(settings.engine)
     _say_engine(engine)
     service_metrics = ServiceMetrics()
+    traces = open_traces()
     app = _Service(
         service_metrics,
+        traces,
         title="Tokenizer service",
         version=version("tokenizer-service"),
         description="Exact byte-level BPE over HTTP. Every route also stands under `/v1`.",
-        lifespan=functools.partial(_lifespan, settings, engine, service_metrics),
+        lifespan=functools.partial(_lifespan, settings, engine, service_metrics, traces),
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -135,25 +138,35 @@ class _Service(FastAPI):
     access_keys: AccessKeys
     services: Services  # from when the lifespan has begun
 
-    def __init__(self, service_metrics: ServiceMetrics, **options: Any) -> None:
+    def __init__(
+        self, service_metrics: ServiceMetrics, traces: Traces | None, **options: Any
+    ) -> None:
         self._service_metrics = service_metrics
+        self._traces = traces
         super().__init__(**options)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Once, with the first request, when all routes are there."""
         short_way = ShortWay(super().build_middleware_stack(), short_routes(self))
-        return RequestObserver(short_way, self._service_metrics)
+        observer = RequestObserver(short_way, self._service_metrics)
+        return observer if self._traces is None else Tracing(observer, self._traces.tracer)
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(
-    settings: Settings, engine: EngineChoice, service_metrics: ServiceMetrics, app: _Service
+    settings: Settings,
+    engine: EngineChoice,
+    service_metrics: ServiceMetrics,
+    traces: Traces | None,
+    app: _Service,
 ) -> AsyncIterator[dict[str, ConnectionGuard]]:
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
     async with contextlib.AsyncExitStack() as closing:
         closing.callback(sys.setswitchinterval, switch_interval)
+        if traces is not None:
+            closing.push_async_callback(asyncio.to_thread, traces.close)
         closing.callback(executor.shutdown, wait=False, cancel_futures=True)
         store = ArtifactStore(settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
