@@ -126,7 +126,20 @@ class Settings(BaseSettings):
         le=10_000,
         description="Training runs that may wait; 0: none, 409 when busy.",
     )
-
+    train_memory_bytes: int | None = Field(
+        default=None,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Most resident memory of a training run in bytes, whatever its request allows; "
+        "unset: no bound but the request's.",
+    )
+    train_threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Threads, or processes of the Python engine, that count a corpus; unset: one "
+        "for each core.",
+    )
     keep_versions: int = Field(
         default=0,
         ge=0,

@@ -127,9 +127,14 @@ class JobRunner:
             # Published by an earlier attempt whose server ended before the swap was through.
             outcome = Outcome("published", job.result)
         else:
-            outcome = await TrainingRun(job, folder, self._jobs, self._stop).run(
-                self._request_of(job)
+            run = TrainingRun(
+                job,
+                folder,
+                self._jobs,
+                self._stop,
+                memory_bytes=self._settings.train_memory_bytes,
             )
+            outcome = await run.run(self._request_of(job))
         if outcome.kind == "stopped":
             await self._write(lambda: self._jobs.requeue(job))
             log.info("job %s: requeued, the server ends", job.id)
@@ -154,6 +159,7 @@ class JobRunner:
             "job_id": job.id,
             "artifacts_dir": str(self._artifacts_dir),
             "engine": self._settings.engine,
+            "num_workers": self._settings.train_threads,
         }
 
     async def _settle_published(self, job: Job, version: str) -> None:

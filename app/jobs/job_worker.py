@@ -175,6 +175,7 @@ def _run(
             special_tokens=request["special_tokens"],
             pattern=request["pattern"],
             engine=engine.name,
+            num_workers=request["num_workers"],
             progress=events.progress,
         )
         provenance = [

@@ -50,10 +50,22 @@ class Outcome:
 
 
 class TrainingRun:
-    """One attempt; `run` once."""
+    """One attempt; `run` once.
 
-    def __init__(self, job: Job, folder: JobFolder, jobs: JobStore, stop: asyncio.Event) -> None:
+    `memory_bytes` is the operator's bound: a request may set a lower one, not a higher.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        jobs: JobStore,
+        stop: asyncio.Event,
+        *,
+        memory_bytes: int | None = None,
+    ) -> None:
         self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
+        self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
         self._written: tuple[str, float] = ("", -1.0)
@@ -132,15 +144,15 @@ class TrainingRun:
                 detail=f"training took longer than limits.seconds = {limits['seconds']:g}; "
                 f"raise the limit, or train on less text",
             )
-        if limits["memory_bytes"] is not None:
+        if self._memory_limit is not None:
+            limit_bytes, name = self._memory_limit
             used = await asyncio.to_thread(process.resident_bytes)
-            if used > limits["memory_bytes"]:
+            if used > limit_bytes:
                 return Outcome(
                     "failed",
                     code="memory_limit",
                     detail=f"the training processes held {used} bytes, more than "
-                    f"limits.memory_bytes = {limits['memory_bytes']}; raise the limit, or train "
-                    f"on less text",
+                    f"{name} = {limit_bytes}; raise the limit, or train on less text",
                 )
         return None
 
@@ -199,6 +211,17 @@ class TrainingRun:
         self._progress = max(self._progress, start + (end - start) * part)
         self._phase = phase
         self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
+
+
+def _lower_memory_limit(
+    limits: Mapping[str, Any], operators_bytes: int | None
+) -> tuple[int, str] | None:
+    """The limit that is met first, and the name under which it can be raised."""
+    both = (
+        (limits["memory_bytes"], "limits.memory_bytes"),
+        (operators_bytes, "the server's TOKENIZER_TRAIN_MEMORY_BYTES"),
+    )
+    return min(((limit, name) for limit, name in both if limit is not None), default=None)
 
 
 def _failed_to_start(error: OSError) -> Outcome:

@@ -32,6 +32,8 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "STREAM_IDLE_SECONDS": ("60", 60),
         "THREADS": ("2", 2),
         "TRAIN_QUEUE": ("0", 0),
+        "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
+        "TRAIN_THREADS": ("1", 1),
         "KEEP_VERSIONS": ("3", 3),
         "ADMIN_KEYS": ("one, two,", None),
         "READ_KEYS": ("é,x", None),

@@ -185,6 +185,34 @@ def test_a_run_within_its_limits_goes_live(service: Service) -> None:
     assert service.wait(job_id)["state"] == "live"
 
 
+@pytest.mark.parametrize(
+    ("operators", "asked", "named"),
+    [
+        (8 << 20, None, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+        (8 << 20, 4 << 30, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+        (4 << 30, 8 << 20, "limits.memory_bytes = 8388608"),
+    ],
+)
+def test_the_lower_of_the_operators_and_the_requests_memory_limit_holds(
+    start_service: Callable[..., Service], operators: int, asked: int | None, named: str
+) -> None:
+    service = start_service(train_memory_bytes=operators)
+    job = service.wait(service.start(**SLOW, limits={"memory_bytes": asked}))
+    assert (job["state"], job["error"]["code"]) == ("failed", "memory_limit")
+    assert named in job["error"]["detail"]
+
+
+def test_a_corpus_is_counted_by_as_many_threads_as_the_operator_allows(
+    start_service: Callable[..., Service], slow_text: str
+) -> None:
+    service = start_service(train_threads=3)
+    (service.corpus / "big.txt").write_text("\n".join([slow_text] * 12))  # small ones take one
+    service.wait(service.start(input_paths=["big.txt"], name="trained"), "live")
+    training = service.store.read_manifest(service.store.resolve("trained")).training
+    assert training is not None
+    assert training["num_workers"] == 3
+
+
 def test_the_engine_asked_for_trains_and_the_manifest_names_it(
     start_service: Callable[..., Service], engine: str
 ) -> None:
@@ -462,6 +490,7 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
             "job_id": running,
             "artifacts_dir": str(service.settings.artifacts_dir.absolute()),
             "engine": "python",
+            "num_workers": None,
             "name": "orphan",
         }
     )
