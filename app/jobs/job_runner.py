@@ -4,7 +4,8 @@ It claims the oldest queued job, has it trained (`training_run`), and when a ver
 makes that the one being served. It stands alone because this is the only place that moves a job
 from one state to the next. When its server is told to end, a running job goes back into the queue
 and starts again at the next start; when a server process is killed, the others (or the next start)
-end its orphaned trainer and fail its job.
+end its orphaned trainer and fail its job. Servers of other hosts on the same folder do so when its
+lease has ended.
 May import `app.live_tokenizers`, `app.settings`, `app.problems` and its neighbours.
 """
 
@@ -39,6 +40,9 @@ Written = TypeVar("Written")
 
 POLL_SECONDS: Final = 0.5
 """How often a process looks for work another one was given, and for dead owners."""
+
+RENEW_SECONDS: Final = 5.0
+"""How often the lease of a running job is renewed; many tries fit in LEASE_SECONDS."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
@@ -111,6 +115,7 @@ class JobRunner:
             await asyncio.wait_for(self._woken.wait(), seconds)
 
     async def _run_guarded(self, job: Job) -> None:
+        lease = asyncio.create_task(self._keep_lease(job), name="job lease")
         try:
             await self._run(job)
         except sqlite3.Error:  # the server ends and the end could not be written
@@ -119,6 +124,22 @@ class JobRunner:
             log.exception("job %s met a defect", job.id)
             detail = "an internal error; the log of the server has it under this job"
             await self._finish(job, "failed", "internal_error", detail)
+        finally:
+            lease.cancel()
+            await asyncio.gather(lease, return_exceptions=True)
+
+    async def _keep_lease(self, job: Job) -> None:
+        """Renew the lease until cancelled, or until the job is another's.
+
+        Who lost it is told by `TrainingRun`, which looks more often.
+        """
+        held = True
+        while held:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                held = await asyncio.to_thread(self._jobs.renew_lease, job)
+            except sqlite3.Error as error:  # a full disk or a busy file: there are more tries
+                log.warning("job %s: its lease cannot be renewed: %s", job.id, error)
 
     async def _run(self, job: Job) -> None:
         folder = JobFolder.of(self._artifacts_dir, job.id)
@@ -228,21 +249,35 @@ class JobRunner:
                     await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
 
     def _reap(self) -> None:
-        """Fail the jobs whose server process is gone, once their trainer is gone as well."""
+        """Fail the jobs whose server process is gone, once their trainer is gone as well.
+
+        Of another host's only the lease can be judged: whoever finds it ended fails the job, and
+        its trainer, should it wake, is not let publish.
+        """
         for job in self._jobs.running():
-            if job.owner is not None and job.owner != self._me and job.owner.is_alive():
+            if job.is_of_this_host and not self._is_abandoned(job):
                 continue
-            if job.child is not None and job.child.is_alive():
-                signal_group(job.child.pid, signal.SIGKILL)
-            if not self._lock.is_free():
-                continue  # it is ending; the next look finds it gone
             detail = (
                 "the server process that ran this job was killed; post the request again. A "
                 "version it had published stands in /tokenizers and can be promoted"
             )
-            if self._jobs.finish(job, "failed", error_code="runner_died", detail=detail):
+            if self._jobs.finish(
+                job,
+                "failed",
+                error_code="runner_died",
+                detail=detail,
+                if_lease_ended=not job.is_of_this_host,
+            ):
                 log.warning("job %s: its server process is gone, failed", job.id)
                 JobFolder.of(self._artifacts_dir, job.id).remove_inputs()
+
+    def _is_abandoned(self, job: Job) -> bool:
+        """Whether owner and trainer of a job of this host are gone; ends an ownerless trainer."""
+        if job.owner is not None and job.owner != self._me and job.owner.is_alive():
+            return False
+        if job.child is not None and job.child.is_alive():
+            signal_group(job.child.pid, signal.SIGKILL)
+        return self._lock.is_free()  # otherwise it is ending; the next look finds it gone
 
     def _forget_old(self) -> None:
         now = time.monotonic()

@@ -1,14 +1,15 @@
-"""The training jobs of this host, in one SQLite file that every server process shares.
+"""The training jobs of an artifacts folder, in one SQLite file that every server process shares.
 
 It stands alone because a job must outlive the process that took it: a request may be answered by
-one server process, the training run by a second and its end noticed by a third. Every call opens
-its own connection (0.1 ms), does one short transaction and closes it, so the store holds no state
-that a fork, a thread or a `kill -9` could spoil. Calls block for a few milliseconds (an fsync):
-call them from a thread, not from the event loop.
+one server process, the training run by a second and its end noticed by a third. Calls block for a
+few milliseconds (an fsync): call them from a thread, not from the event loop.
 
-`journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
-database in WAL mode when two connections checkpoint at once, and a row that was acknowledged must
-be on the disk. May import `process_marks` only.
+Who runs a job holds a lease on it, which other hosts judge it by: a pid means nothing there. A
+lease ends at a time of the wall clock of the host that wrote it, and is compared with that of the
+host that reads it. Renewed every few seconds for a minute to come, it bears clocks that differ by
+most of a minute; a larger difference, or jump, may cost a running job, but no exactness: `attempt`
+fences what a late owner would write. On its own host an owner is judged by its process, and no
+clock matters. May import `job_database` and `process_marks`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from app.jobs.process_marks import ProcessMark
+from app.jobs.job_database import JobDatabase
+from app.jobs.process_marks import ProcessMark, this_host
 
 State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
 FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
@@ -30,31 +30,8 @@ FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
 JOBS_KEPT: Final = 1000
 """Finished jobs beyond this many are forgotten, oldest first, so that the file stays bounded."""
 
-_BUSY_TIMEOUT_SECONDS: Final = 15.0
-
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS jobs (
-    sequence         INTEGER PRIMARY KEY AUTOINCREMENT,
-    id               TEXT NOT NULL UNIQUE,
-    idempotency_key  TEXT UNIQUE,
-    request_digest   TEXT NOT NULL,
-    request          TEXT NOT NULL,
-    state            TEXT NOT NULL,
-    phase            TEXT NOT NULL,
-    progress         REAL NOT NULL DEFAULT 0,
-    counters         TEXT NOT NULL DEFAULT '{}',
-    cancel_requested INTEGER NOT NULL DEFAULT 0,
-    attempt          INTEGER NOT NULL DEFAULT 0,
-    owner            TEXT,
-    child            TEXT,
-    result           TEXT,
-    error            TEXT,
-    created_at       REAL NOT NULL,
-    started_at       REAL,
-    finished_at      REAL
-);
-CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, sequence);
-"""
+LEASE_SECONDS: Final = 60.0
+"""How long a claim holds without being renewed: `JobStore.renew_lease`."""
 
 
 class QueueFullError(Exception):
@@ -86,6 +63,8 @@ class Job:
     cancel_requested: bool
     attempt: int
     owner: ProcessMark | None
+    owner_host: str | None
+    lease_ends_at: float | None
     child: ProcessMark | None
     result: Mapping[str, str] | None
     error: Mapping[str, str] | None
@@ -98,26 +77,18 @@ class Job:
         """Whether nothing will change this job any more."""
         return self.state in FINAL_STATES
 
+    @property
+    def is_of_this_host(self) -> bool:
+        """Whether the marks of its processes mean processes that can be looked for here."""
+        return self.owner_host in (None, this_host())  # None: a version before leases claimed it
 
-@dataclass(frozen=True)
-class JobStore:
+
+class JobStore(JobDatabase):
     """All training jobs in the SQLite file `path`, which is made when it is not there.
 
     Raises (from every method): sqlite3.OperationalError when the file cannot be read or written,
     for one because the disk is full; what was acknowledged before stays.
     """
-
-    path: Path
-    busy_timeout_seconds: float = field(default=_BUSY_TIMEOUT_SECONDS)
-
-    def __post_init__(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._connection() as connection:
-            # Kept in the file's header, unlike `synchronous`, which is each connection's own.
-            connection.execute("PRAGMA journal_mode=DELETE")
-        with self._transaction() as connection:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
 
     def add(
         self,
@@ -213,10 +184,15 @@ class JobStore:
                 return None
             connection.execute(
                 "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
-                " attempt = attempt + 1, owner = ?, child = NULL, started_at = ? WHERE id = ?",
-                (owner.to_json(), time.time(), row["id"]),
+                " attempt = attempt + 1, owner = ?, owner_host = ?, lease_ends_at = ?,"
+                " child = NULL, started_at = ? WHERE id = ?",
+                (owner.to_json(), this_host(), _lease_end(), time.time(), row["id"]),
             )
             return _select(connection, row["id"])
+
+    def renew_lease(self, job: Job) -> bool:
+        """Hold the job for another LEASE_SECONDS; False when it is no longer this attempt's."""
+        return self._update_held(job, "lease_ends_at = ?", (_lease_end(),))
 
     def set_child(self, job: Job, child: ProcessMark) -> bool:
         """Note the trainer's process; False when the job is no longer this attempt's."""
@@ -238,7 +214,10 @@ class JobStore:
         This is the one moment that decides between a cancelled job and a published version.
         """
         return self._update_held(
-            job, "phase = 'publish', progress = 0.95", (), extra="AND cancel_requested = 0"
+            job,
+            "phase = 'publish', progress = 0.95, lease_ends_at = ?",
+            (_lease_end(),),
+            extra="AND cancel_requested = 0",
         )
 
     def set_result(self, job: Job, result: Mapping[str, str]) -> bool:
@@ -254,24 +233,35 @@ class JobStore:
             "state = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
             " finished_at = CASE cancel_requested WHEN 1 THEN ? ELSE NULL END,"
             " phase = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
-            " progress = 0, owner = NULL, child = NULL",
+            " progress = 0, owner = NULL, owner_host = NULL, lease_ends_at = NULL, child = NULL",
             (time.time(),),
         )
 
     def finish(
-        self, job: Job, state: State, *, error_code: str | None = None, detail: str = ""
+        self,
+        job: Job,
+        state: State,
+        *,
+        error_code: str | None = None,
+        detail: str = "",
+        if_lease_ended: bool = False,
     ) -> bool:
         """End a running job; False when the job is no longer this attempt's.
 
-        A job that ended well has progress 1; any other keeps the progress it had.
+        A job that ended well has progress 1; any other keeps the progress it had. With
+        `if_lease_ended`, for who is not the owner, False also when the lease still holds: the
+        same transaction looks, so that an owner that renews meanwhile keeps its job.
         """
         error = None if error_code is None else json.dumps({"code": error_code, "detail": detail})
         done = state in ("live", "succeeded")
+        now = time.time()
         return self._update_held(
             job,
             "state = ?, phase = ?, error = ?, finished_at = ?, child = NULL,"
             " progress = CASE ? WHEN 1 THEN 1.0 ELSE progress END",
-            (state, state, error, time.time(), done),
+            (state, state, error, now, done),
+            extra="AND lease_ends_at < ?" if if_lease_ended else "",
+            extra_values=(now,) if if_lease_ended else (),
         )
 
     def request_cancel(self, job_id: str) -> Job | None:
@@ -313,7 +303,13 @@ class JobStore:
         return [row["id"] for row in rows]
 
     def _update_held(
-        self, job: Job, assignments: str, values: tuple[object, ...], *, extra: str = ""
+        self,
+        job: Job,
+        assignments: str,
+        values: tuple[object, ...],
+        *,
+        extra: str = "",
+        extra_values: tuple[object, ...] = (),
     ) -> bool:
         # `attempt` fences: a process that lost the job (it was thought dead, the job was requeued
         # and claimed again) can no longer write to it.
@@ -321,35 +317,13 @@ class JobStore:
             done = connection.execute(
                 f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
                 f" AND attempt = ? {extra}",
-                (*values, job.id, job.attempt),
+                (*values, job.id, job.attempt, *extra_values),
             )
             return done.rowcount == 1
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(
-            self.path, timeout=self.busy_timeout_seconds, isolation_level=None
-        )
-        try:
-            connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA synchronous=FULL")
-            yield connection
-        finally:
-            connection.close()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as connection:
-            # IMMEDIATE: taking the write lock first avoids the deadlock of two readers that both
-            # want to write, which SQLite answers with an error no timeout helps against.
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                if connection.in_transaction:  # a full disk has rolled it back already
-                    connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+def _lease_end() -> float:
+    return time.time() + LEASE_SECONDS
 
 
 def _count_unfinished(connection: sqlite3.Connection) -> int:
@@ -389,6 +363,8 @@ def _to_job(row: sqlite3.Row) -> Job:
         cancel_requested=bool(row["cancel_requested"]),
         attempt=row["attempt"],
         owner=ProcessMark.from_json(row["owner"]),
+        owner_host=row["owner_host"],
+        lease_ends_at=row["lease_ends_at"],
         child=ProcessMark.from_json(row["child"]),
         result=None if row["result"] is None else json.loads(row["result"]),
         error=None if row["error"] is None else json.loads(row["error"]),

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from app.jobs import training_run
+from app.jobs import job_runner, training_run
 from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
 from app.jobs.job_worker import NICENESS
-from app.jobs.process_marks import ProcessMark
+from app.jobs.process_marks import ProcessMark, this_host
 from app.jobs.trainer_lock import TrainerLock
 from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Fields, Service
 from tests.native_module import native_module
@@ -457,6 +457,132 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
     finally:
         stranger.kill()
         stranger.communicate()
+
+
+def give_to_another_host(
+    service: Service, job_id: str, *, lease_seconds: float, child: ProcessMark | None = None
+) -> None:
+    """Run by pid 1 of a machine whose pids mean nothing here."""
+    with sqlite3.connect(service.jobs.path) as connection:
+        connection.execute(
+            "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = 'elsewhere',"
+            " lease_ends_at = ?, child = ? WHERE id = ?",
+            (
+                ProcessMark(1, 0.5).to_json(),
+                time.time() + lease_seconds,
+                child and child.to_json(),
+                job_id,
+            ),
+        )
+
+
+@pytest.fixture
+def queued(service: Service) -> str:
+    """A job that stays in the queue: the runner does nothing by itself any more."""
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    return service.start()
+
+
+def test_a_job_of_another_host_is_judged_by_its_lease_alone(
+    service: Service, queued: str, orphan: subprocess.Popen[bytes]
+) -> None:
+    """Neither the marks nor the lock, which a process of this host holds, have a say."""
+    runner, child = service.services.runner, ProcessMark.of(orphan.pid)
+    give_to_another_host(service, queued, lease_seconds=30, child=child)
+    runner._reap()
+    assert service.job(queued)["state"] == "running"
+    give_to_another_host(service, queued, lease_seconds=-0.1, child=child)
+    runner._reap()
+    job = service.job(queued)
+    assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+    assert orphan.poll() is None  # it only has the pid of the other host's trainer
+
+
+def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
+    service: Service, queued: str, start_service: Callable[..., Service], caplog: Any
+) -> None:
+    give_to_another_host(service, queued, lease_seconds=-0.1)
+    runners = [service.services.runner, start_service().services.runner]
+    for _ in range(2):
+        for runner in runners:
+            runner._reap()
+    taken = [line for line in caplog.messages if "its server process is gone" in line]
+    assert len(taken) == 1
+
+
+def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
+    service: Service, queued: str
+) -> None:
+    """To the reader an owner's lease ended a day ago; its process is there all the same (P16)."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        mark = ProcessMark.of(owner.pid)
+        assert mark is not None
+        with sqlite3.connect(service.jobs.path) as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'running', owner = ?, owner_host = ?, lease_ends_at = ?"
+                " WHERE id = ?",
+                (mark.to_json(), this_host(), time.time() - 86_400, queued),
+            )
+        service.services.runner._reap()
+        assert service.job(queued)["state"] == "running"
+        owner.communicate(b"\n")
+    service.services.runner._reap()
+    assert service.job(queued)["error"]["code"] == "runner_died"
+
+
+def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner, "RENEW_SECONDS", 0.05)
+    real, refusals = JobStore.renew_lease, [True]
+
+    def renew(store: JobStore, job: Any) -> bool:
+        if refusals and refusals.pop():
+            raise sqlite3.OperationalError("database is locked")
+        return real(store, job)
+
+    monkeypatch.setattr(JobStore, "renew_lease", renew)
+    job_id = service.start(**SLOW)
+    ends: set[float | None] = set()
+    deadline = time.monotonic() + 30
+    while len(ends) < 5:
+        job = service.jobs.get(job_id)
+        assert job is not None
+        assert time.monotonic() < deadline
+        ends.add(job.lease_ends_at)
+    assert not refusals
+    service.client.delete(f"/train/{job_id}")
+    service.wait(job_id, "cancelled")
+
+
+def test_a_server_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """It does not even look before its trainer asks for leave to publish."""
+    monkeypatch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    with sqlite3.connect(service.jobs.path) as connection:
+        connection.execute("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+    held = service.jobs.get(job_id)
+    assert held is not None
+    assert service.jobs.finish(held, "failed", error_code="runner_died", if_lease_ended=True)
+    asked: list[bool] = []
+    real = JobStore.allow_publishing
+    monkeypatch.setattr(
+        JobStore, "allow_publishing", lambda *given: asked.append(real(*given)) or asked[-1]
+    )
+    deadline = time.monotonic() + 30
+    while not asked:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert asked == [False]
+    monkeypatch.undo()
+    service.wait(service.start(), "live")  # it has put the late one away and goes on
+    assert is_gone(pid)
+    assert service.store.names() == ["n", "starter"]
+    assert service.job(job_id)["error"]["code"] == "runner_died"
 
 
 def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:

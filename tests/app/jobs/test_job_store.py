@@ -6,17 +6,20 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from app.jobs.job_store import (
+    LEASE_SECONDS,
     IdempotencyConflictError,
     Job,
     JobStore,
     ProcessMark,
     QueueFullError,
 )
+from app.jobs.process_marks import this_host
 
 ME = ProcessMark.of_this_process()
 OTHER = ProcessMark(pid=1, started=0.5)
@@ -174,6 +177,123 @@ def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) ->
     assert now is not None
     assert (now.state, now.attempt, now.owner, now.result) == ("running", 2, OTHER, None)
     assert store.allow_publishing(fresh)
+
+
+def end_lease(store: JobStore, job_id: str) -> None:
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+
+
+def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    assert (job.owner_host, job.is_of_this_host) == (this_host(), True)
+    for hold in (store.renew_lease, store.allow_publishing):
+        end_lease(store, "a")
+        before = time.time()
+        assert hold(job)
+        now = store.get("a")
+        assert now is not None
+        assert now.lease_ends_at is not None
+        assert before + LEASE_SECONDS <= now.lease_ends_at <= time.time() + LEASE_SECONDS
+    store.requeue(job)
+    waiting = store.get("a")
+    assert waiting is not None
+    assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
+    claim(store, OTHER)
+    assert not store.renew_lease(job)
+
+
+def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(store: JobStore) -> None:
+    """Many at once, and the owner renewing or not: one transaction decides."""
+    add(store, "a")
+    job = claim(store)
+    assert not store.finish(job, "failed", error_code="x", if_lease_ended=True)
+    end_lease(store, "a")
+    assert store.renew_lease(job)  # in time: nobody had looked
+    assert not store.finish(job, "failed", error_code="x", if_lease_ended=True)
+    end_lease(store, "a")
+    begin = threading.Barrier(6)
+    won: list[bool] = []
+
+    def take_over() -> None:
+        own = JobStore(store.path)
+        begin.wait()
+        won.append(own.finish(job, "failed", error_code="x", if_lease_ended=True))
+
+    threads = [threading.Thread(target=take_over) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 5 + [True]
+
+
+def test_an_owner_that_wakes_after_its_lease_was_taken_can_write_nothing(store: JobStore) -> None:
+    add(store, "a")
+    late = claim(store)
+    end_lease(store, "a")
+    assert store.finish(late, "failed", error_code="runner_died", if_lease_ended=True)
+    assert store.is_cancel_requested(late)
+    assert not store.renew_lease(late)
+    assert not store.allow_publishing(late)
+    assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.finish(late, "live")
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.result) == ("failed", None)
+
+
+_TABLE_OF_0_1_0 = """
+CREATE TABLE jobs (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    idempotency_key TEXT UNIQUE, request_digest TEXT NOT NULL, request TEXT NOT NULL,
+    state TEXT NOT NULL, phase TEXT NOT NULL, progress REAL NOT NULL DEFAULT 0,
+    counters TEXT NOT NULL DEFAULT '{}', cancel_requested INTEGER NOT NULL DEFAULT 0,
+    attempt INTEGER NOT NULL DEFAULT 0, owner TEXT, child TEXT, result TEXT, error TEXT,
+    created_at REAL NOT NULL, started_at REAL, finished_at REAL
+)
+"""
+
+
+def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    insert = (
+        "INSERT INTO jobs (id, request_digest, request, state, phase, attempt, owner, created_at)"
+        " VALUES (?, 'd', '{}', ?, ?, 3, ?, 5.0)"
+    )
+    with sqlite3.connect(path) as old:
+        old.execute(_TABLE_OF_0_1_0)
+        old.execute(insert, ("runs", "running", "learn", ME.to_json()))
+        old.execute(insert, ("waits", "queued", "queued", None))
+    begin = threading.Barrier(6)
+    failed: list[BaseException] = []
+
+    def bring_up() -> None:
+        begin.wait()
+        try:
+            JobStore(path)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=bring_up) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    store = JobStore(path)
+    (running,) = store.running()
+    assert (running.id, running.attempt, running.owner) == ("runs", 3, ME)
+    assert (running.owner_host, running.is_of_this_host) == (None, True)
+    assert not store.finish(running, "failed", error_code="x", if_lease_ended=True)
+    assert store.finish(running, "succeeded")
+    assert claim(store).owner_host == this_host()
+    with sqlite3.connect(path) as old:  # a server of 0.1.0 beside this one goes on
+        old.execute(insert, ("later", "queued", "queued", None))
+    assert store.count_unfinished() == 2
 
 
 def test_progress_error_and_times_are_kept(store: JobStore) -> None:
