@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full test-native test-pythons parity-full fuzz setup wheel check check-native format lock clean
+.PHONY: help serve test test-long test-full reliability test-native test-pythons parity-full fuzz setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -61,6 +61,9 @@ test-long: $(TOOLS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a 
 
 test-full: $(TOOLS) test-native ## run all tests, whole
 	$(PYTEST) $(ARGS)
+
+reliability: $(TOOLS) ## run the rows of bad inputs and the promises; ARGS="-k row_07" runs one
+	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
 
 test-native: ## run the tests of the compiled engine that are in Rust
 	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)

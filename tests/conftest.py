@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.native_module import native_module
+from tests.reliability.names import pytest_itemcollected
+
+__all__ = ["pytest_itemcollected"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -65,6 +65,7 @@ def all_routes(settings: Settings) -> dict[tuple[str, str], set[object]]:
     return guards
 
 
+@pytest.mark.row(23)
 def test_every_route_is_guarded_as_listed(settings: Settings) -> None:
     guards = all_routes(settings)
     bare = {key: asked for key, asked in guards.items() if not key[1].startswith("/v1/")}
@@ -94,6 +95,7 @@ def concrete(path: str) -> str:
     return named.replace("{token_id}", "97")
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
 def test_without_or_with_a_wrong_key_nothing_answers(
     locked: Callable[..., httpx.Response], method: str, path: str
@@ -117,6 +119,7 @@ def test_without_or_with_a_wrong_key_nothing_answers(
             assert response.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize(("method", "path"), sorted(ADMIN))
 def test_a_read_key_is_no_admin_key(
     locked: Callable[..., httpx.Response], method: str, path: str
@@ -124,6 +127,7 @@ def test_a_read_key_is_no_admin_key(
     assert locked(method, concrete(path), X_API_Key=READ_KEY).status_code == 403
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
 def test_an_admin_key_opens_everything(
     locked: Callable[..., httpx.Response], method: str, path: str
@@ -132,6 +136,7 @@ def test_an_admin_key_opens_everything(
         assert locked(method, concrete(path), **headers).status_code not in (401, 403)
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     keys = AccessKeys.of(["admin"], ["schlüssel-é"])

@@ -262,6 +262,7 @@ def test_a_batch_of_too_many_texts(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["limit"]) == (413, MAX_BATCH_ITEMS)
 
 
+@pytest.mark.promise(19)
 @given(st.binary(max_size=200), st.sampled_from([IdsForm(OCTETS), BATCH, IdsForm(NPY)]))
 def test_any_bytes_are_ids_or_a_problem(data: bytes, form: IdsForm) -> None:
     for body in (data, npy_with(data), npy_with(HEADER, data), struct.pack("<I", 2) + data):

@@ -61,6 +61,7 @@ def bytes_and_broken_ids(tokenizer: Tokenizer) -> list[int]:
     return [*tokenizer.encode(TEXT), *broken]
 
 
+@pytest.mark.row(15)
 @pytest.mark.parametrize("form", ["u32", "u16", "arrays", "records"])
 def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
     ids = bytes_and_broken_ids(live.tokenizer)
@@ -108,6 +109,7 @@ def test_ids_end_counts_the_ids_that_came(live: LiveTokenizer) -> None:
     assert settler.n_tokens == len(ids)
 
 
+@pytest.mark.row(14)
 def test_one_part_holds_a_bounded_text(
     live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_one_part_holds_a_bounded_text(
     assert text_of(IdSettler(live, raw()), [packed(ids)]) == TEXT * 20
 
 
+@pytest.mark.row(14)
 @pytest.mark.parametrize("cut", range(9))
 def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer, cut: int) -> None:
     by_byte = {token: id_ for id_, token in live.tokenizer.spec.vocab.items() if len(token) == 1}
@@ -137,6 +140,7 @@ def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer, cut: int)
     assert text_of(strict, [good[: 4 * cut], good[4 * cut :]]) == "aé中"
 
 
+@pytest.mark.row(14)
 def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
     largest = live.tokenizer.spec.largest_id
     for at in (0, 1, 40_000):
@@ -157,6 +161,7 @@ def test_a_body_that_ends_inside_an_id(live: LiveTokenizer, dtype: str) -> None:
 DONE = '{"done":true,"count":1}'
 
 
+@pytest.mark.row(1, 2, 3, 4)
 @pytest.mark.parametrize(
     ("lines", "status", "code"),
     [
@@ -215,6 +220,7 @@ def test_lines_that_are_taken(live: LiveTokenizer, lines: list[str]) -> None:
         assert text_of(IdSettler(live, IdLines(live.ref.digest)), [body]) == "ab"
 
 
+@pytest.mark.row(15)
 def test_a_line_may_be_so_long_and_no_longer(
     live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,8 @@ from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
 @pytest.mark.parametrize(
     ("number", "status"), [(errno.EIO, 503), (errno.EMFILE, 503), (errno.ENOSPC, 507)]
 )
@@ -260,6 +262,7 @@ def test_pinned_versions_are_bounded_and_loaded_once(
     asyncio.run(run())
 
 
+@pytest.mark.row(30)
 def test_a_version_that_does_not_load_changes_nothing(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
 ) -> None:
@@ -290,6 +293,7 @@ def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: Toke
         check_round_trip(Lossy.from_spec(small_spec))
 
 
+@pytest.mark.row(31)
 @pytest.mark.parametrize(
     "pointer",
     ["", "garbage", "{}", '{"active": "gone@20200101T000000Z-00000000", "digest": "0"}', "[1]"],
@@ -354,6 +358,7 @@ def test_a_server_without_a_tokenizer_runs_and_says_so(
         assert client.get("/readyz").status_code == 200
 
 
+@pytest.mark.promise(7)
 def test_promotion_waits_for_every_process_and_restores_on_timeout(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
 ) -> None:
@@ -441,6 +446,7 @@ def test_nothing_is_active(settings: Settings, tmp_path_factory: pytest.TempPath
         live.get("starter")
 
 
+@pytest.mark.promise(6)
 @pytest.mark.parametrize("n_swaps", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_swaps_under_load_over_two_processes(
     store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, n_swaps: int

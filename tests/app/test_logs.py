@@ -12,6 +12,7 @@ from app.logs import REQUEST_ID, EscapingFormatter, JsonFormatter
 from tests.end_to_end.server_process import publish_bytes, serve
 
 
+@pytest.mark.row(34)
 def test_a_message_cannot_forge_a_line() -> None:
     text = "x\r\n2026 ERROR forged\x1b[31m\u2028"
     record = logging.makeLogRecord({"msg": "said %s", "args": (text,), "levelname": "INFO"})
@@ -44,6 +45,7 @@ def test_what_belongs_to_a_request_names_it() -> None:
     assert "request_id" not in json.loads(JsonFormatter().format(record))
 
 
+@pytest.mark.row(34)
 def test_a_line_of_json_is_one_line_whatever_it_holds() -> None:
     text = "x\r\n2026 ERROR forged\x1b[31m\x7f\x85\u2028 é\ud800"
     try:

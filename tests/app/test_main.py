@@ -206,6 +206,7 @@ def test_a_misspelt_variable_is_said(
     assert "did you mean TOKENIZER_ADMIN_KEYS" in caplog.text
 
 
+@pytest.mark.promise(9)
 def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
     with run_server(store.root) as server:
         with RawRequest(server.host, server.port, "/encode_stream") as raw:
@@ -223,6 +224,7 @@ def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
         assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.promise(9)
 def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) -> None:
     with run_server(store.root, "--timeout-graceful-shutdown", "1") as server:
         target = (server.host, server.port)

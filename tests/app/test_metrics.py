@@ -81,6 +81,7 @@ def test_what_is_counted(client: TestClient, repeat: int) -> None:
     assert found['http_request_duration_seconds_count{handler="/encode"}'] == 2
 
 
+@pytest.mark.row(34)
 def test_labels_do_not_come_from_requests(client: TestClient) -> None:
     for index in range(5):
         client.get(f"/nothing/{index}")
@@ -155,6 +156,7 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
     assert found["tokenizer_inflight"] == 1
 
 
+@pytest.mark.row(34)
 def test_request_ids_from_outside_are_words(client: TestClient) -> None:
     for given in ("a b", "x" * 65, "é", ""):
         response = client.get("/nope", headers={"X-Request-Id": given.encode()})
@@ -163,6 +165,7 @@ def test_request_ids_from_outside_are_words(client: TestClient) -> None:
         assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
 
 
+@pytest.mark.promise(13)
 def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]) -> None:
     with make_client() as client:
         services = client.app.services  # type: ignore[attr-defined]

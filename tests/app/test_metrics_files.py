@@ -64,6 +64,7 @@ def test_a_file_has_its_name_when_it_is_whole(
     assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
 
 
+@pytest.mark.row(36)
 @pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
 def test_without_room_the_numbers_stay_in_the_process(
     tmp_path: Path,
@@ -121,6 +122,8 @@ assert "No space left" in text, text
 """
 
 
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
 def test_several_processes_serve_with_a_full_metrics_folder(
     tmp_path: Path, store: ArtifactStore

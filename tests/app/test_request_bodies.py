@@ -52,6 +52,7 @@ def test_a_body_is_joined_and_its_bytes_are_reserved() -> None:
     assert sum(reserved) == 3
 
 
+@pytest.mark.row(9)
 def test_one_byte_over_the_limit_is_413_and_nothing_more_is_read() -> None:
     for messages, headers in (
         ([chunk(b"ab"), chunk(b"cd"), chunk(b"ef", False)], {}),
@@ -62,6 +63,7 @@ def test_one_byte_over_the_limit_is_413_and_nothing_more_is_read() -> None:
         assert (caught.value.status, caught.value.limit, caught.value.actual) == (413, 3, 4)
 
 
+@pytest.mark.row(17)
 def test_a_slow_body_is_408() -> None:
     request = request_with([chunk(b"a")] * 50, delay=0.05)
     with pytest.raises(Problem) as caught:
@@ -103,6 +105,7 @@ def send(client: TestClient) -> Callable[..., httpx.Response]:
     return send
 
 
+@pytest.mark.row(1, 2, 4, 6, 7)
 @pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
 @pytest.mark.parametrize(
     ("body", "status"),
@@ -133,6 +136,7 @@ def test_bad_bodies(
     assert response.json()["status"] == status
 
 
+@pytest.mark.row(8, 20)
 @pytest.mark.parametrize(("method", "path"), JSON_ROUTES)
 @pytest.mark.parametrize(
     ("header", "value", "remedy"),
@@ -235,6 +239,7 @@ def test_a_forbidden_special_token_is_not_repeated(client: TestClient) -> None:
         assert "disallowed_special" in answer.json()["detail"]
 
 
+@pytest.mark.row(9)
 def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClient]) -> None:
     def body(size: int) -> bytes:
         frame = len(json.dumps({"text": ""}))

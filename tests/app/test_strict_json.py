@@ -28,6 +28,7 @@ def outcome(body: bytes, window_chars: int = 1 << 18) -> tuple[Any, ...]:
         return problem.status, problem.code
 
 
+@pytest.mark.promise(19)
 @settings(max_examples=300)
 @given(documents, st.booleans(), st.integers(16, 40), st.sampled_from([None, 1]))
 def test_any_document_comes_out_as_json_reads_it(
@@ -66,6 +67,7 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
         assert windowed == whole or "value" not in (windowed[0], whole[0]), body
 
 
+@pytest.mark.row(1, 2, 4, 6)
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

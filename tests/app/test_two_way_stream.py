@@ -67,6 +67,7 @@ class Client:
         self.taken.append(message)
 
 
+@pytest.mark.row(17)
 def test_a_stream_that_nothing_comes_on_is_ended(
     small_tokenizer: Tokenizer, is_encoding: bool
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_stream_that_nothing_comes_on_is_ended(
     assert not later.taken[-1]["more_body"]
 
 
+@pytest.mark.row(16)
 def test_a_stream_that_nobody_reads_is_given_up(
     small_tokenizer: Tokenizer, is_encoding: bool
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_stream_that_nobody_reads_is_given_up(
     assert client.chunks == [b"brown "]  # nothing more was taken in
 
 
+@pytest.mark.row(16)
 def test_an_answer_that_nobody_reads_frees_what_it_holds() -> None:
     budget = ByteBudget(100)
     lease = budget.lease()

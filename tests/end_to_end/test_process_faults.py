@@ -76,6 +76,7 @@ def check_database(artifacts: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
+@pytest.mark.promise(10)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_while_training_requeues_and_the_next_start_finishes(
     artifacts: Path, slow_training: SlowTraining, workers: int
@@ -100,6 +101,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
     assert done.attempt == 2
 
 
+@pytest.mark.promise(2, 17)
 def test_kill_9_of_the_server_leaves_no_trainer_and_fails_the_job(
     artifacts: Path, slow_training: SlowTraining
 ) -> None:
@@ -117,6 +119,7 @@ def test_kill_9_of_the_server_leaves_no_trainer_and_fails_the_job(
         assert after["state"] == "live"
 
 
+@pytest.mark.promise(3)
 def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
     artifacts: Path, slow_training: SlowTraining
 ) -> None:
@@ -149,6 +152,7 @@ def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
         assert after["state"] == "live", after
 
 
+@pytest.mark.promise(2)
 def test_kill_9_of_the_trainer_costs_no_request(
     artifacts: Path, slow_training: SlowTraining
 ) -> None:
@@ -161,6 +165,7 @@ def test_kill_9_of_the_trainer_costs_no_request(
         assert (job["state"], job["error"]["code"]) == ("failed", "trainer_killed")
 
 
+@pytest.mark.promise(5, 17)
 def test_kill_9_of_the_supervisor_leaves_nobody(
     artifacts: Path, slow_training: SlowTraining
 ) -> None:
@@ -173,6 +178,7 @@ def test_kill_9_of_the_supervisor_leaves_nobody(
     check_database(artifacts)
 
 
+@pytest.mark.promise(5)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) -> None:
     program = textwrap.dedent(
@@ -209,6 +215,7 @@ def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) ->
                     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.promise(9)
 def test_sigterm_waits_for_the_request_in_hand(artifacts: Path) -> None:
     """P9: an accepted request is answered, and the end comes in time."""
     # The native engine would have answered before the end could be asked for.

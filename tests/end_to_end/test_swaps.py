@@ -7,6 +7,8 @@ import pytest
 from tests.end_to_end.server_process import publish_bytes, serve
 from tests.end_to_end.swap_load import SECOND_FIRST_ID, SwapReport, run_swaps
 
+pytestmark = pytest.mark.promise(6, 7, 8)
+
 
 def swap(tmp_path: Path, *, workers: int, n_swaps: int) -> SwapReport:
     first = publish_bytes(tmp_path, "starter")

@@ -94,6 +94,7 @@ def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
     assert len(set(products)) == len(products), "a product was a token already"
 
 
+@pytest.mark.promise(18)
 @given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES, n_merges=st.integers(0, 30))
 @settings(max_examples=400, deadline=None)
 def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_bytes, n_merges):
@@ -193,6 +194,7 @@ def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
     assert counts.counts == count_naively(data.decode("utf-8", "replace"), specials)
 
 
+@pytest.mark.promise(18)
 @given(
     text=TEXTS,
     specials=SPECIAL_SETS,
@@ -221,6 +223,7 @@ def test_trainer_equals_oracle_for_any_workers(
     assert (result.report.engine, result.report.counting_engine) == (engine, engine)
 
 
+@pytest.mark.promise(18)
 @given(
     text=TEXTS,
     specials=SPECIAL_SETS,

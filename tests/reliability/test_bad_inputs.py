@@ -84,6 +84,7 @@ def rejected(server: Server, reason: str) -> float:
 # Row 16: a client that vanishes, one that never reads
 
 
+@pytest.mark.row(16)
 def test_row_16_a_client_that_never_reads_is_disconnected(server: Server) -> None:
     wait_for_connections(server, 0)
     text = b'{"text":"' + b"x" * (BODY_LIMIT - 20) + b'"}'
@@ -97,6 +98,7 @@ def test_row_16_a_client_that_never_reads_is_disconnected(server: Server) -> Non
         assert read_answer(connection).end == "reset"
 
 
+@pytest.mark.row(16)
 def test_row_16_a_client_that_reads_none_of_its_stream_is_disconnected(server: Server) -> None:
     request = head("POST /encode_stream HTTP/1.1", "Content-Length: 100000000")
     with connect(server.port, receive_buffer=4096) as connection:
@@ -107,6 +109,7 @@ def test_row_16_a_client_that_reads_none_of_its_stream_is_disconnected(server: S
         assert in_flight(server) == 0
 
 
+@pytest.mark.row(16)
 def test_row_16_a_client_that_never_reads_small_answers_is_disconnected(server: Server) -> None:
     """Answers that fit the buffer: no request is left that could have a deadline."""
     request = head("GET /openapi.json HTTP/1.1")
@@ -120,6 +123,7 @@ def test_row_16_a_client_that_never_reads_small_answers_is_disconnected(server: 
 # Row 17: slow headers, a silent connection, a slow body, a body after its answer
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize(
     "sent",
     [b"G", b"GET /livez HTTP/1.1\r\nHost: te", head("GET /livez HTTP/1.1")[:-1], b"\r\n\r\n"],
@@ -133,6 +137,7 @@ def test_row_17_headers_that_do_not_arrive_are_408(server: Server, sent: bytes) 
     assert HEADER_SECONDS * 0.9 <= answer.seconds < 10
 
 
+@pytest.mark.row(17)
 def test_row_17_a_byte_now_and_then_gains_no_time(server: Server) -> None:
     with connect(server.port) as connection:
         started = time.monotonic()
@@ -148,12 +153,14 @@ def test_row_17_a_byte_now_and_then_gains_no_time(server: Server) -> None:
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.row(17)
 def test_row_17_a_silent_connection_is_closed(server: Server) -> None:
     answer = exchange(server.port)
     assert (answer.data, answer.end) == (b"", "closed")
     assert answer.seconds >= HEADER_SECONDS * 0.9
 
 
+@pytest.mark.row(17)
 def test_row_17_the_headers_of_a_further_request_have_a_deadline_too(server: Server) -> None:
     with connect(server.port) as connection:
         connection.sendall(LIVEZ)
@@ -163,6 +170,7 @@ def test_row_17_the_headers_of_a_further_request_have_a_deadline_too(server: Ser
     assert (answer.status, answer.end) == (408, "closed")
 
 
+@pytest.mark.row(17)
 def test_row_17_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
     with connect(server.port) as connection:
         for _ in range(2):
@@ -171,6 +179,7 @@ def test_row_17_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
             time.sleep(HEADER_SECONDS * 1.5)
 
 
+@pytest.mark.row(17)
 def test_row_17_headers_sent_ahead_wait_for_their_turn(server: Server) -> None:
     """The answer under way is not cut off by what follows it."""
     with connect(server.port) as connection:
@@ -182,6 +191,7 @@ def test_row_17_headers_sent_ahead_wait_for_their_turn(server: Server) -> None:
     assert b"HTTP/1.1 408 " in answer.body
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize("path", ["/encode", "/decode"])
 def test_row_17_a_slow_json_body_is_408(server: Server, path: str) -> None:
     request = head(f"POST {path} HTTP/1.1", JSON, "Content-Length: 99")
@@ -192,6 +202,7 @@ def test_row_17_a_slow_json_body_is_408(server: Server, path: str) -> None:
     assert answer.problem()["code"] == "body_too_slow"
 
 
+@pytest.mark.row(17)
 def test_row_17_a_trickling_stream_is_ended(server: Server) -> None:
     started = time.monotonic()
     with connect(server.port) as connection:
@@ -208,6 +219,7 @@ def test_row_17_a_trickling_stream_is_ended(server: Server) -> None:
     assert answer.problem()["code"] == "stream_idle"
 
 
+@pytest.mark.row(17)
 def test_row_17_a_stream_that_brings_enough_goes_on(server: Server) -> None:
     with connect(server.port) as connection:
         connection.sendall(head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked"))
@@ -232,6 +244,7 @@ EARLY = {
 }  # fmt: skip
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize(("status", "request_head"), EARLY.values(), ids=EARLY)
 def test_row_17_an_early_answer_reaches_a_client_that_sends_first(
     server: Server, status: int, request_head: bytes
@@ -249,6 +262,7 @@ def test_row_17_an_early_answer_reaches_a_client_that_sends_first(
     assert int(answer.headers["content-length"]) == len(answer.body)
 
 
+@pytest.mark.row(17)
 def test_row_17_nothing_is_read_without_end_after_an_early_answer(server: Server) -> None:
     """A4: neither much at once nor a little for long."""
     request = head("GET /info HTTP/1.1", "Content-Length: 1000000000")
@@ -267,6 +281,7 @@ def test_row_17_nothing_is_read_without_end_after_an_early_answer(server: Server
     wait_for_connections(server, 0)
 
 
+@pytest.mark.row(17)
 def test_row_17_a_body_that_arrives_with_its_head_keeps_the_connection(server: Server) -> None:
     with connect(server.port) as connection:
         for _ in range(3):
@@ -279,6 +294,7 @@ def test_row_17_a_body_that_arrives_with_its_head_keeps_the_connection(server: S
 # Row 18: headers too large, too many
 
 
+@pytest.mark.row(18)
 @pytest.mark.parametrize(
     ("code", "pieces"),
     [
@@ -314,6 +330,7 @@ def test_row_18_headers_over_the_limit_are_431(
     assert rejected(server, "headers_too_large") == before + 1
 
 
+@pytest.mark.row(18)
 def test_row_18_headers_within_the_limits_are_taken(server: Server) -> None:
     spare = MAX_HEADER_BYTES - 1000
     for request in (
@@ -326,6 +343,7 @@ def test_row_18_headers_within_the_limits_are_taken(server: Server) -> None:
         assert exchange(server.port, request[:1000], request[1000:]).status == 200
 
 
+@pytest.mark.row(18)
 @pytest.mark.parametrize("trailer", [b"A: " + b"a" * 20_000_000, b"A: b\r\n" * 3_000_000])
 def test_row_18_trailers_do_not_pass_the_limit(server: Server, trailer: bytes) -> None:
     memory = psutil.Process(server.process.pid).memory_info
@@ -336,6 +354,7 @@ def test_row_18_trailers_do_not_pass_the_limit(server: Server, trailer: bytes) -
     assert memory().rss < before + 16_000_000
 
 
+@pytest.mark.row(18)
 def test_row_18_trailers_are_no_headers(server: Server) -> None:
     """One could carry a name that the checks of the head have passed."""
     request = head("POST /train HTTP/1.1", "Transfer-Encoding: chunked", CLOSE)
@@ -385,6 +404,7 @@ AMBIGUOUS = {
 }  # fmt: skip
 
 
+@pytest.mark.row(19)
 @pytest.mark.parametrize(("status", "sent"), AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_row_19_an_ambiguous_request_is_refused(server: Server, status: int, sent: bytes) -> None:
     answer = exchange(server.port, sent + LIVEZ)  # what follows must not be answered
@@ -394,6 +414,7 @@ def test_row_19_an_ambiguous_request_is_refused(server: Server, status: int, sen
     assert answer.body.count(b"HTTP/1.1") == answer.body.count(b"well-formed HTTP/1.1")
 
 
+@pytest.mark.row(19)
 @pytest.mark.parametrize(
     "request_head",
     [
@@ -410,6 +431,7 @@ def test_row_19_a_clear_request_is_taken(server: Server, request_head: bytes) ->
     assert exchange(server.port, request_head).status == 200
 
 
+@pytest.mark.row(19)
 def test_row_19_what_was_asked_before_in_good_order_is_answered(server: Server) -> None:
     answer = exchange(server.port, LIVEZ + b"nonsense\r\n\r\n")
     assert (answer.status, answer.end) == (200, "closed")
@@ -417,6 +439,7 @@ def test_row_19_what_was_asked_before_in_good_order_is_answered(server: Server) 
     assert answer.headers["connection"] == "close"
 
 
+@pytest.mark.row(19)
 def test_row_19_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None:
     with connect(server.port) as connection:
         connection.sendall(head(POST, CHUNKED) + b"8\r\nab cd ef\r\n")
@@ -432,6 +455,7 @@ def test_row_19_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None
     assert not rest.endswith(b"0\r\n\r\n")  # which would say that it is whole
 
 
+@pytest.mark.row(19)
 @pytest.mark.parametrize("upgrade", ["h2c", "websocket"])
 def test_row_19_an_upgrade_is_not_taken_and_the_request_answered(
     server: Server, upgrade: str
@@ -447,6 +471,7 @@ def test_row_19_an_upgrade_is_not_taken_and_the_request_answered(
 # Row 20: forms
 
 
+@pytest.mark.row(20)
 @pytest.mark.parametrize(
     "kind", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded"]
 )
@@ -508,6 +533,7 @@ def artifacts(tmp_path: Path) -> Path:
     return tmp_path / "artifacts"
 
 
+@pytest.mark.row(21)
 @pytest.mark.parametrize("sent", ["", "GET /encode HTTP/1.1\r\nHost: "], ids=["silent", "half"])
 def test_row_21_beyond_the_limit_of_connections_503_and_health_answers(
     artifacts: Path, sent: str
@@ -532,6 +558,7 @@ def test_row_21_beyond_the_limit_of_connections_503_and_health_answers(
         assert rejected(server, "too_many_connections") >= 3
 
 
+@pytest.mark.row(21)
 def test_row_21_few_open_files_are_a_low_limit_and_break_nothing(artifacts: Path) -> None:
     shell = ["/bin/sh", "-c", 'ulimit -n 256 && exec "$0" -m app.cli serve', sys.executable]
     with serve(artifacts, command=shell, header_seconds="600") as server:
@@ -545,6 +572,7 @@ def test_row_21_few_open_files_are_a_low_limit_and_break_nothing(artifacts: Path
         assert server.process.poll() is None
 
 
+@pytest.mark.row(21)
 def test_row_21_ten_thousand_connections(artifacts: Path) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < 12_000:

@@ -13,6 +13,8 @@ import pytest
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, load_pickles
 
+pytestmark = pytest.mark.row(29)
+
 MAX_SECONDS = 1.0
 MAX_EXTRA_BYTES = 64 << 20
 

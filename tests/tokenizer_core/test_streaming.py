@@ -100,6 +100,7 @@ def test_a_forbidden_token_is_found_across_cuts():
             stream.feed(text[cut:])
 
 
+@pytest.mark.row(15)
 def test_one_pre_token_without_end_meets_the_cap():
     stream = StreamingEncoder(TOKENIZERS[0], max_pending_chars=1000)
     stream.feed("x" * 900)
@@ -119,6 +120,7 @@ def test_a_lone_surrogate_is_an_error():
         StreamingEncoder(TOKENIZERS[0]).feed("a\ud800")
 
 
+@pytest.mark.row(10, 15)
 @pytest.mark.parametrize("unit", ["a", " ", "中", "\u0301"])
 @pytest.mark.parametrize("tokenizer", [FORMS[0], FORMS[-1]], ids=" ".join, indirect=True)
 def test_work_on_small_pieces_of_a_long_pre_token_is_linear(tokenizer, unit, monkeypatch):

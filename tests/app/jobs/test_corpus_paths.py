@@ -18,6 +18,8 @@ from app.jobs.corpus_paths import (
     split_corpus_path,
 )
 
+pytestmark = pytest.mark.row(24)
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -283,6 +283,7 @@ def test_over_a_socket_a_client_that_goes_costs_nothing(
         assert client.get("/livez").status_code == 200  # on the same connection
 
 
+@pytest.mark.promise(9)
 def test_sigterm_ends_a_stream_and_does_not_wait_for_it(
     jobs: JobStore, job: Job, server: Server
 ) -> None:

@@ -49,6 +49,7 @@ def test_progress_is_seen_to_grow_through_the_phases(service: Service) -> None:
     assert counters["learn_total"] == SLOW_VOCAB_SIZE - 257
 
 
+@pytest.mark.promise(15)
 def test_only_one_trainer_runs_and_the_others_wait_in_order(service: Service) -> None:
     ids = [service.start(name=f"n{index}") for index in range(3)]
     states = [service.wait(job_id)["state"] for job_id in ids]
@@ -61,6 +62,7 @@ def test_only_one_trainer_runs_and_the_others_wait_in_order(service: Service) ->
         assert ended <= begun
 
 
+@pytest.mark.row(33)
 def test_cancel_while_queued_running_finished_and_twice(service: Service) -> None:
     running, queued = service.start(**SLOW), service.start()
     pid = service.wait_for_child(running)
@@ -110,6 +112,7 @@ def test_a_cancel_that_comes_after_the_last_look_still_stops_the_publishing(
     assert service.store.names() == ["starter"]
 
 
+@pytest.mark.promise(2)
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
@@ -131,6 +134,7 @@ def test_a_killed_trainer_is_a_failed_job_and_serving_goes_on(
     assert service.wait(service.start())["state"] == "live"
 
 
+@pytest.mark.promise(2)
 def test_workers_of_a_killed_trainer_do_not_outlive_it(service: Service, slow_text: str) -> None:
     big = service.corpus / "big.txt"
     big.write_text("\n".join([slow_text] * 60))  # enough to be counted by worker processes
@@ -278,6 +282,7 @@ def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
     service.client.delete(f"/train/{job_id}")
 
 
+@pytest.mark.row(36)
 def test_a_log_that_cannot_be_written_is_a_failed_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +295,7 @@ def test_a_log_that_cannot_be_written_is_a_failed_job(
     assert service.wait(service.start())["state"] == "live"
 
 
+@pytest.mark.row(36)
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_FSIZE"), reason="Linux can limit another process")
 def test_a_disk_that_refuses_the_artifact_is_a_failed_job(service: Service) -> None:
     """A limit on file sizes, set on the running child: its writes fail for real."""
@@ -303,6 +309,7 @@ def test_a_disk_that_refuses_the_artifact_is_a_failed_job(service: Service) -> N
     assert service.wait(service.start())["state"] == "live"
 
 
+@pytest.mark.row(36)
 @pytest.mark.parametrize("number", [28, 30, 5, 24])  # ENOSPC, EROFS, EIO, EMFILE
 def test_a_job_folder_that_cannot_be_written_is_a_failed_job(
     service: Service, monkeypatch: pytest.MonkeyPatch, number: int
@@ -317,6 +324,7 @@ def test_a_job_folder_that_cannot_be_written_is_a_failed_job(
     assert service.client.post("/encode", json={"text": "a"}).status_code == 200
 
 
+@pytest.mark.row(36)
 def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +343,7 @@ def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
     assert refusals == 0
 
 
+@pytest.mark.promise(10, 18)
 def test_stopping_requeues_and_the_next_start_ends_with_the_same_digest(
     start_service: Callable[..., Service],
 ) -> None:
@@ -414,6 +423,7 @@ def give_to_a_dead_server(service: Service, job_id: str, child: ProcessMark | No
         )
 
 
+@pytest.mark.promise(2)
 def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
     service: Service, orphan: subprocess.Popen[bytes]
 ) -> None:
@@ -424,6 +434,7 @@ def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
     assert orphan.wait(5) == -signal.SIGKILL
 
 
+@pytest.mark.promise(15)
 def test_an_orphan_nobody_knows_is_waited_for(
     service: Service, orphan: subprocess.Popen[bytes]
 ) -> None:
@@ -585,6 +596,7 @@ def test_a_server_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
     assert service.job(job_id)["error"]["code"] == "runner_died"
 
 
+@pytest.mark.row(34)
 def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:
     job_id = service.start()
     service.wait(job_id)
@@ -599,6 +611,7 @@ def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:
     assert escape_control_characters("\u202e\ud800") == "\\u202e\\ud800"
 
 
+@pytest.mark.promise(5)
 def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> None:
     """What kill -9 of the server looks like to the child: its standard input ends."""
     running = service.start(**SLOW)

@@ -41,6 +41,7 @@ def claim(store: JobStore, owner: ProcessMark = ME) -> Job:
     return job
 
 
+@pytest.mark.promise(17)
 def test_the_file_is_in_delete_mode_and_fully_synchronous(store: JobStore) -> None:
     with sqlite3.connect(store.path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
@@ -59,6 +60,7 @@ def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
     assert [job.id for job in store.latest()] == ["b", "a"]
 
 
+@pytest.mark.promise(15)
 def test_many_processes_claim_each_job_once(store: JobStore) -> None:
     for index in range(20):
         add(store, f"job{index:02d}", queue_limit=100)
@@ -103,6 +105,7 @@ def test_without_a_queue_a_job_is_taken_only_when_none_is_there(store: JobStore)
     add(store, "b", queue_limit=0)
 
 
+@pytest.mark.row(32)
 def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) -> None:
     first = add(store, "a", idempotency_key="k", request_digest="1")
     assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
@@ -114,6 +117,7 @@ def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) ->
     assert len(store.latest()) == 1
 
 
+@pytest.mark.row(33)
 def test_cancel_in_every_state(store: JobStore) -> None:
     assert store.request_cancel("none") is None
     add(store, "queued")
@@ -162,6 +166,7 @@ def test_a_requeued_job_keeps_its_place_and_its_published_version(store: JobStor
     assert again.result == {"name": "n", "version": "v", "digest": "d"}
 
 
+@pytest.mark.promise(15)
 def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) -> None:
     add(store, "a")
     stale = claim(store)
@@ -341,6 +346,7 @@ while True:
 """
 
 
+@pytest.mark.promise(17)
 def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
     """Not shown: loss of power. A killed process leaves the system's caches intact."""
     acknowledged: dict[str, str] = {}
@@ -379,6 +385,7 @@ def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
     assert len(acknowledged) >= 40
 
 
+@pytest.mark.row(36)
 def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

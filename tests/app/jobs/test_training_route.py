@@ -91,6 +91,7 @@ def test_promote_manual_publishes_and_serves_what_it_served(service: Service) ->
     assert encoded.headers["tokenizer-version"].startswith("starter@")
 
 
+@pytest.mark.row(26, 27)
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
@@ -134,6 +135,7 @@ def test_a_wrong_request_is_422_and_names_the_field(
     assert not (service.settings.artifacts_dir / "jobs").exists()
 
 
+@pytest.mark.row(1, 6, 7)
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -159,11 +161,13 @@ def test_a_malformed_body_gets_what_every_route_says(
     assert service.jobs.latest() == []
 
 
+@pytest.mark.row(8, 20)
 def test_a_form_is_415(service: Service) -> None:
     answer = service.client.post("/train", data={"documents": "x"})
     problem(answer, 415, "json_required")
 
 
+@pytest.mark.row(24)
 @pytest.mark.parametrize(
     "path",
     [
@@ -189,6 +193,7 @@ def test_a_path_that_is_no_file_under_a_root_is_422(
     assert service.jobs.latest() == []
 
 
+@pytest.mark.row(26)
 def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(service: Service) -> None:
     problem(service.train({"input_paths": ["empty.txt"]}), 422, "empty_corpus")
     job = service.wait(service.start(input_paths=["latin.txt"]))
@@ -200,6 +205,7 @@ def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(service: Service) -
     assert "/proc" not in job["error"]["detail"]
 
 
+@pytest.mark.row(26)
 def test_a_corpus_that_changed_since_the_request_fails_the_job(service: Service) -> None:
     first = service.start(**SLOW)
     service.wait_for_child(first)
@@ -210,6 +216,7 @@ def test_a_corpus_that_changed_since_the_request_fails_the_job(service: Service)
     assert (job["state"], job["error"]["code"]) == ("failed", "corpus_changed")
 
 
+@pytest.mark.row(26)
 def test_a_corpus_written_to_while_it_is_read_fails_the_job(
     service: Service, slow_text: str
 ) -> None:
@@ -225,6 +232,7 @@ def test_a_corpus_written_to_while_it_is_read_fails_the_job(
     assert service.store.names() == ["starter"]
 
 
+@pytest.mark.row(32)
 def test_the_same_key_and_body_is_the_same_job(service: Service) -> None:
     body = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"}
     first = service.train(body, **{"Idempotency-Key": "k1"})
@@ -256,6 +264,7 @@ def test_a_key_that_is_none_is_422(service: Service, key: str) -> None:
     problem(answer, 422, "invalid_idempotency_key")
 
 
+@pytest.mark.row(32)
 def test_the_queue_is_full(start_service: Callable[..., Service]) -> None:
     service = start_service(train_queue=1)
     running = service.start(**SLOW)
@@ -269,6 +278,7 @@ def test_the_queue_is_full(start_service: Callable[..., Service]) -> None:
     service.client.delete(f"/train/{running}")
 
 
+@pytest.mark.row(32)
 def test_without_a_queue_a_busy_trainer_is_409(start_service: Callable[..., Service]) -> None:
     service = start_service(train_queue=0)
     running = service.start(**SLOW)
@@ -299,6 +309,7 @@ def test_every_training_route_wants_an_admin_key(service: Service) -> None:
             assert reader.status_code == 403
 
 
+@pytest.mark.row(36)
 def test_a_full_disk_is_507_and_leaves_nothing(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +324,7 @@ def test_a_full_disk_is_507_and_leaves_nothing(
     assert service.client.post("/encode", json={"text": "a"}).status_code == 200
 
 
+@pytest.mark.row(36)
 def test_an_unusable_job_database_is_503_and_encoding_goes_on(service: Service) -> None:
     database = service.settings.artifacts_dir / "jobs.sqlite3"
     database.rename(database.with_suffix(".aside"))

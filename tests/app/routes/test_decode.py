@@ -14,6 +14,7 @@ from tokenizer_core import Tokenizer
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028'
 
 
+@pytest.mark.row(11)
 def test_text_comes_back(client: TestClient, small_tokenizer: Tokenizer) -> None:
     ids = small_tokenizer.encode(TEXT)
     response = client.post("/decode", json={"tokens": ids})
@@ -32,6 +33,7 @@ def test_skip_special_tokens(client: TestClient, small_tokenizer: Tokenizer) -> 
     assert kept["text"] == small_tokenizer.decode(ids, skip_special_tokens=True)
 
 
+@pytest.mark.row(14)
 def test_ids_that_are_no_text(client: TestClient, small_tokenizer: Tokenizer) -> None:
     data = b"a\xf0\x9f\x91\xff\xe4\xb8b\xc3"
     by_byte = {token: id_ for id_, token in small_tokenizer.spec.vocab.items() if len(token) == 1}
@@ -54,6 +56,7 @@ def test_windows_do_not_show(
     assert whole["text"] == small_tokenizer.decode(ids)
 
 
+@pytest.mark.row(3)
 @pytest.mark.parametrize(
     ("tokens", "pointers"),
     [
@@ -72,6 +75,7 @@ def test_what_is_no_id(client: TestClient, tokens: str, pointers: list[str]) -> 
     assert len(response.content) < 2000
 
 
+@pytest.mark.row(2)
 @pytest.mark.parametrize("bad", ["NaN", "Infinity", "-Infinity", "9" * 4301])
 def test_numbers_that_are_none(client: TestClient, bad: str) -> None:
     body = f'{{"tokens": [{bad}]}}'
@@ -79,6 +83,7 @@ def test_numbers_that_are_none(client: TestClient, bad: str) -> None:
     assert response.status_code == 422
 
 
+@pytest.mark.row(5)
 @pytest.mark.parametrize("bad", [True, "1", 1.5, -1, [1]])
 def test_many_wrong_ids_make_a_short_answer(client: TestClient, bad: Any) -> None:
     response = client.post("/decode", json={"tokens": [1, *[bad] * 20_000]})
@@ -87,6 +92,7 @@ def test_many_wrong_ids_make_a_short_answer(client: TestClient, bad: Any) -> Non
     assert response.json()["errors_total"] == 20_000
 
 
+@pytest.mark.row(14)
 def test_unknown_ids_are_named(client: TestClient, small_tokenizer: Tokenizer) -> None:
     largest = small_tokenizer.spec.largest_id
     assert client.post("/decode", json={"tokens": [largest]}).status_code == 200
@@ -103,6 +109,7 @@ def test_unknown_ids_are_named(client: TestClient, small_tokenizer: Tokenizer) -
         assert str(largest) in response.json()["detail"]
 
 
+@pytest.mark.row(14)
 def test_output_cap(
     make_client: Callable[..., TestClient],
     small_tokenizer: Tokenizer,

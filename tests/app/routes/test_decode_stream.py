@@ -72,6 +72,7 @@ def test_two_way_client_gets_every_chunk_answered(
     }
 
 
+@pytest.mark.row(15)
 def test_every_single_cut(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     data = packed(small_tokenizer.encode(TEXT), "H")
     headers = {"Content-Type": "application/octet-stream; dtype=u16"}
@@ -81,6 +82,7 @@ def test_every_single_cut(server: RunningServer, small_tokenizer: Tokenizer) -> 
             assert text_of(response.content)[0] == TEXT, cut
 
 
+@pytest.mark.row(15)
 def test_random_cuts_of_many_ids(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     ids = small_tokenizer.encode(TEXT * 900)
     data = packed(ids)
@@ -148,6 +150,7 @@ def test_frames(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     assert end["bytes"] == len(text)
 
 
+@pytest.mark.row(14, 15)
 def test_an_error_before_any_output_is_the_answer(
     client: TestClient, small_tokenizer: Tokenizer
 ) -> None:
@@ -166,6 +169,7 @@ def test_an_error_before_any_output_is_the_answer(
     assert (cut.status_code, cut.json()["code"]) == (400, "malformed_ids")
 
 
+@pytest.mark.row(14, 15)
 @pytest.mark.parametrize("is_framed", [False, True])
 def test_an_error_after_output_is_the_last_record(
     server: RunningServer, small_tokenizer: Tokenizer, is_framed: bool
@@ -188,6 +192,7 @@ def test_an_error_after_output_is_the_last_record(
     assert error["errors"][0]["pointer"] == f"/{len(ids) + 1}"
 
 
+@pytest.mark.row(14, 15)
 def test_bytes_that_are_not_utf8(client: TestClient, small_tokenizer: Tokenizer) -> None:
     by_byte = {token: id_ for id_, token in small_tokenizer.spec.vocab.items() if len(token) == 1}
     ids = [by_byte[bytes([byte])] for byte in b"ab\xe4\xb8c"]
@@ -214,6 +219,7 @@ def test_options(client: TestClient, small_tokenizer: Tokenizer) -> None:
     assert pinned.status_code == 412
 
 
+@pytest.mark.row(8, 20)
 def test_what_the_body_may_be(client: TestClient) -> None:
     def status(**headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -238,6 +244,7 @@ def test_what_the_body_may_be(client: TestClient) -> None:
     assert [json.loads(line)["count"] for line in empty.text.splitlines()] == [0]
 
 
+@pytest.mark.promise(12)
 def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> None:
     """The server must stop reading: what a client can push in is bounded, and so is its memory."""
     chunk = packed([97] * 8192)
@@ -257,6 +264,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
         assert json.loads(raw.read_chunk())["seq"] == 0
 
 
+@pytest.mark.row(16)
 @pytest.mark.parametrize("is_stalled", [False, True])
 def test_work_stops_when_the_client_goes(server: RunningServer, is_stalled: bool) -> None:
     wait_for_in_flight(server, 1)  # the question itself

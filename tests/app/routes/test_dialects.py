@@ -169,6 +169,7 @@ def test_decode_of_text_embeddings_inference(around: TestClient) -> None:
     assert around.post("/decode", json={"ids": ids}, headers=as_bytes).status_code == 406
 
 
+@pytest.mark.row(3)
 @pytest.mark.parametrize(("ids", "pointers"), NO_IDS)
 @pytest.mark.parametrize(("path", "field"), [("/decode", "ids"), ("/detokenize", "tokens")])
 def test_what_is_no_id(

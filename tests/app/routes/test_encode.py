@@ -30,6 +30,7 @@ def encode(client: TestClient, **body: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.row(11)
 def test_ids_count_and_identity(
     client: TestClient, small_tokenizer: Tokenizer, starter: ArtifactRef
 ) -> None:
@@ -56,6 +57,7 @@ def test_large_texts_give_the_same_as_small_ones(
     assert batch["count"] == [len(ids) for ids in batch["tokens"]]
 
 
+@pytest.mark.row(12)
 def test_empty_text_and_empty_batch(client: TestClient) -> None:
     assert encode(client, text="")["tokens"] == []
     assert encode(client, text="")["count"] == 0
@@ -63,6 +65,7 @@ def test_empty_text_and_empty_batch(client: TestClient) -> None:
     assert encode(client, text=[])["count"] == []
 
 
+@pytest.mark.row(13)
 def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) -> None:
     text = "x<|a|><|a|><|a|>y<|endoftext|>"
     for allowed in ("all", "none", ["<|a|>"], ["<|a|>", "<|a|><|a|>"], []):
@@ -80,6 +83,7 @@ def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) ->
         assert unknown.json()["errors"][0]["pointer"] == f"/{field}"
 
 
+@pytest.mark.row(13)
 @pytest.mark.parametrize(
     "names", [[""], ["x" * 257], [f"<{i}>" for i in range(129)], ["a", 1], "some"]
 )
@@ -170,6 +174,7 @@ def test_batch_limit(client: TestClient) -> None:
     assert response.json()["actual"] == 65_537
 
 
+@pytest.mark.row(28)
 def test_pinning(
     store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
 ) -> None:
@@ -208,6 +213,7 @@ def test_not_acceptable(client: TestClient) -> None:
     assert response.status_code == 406
 
 
+@pytest.mark.row(10)
 @pytest.mark.parametrize("character", ["a", "^", " ", "\n", "\u0301", "\u200d", "中"])
 def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None:
     text = character * (200_000 // len(character.encode()))
@@ -250,6 +256,7 @@ print(worst, answers)
 """
 
 
+@pytest.mark.row(22)
 @pytest.mark.parametrize("n_bytes", [6_000_000, pytest.param(50_000_000, marks=pytest.mark.slow)])
 def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_bytes: int) -> None:
     text = (TEXT * (n_bytes // len(TEXT.encode()) + 1))[: n_bytes // 2] + "e " * (n_bytes // 4)
@@ -273,6 +280,7 @@ def test_health_answers_while_a_large_text_is_encoded(server: RunningServer, n_b
     assert worst < max(0.1, took / 5)
 
 
+@pytest.mark.row(16)
 def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
     def in_flight() -> float:
         text = httpx.get(f"{server.url}/metrics").text

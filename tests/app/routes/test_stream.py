@@ -91,6 +91,7 @@ def test_chunks_of_a_few_bytes(
     assert ids == small_tokenizer.encode(TEXT)
 
 
+@pytest.mark.row(15)
 def test_every_single_cut(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     data = TEXT.encode()
     expected = small_tokenizer.encode(TEXT)
@@ -100,6 +101,7 @@ def test_every_single_cut(server: RunningServer, small_tokenizer: Tokenizer) -> 
             assert lines_of(response.content)[0] == expected, cut
 
 
+@pytest.mark.row(15)
 def test_random_cuts_of_a_long_text(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     data = (TEXT * 900).encode()
     expected = small_tokenizer.encode(TEXT * 900)
@@ -113,6 +115,7 @@ def test_random_cuts_of_a_long_text(server: RunningServer, small_tokenizer: Toke
             assert last["count"] == len(expected)
 
 
+@pytest.mark.row(15)
 def test_one_byte_chunks_cost_time_linear_in_the_text(
     server: RunningServer, small_tokenizer: Tokenizer
 ) -> None:
@@ -166,6 +169,7 @@ def test_frames(server: RunningServer, small_tokenizer: Tokenizer) -> None:
     assert end["count"] == len(ids)
 
 
+@pytest.mark.row(15)
 def test_invalid_utf8_before_any_output_is_400(client: TestClient) -> None:
     response = client.post("/encode_stream", content=b"the \xff quick brown fox ")
     assert response.status_code == 400
@@ -176,6 +180,7 @@ def test_invalid_utf8_before_any_output_is_400(client: TestClient) -> None:
     assert cut.json()["byte_offset"] == 0
 
 
+@pytest.mark.row(15)
 @pytest.mark.parametrize(
     ("chunks", "offset"),
     [
@@ -201,6 +206,7 @@ def test_invalid_utf8_after_output_is_the_last_record(
     assert last["error"]["code"] == "invalid_utf8"
 
 
+@pytest.mark.row(15)
 def test_error_frame(server: RunningServer) -> None:
     accept = "Accept: application/octet-stream"
     with RawRequest(server.host, server.port, "/encode_stream", accept) as raw:
@@ -214,6 +220,7 @@ def test_error_frame(server: RunningServer) -> None:
     assert json.loads(data[8 : 8 + length])["error"]["byte_offset"] == 10
 
 
+@pytest.mark.row(13)
 def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) -> None:
     text = "the <|a|> x"
 
@@ -234,6 +241,7 @@ def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) ->
         assert client.post(f"/encode_stream?{wrong}", content=b"a").status_code == 422, wrong
 
 
+@pytest.mark.row(8, 20)
 def test_what_the_body_may_be(client: TestClient) -> None:
     def status(**headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -249,12 +257,14 @@ def test_what_the_body_may_be(client: TestClient) -> None:
     assert status(If_Match='"x"') == 412
 
 
+@pytest.mark.row(12)
 def test_empty_text(client: TestClient) -> None:
     response = client.post("/encode_stream", content=b"")
     assert response.status_code == 200
     assert [json.loads(line)["count"] for line in response.text.splitlines()] == [0]
 
 
+@pytest.mark.row(15)
 def test_a_pre_token_over_the_cap_is_refused(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +277,8 @@ def test_a_pre_token_over_the_cap_is_refused(
     assert lines_of(later.content)[2]["error"]["code"] == "pre_token_too_long"
 
 
+@pytest.mark.row(16)
+@pytest.mark.promise(12)
 def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> None:
     """The server must stop reading: what a client can push in is bounded, and so is its memory."""
     chunk = b"a b c d e f g h " * 2048
@@ -286,6 +298,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
         assert json.loads(raw.read_chunk())["seq"] == 0
 
 
+@pytest.mark.row(16)
 @pytest.mark.parametrize("is_stalled", [False, True])
 def test_work_stops_when_the_client_goes(server: RunningServer, is_stalled: bool) -> None:
     wait_for_in_flight(server, 1)  # the question itself

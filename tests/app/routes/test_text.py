@@ -114,6 +114,7 @@ def test_pinning(
         assert client.post(path, json=ROUTES[path], headers=headers).status_code == status
 
 
+@pytest.mark.row(13)
 @pytest.mark.parametrize("path", ROUTES)
 def test_special_tokens(client: TestClient, path: str) -> None:
     for forbidden in ("all", ["<|a|>"]):
@@ -173,6 +174,7 @@ def test_one_text_at_a_time(client: TestClient, path: str) -> None:
     assert client.post(path, json={**ROUTES[path], "text": ["a"]}).status_code == 422
 
 
+@pytest.mark.row(1, 20)
 @pytest.mark.parametrize("path", ROUTES)
 def test_lone_surrogates_unknown_fields_and_forms(client: TestClient, path: str) -> None:
     body = json.dumps({**ROUTES[path], "text": "a\ud800"})
@@ -185,6 +187,7 @@ def test_lone_surrogates_unknown_fields_and_forms(client: TestClient, path: str)
     assert client.get(path).status_code == 405
 
 
+@pytest.mark.row(9)
 @pytest.mark.parametrize("path", ROUTES)
 def test_over_the_limit_of_a_body(make_client: Callable[..., TestClient], path: str) -> None:
     with make_client(max_body_bytes=2048) as client:
@@ -206,6 +209,7 @@ def test_whatever_happens_the_budget_is_given_back(
         assert budget.used == 0
 
 
+@pytest.mark.promise(13)
 def test_with_the_budget_used_up_a_request_is_told_to_come_back(client: TestClient) -> None:
     budget = client.app.services.budget  # type: ignore[attr-defined]
     lease = budget.lease()
@@ -377,6 +381,7 @@ def test_verify_ids(
         assert post("/verify", **both).status_code == 422
 
 
+@pytest.mark.row(3)
 @pytest.mark.parametrize(
     ("tokens", "pointers"),
     [
@@ -392,6 +397,7 @@ def test_what_is_no_id(client: TestClient, tokens: str, pointers: list[str]) -> 
     assert len(response.content) < 2000
 
 
+@pytest.mark.row(14)
 def test_ids_to_verify_may_not_mean_too_much_text(
     make_client: Callable[..., TestClient],
     small_tokenizer: Tokenizer,

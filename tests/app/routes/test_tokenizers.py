@@ -131,6 +131,7 @@ def test_each_file_has_a_tag_of_its_own(client: TestClient, starter: ArtifactRef
     assert len(tags) == len(MEDIA_TYPES)
 
 
+@pytest.mark.row(28)
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -174,6 +175,7 @@ def test_a_format_that_would_give_other_ids_is_refused_by_name(
     assert client.app.services.budget.used == 0  # type: ignore[attr-defined]
 
 
+@pytest.mark.row(30)
 def test_a_damaged_file_is_not_handed_out(
     client: TestClient, store: ArtifactStore, starter: ArtifactRef
 ) -> None:

@@ -187,6 +187,7 @@ def test_lengths_at_the_edges_of_the_tables_cold_and_warm(length):
             assert native.encode(text) == native.encode(text) == python.encode(text)
 
 
+@pytest.mark.row(35)
 def test_the_caches_stay_within_their_bound_whatever_the_text():
     native_module()
     engine = create_engine(spec_of([(b"a", b"b")]), "native")

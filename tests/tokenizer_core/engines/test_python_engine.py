@@ -39,6 +39,7 @@ def test_ranks_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
         assert PythonEngine(spec).encode_pre_tokens([text]) == expected
 
 
+@pytest.mark.row(35)
 def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
     engine = PythonEngine(spec_of([]))
     for i in range(50):
@@ -48,6 +49,7 @@ def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
     assert engine.cache_statistics().entries <= python_engine.CACHE_ENTRIES
 
 
+@pytest.mark.row(10)
 @pytest.mark.parametrize("unit", ["a", "^", " ", "\u0301", "a\u200d", "中", "ab"])
 def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     # Counted, not timed: every merge asks for two ranks, whatever the length.

@@ -158,6 +158,7 @@ def test_cut_short_at_every_byte(data):
             parse_plain_pickle(data[:length])
 
 
+@pytest.mark.row(30)
 @pytest.mark.parametrize(
     "data",
     [pickle.dumps(MERGES), pickle.dumps({i: VOCAB[i] for i in range(200, 258)}, 3)],
@@ -208,6 +209,7 @@ streams = st.builds(
 )
 
 
+@pytest.mark.promise(19)
 @settings(max_examples=1500, deadline=None)
 @given(st.one_of(st.binary(max_size=200), streams))
 @example(b"\x80\x04}(K\x01C\x01au.")

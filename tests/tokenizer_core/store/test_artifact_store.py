@@ -146,6 +146,7 @@ def test_a_damaged_version_does_not_stand_for_its_digest(store):
     assert store.open(again) == A
 
 
+@pytest.mark.promise(16)
 def test_versions_rise_in_one_second_and_when_the_clock_goes_back(store, monkeypatch):
     specs = [trained_spec(n) for n in range(1, 8)]
     refs = [store.publish(spec, name="t") for spec in specs[:5]]
@@ -188,6 +189,7 @@ BAD_VERSIONS = [
 ]
 
 
+@pytest.mark.row(28)
 @pytest.mark.parametrize("version", BAD_VERSIONS)
 def test_invalid_versions_are_refused(version, store):
     store.publish(A, name="t")
@@ -195,6 +197,7 @@ def test_invalid_versions_are_refused(version, store):
         store.resolve(f"t@{version}")
 
 
+@pytest.mark.row(28)
 def test_what_is_not_there_is_named(store):
     assert (store.list(), store.names(), store.versions("t"), store.active()) == ([], [], [], None)
     with pytest.raises(ArtifactNotFoundError, match="there are: none"):
@@ -230,6 +233,7 @@ def damaged(store, ref, name, data):
     return str(caught.value)
 
 
+@pytest.mark.row(30)
 @pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
 def test_every_file_cut_short_at_every_byte_is_refused(name, store):
     ref = store.publish(A, name="t")
@@ -241,6 +245,7 @@ def test_every_file_cut_short_at_every_byte_is_refused(name, store):
     assert store.open(ref) == A
 
 
+@pytest.mark.row(30)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
 def test_every_flipped_bit_is_refused(name, every, store):
@@ -256,6 +261,7 @@ def test_every_flipped_bit_is_refused(name, every, store):
             assert "another sha256" in reason or name == "manifest.json"
 
 
+@pytest.mark.row(30)
 def test_flipped_bits_of_a_larger_artifact_are_refused(store):
     ref = store.publish(RICH, name="t")
     for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
@@ -323,6 +329,7 @@ FORGED = {
 }
 
 
+@pytest.mark.row(30)
 @pytest.mark.parametrize("name", FORGED)
 def test_parts_that_do_not_fit_are_refused_with_the_reason(name, store):
     ref = store.publish(A, name="t")
@@ -446,6 +453,7 @@ def test_promote_and_back(store):
     assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
 
 
+@pytest.mark.row(31)
 @pytest.mark.parametrize(
     "data",
     [
@@ -476,6 +484,7 @@ def test_a_garbage_pointer_is_an_error_and_can_be_replaced(data, store):
     assert store.active() == ref
 
 
+@pytest.mark.row(31)
 def test_a_dangling_pointer_is_an_error_and_can_be_replaced(store):
     a, b = store.publish(A, name="t"), store.publish(B, name="u")
     store.promote(a)

@@ -105,6 +105,7 @@ def run(what: str, when: str, folder: Path) -> list[dict]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.promise(1)
 @pytest.mark.parametrize("when", ["before", "after", "torn"])
 def test_a_publisher_that_dies_leaves_the_version_whole_or_absent(when, tmp_path):
     found = run("publish", when, tmp_path)
@@ -122,6 +123,7 @@ def test_a_publisher_that_dies_leaves_the_version_whole_or_absent(when, tmp_path
         assert entry["left_again"] == [] or entry["after"]["digests"] == [a, b]
 
 
+@pytest.mark.promise(1, 4)
 @pytest.mark.parametrize("when", ["before", "after", "torn"])
 def test_a_promoter_that_dies_leaves_the_old_pointer_or_the_new(when, tmp_path):
     found = run("promote", when, tmp_path)
@@ -131,6 +133,7 @@ def test_a_promoter_that_dies_leaves_the_old_pointer_or_the_new(when, tmp_path):
     assert all(entry["again"]["active"] == B.fingerprint for entry in found)
 
 
+@pytest.mark.promise(1)
 def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, monkeypatch):
     store = ArtifactStore(tmp_path)
     store.publish(A, name="t")

@@ -9,6 +9,8 @@ from tests.tokenizer_core.store.test_artifact_store import A, B
 from tokenizer_core.errors import ArtifactError, ArtifactStorageError
 from tokenizer_core.store import ArtifactStore
 
+pytestmark = pytest.mark.row(36)
+
 FUNCTIONS = ["open", "write", "fsync", "mkdir", "rename"]
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE]
 

@@ -133,6 +133,7 @@ def test_refused_files(tmp_path):
         CorpusFile.examine("a\0b")
 
 
+@pytest.mark.row(26)
 def test_a_file_that_changes_is_noticed(corpus):
     corpus.write_text("one two three four")
     file = CorpusFile.examine(corpus)

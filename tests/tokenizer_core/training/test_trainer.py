@@ -144,6 +144,7 @@ def test_the_smallest_vocabulary_learns_nothing(corpus):
     assert len(vocab) == 257
 
 
+@pytest.mark.row(26)
 @pytest.mark.parametrize("size", [256, 0, -5])
 def test_too_small_names_the_smallest_that_works(corpus, size):
     with pytest.raises(VocabSizeError, match="at least 257") as caught:
@@ -151,6 +152,7 @@ def test_too_small_names_the_smallest_that_works(corpus, size):
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.row(26)
 def test_too_large_names_the_largest_that_works(corpus):
     with pytest.raises(VocabSizeError, match=f"at most {MAX_TOKEN_ID + 1}"):
         train_bpe(corpus, MAX_TOKEN_ID + 2, [])
@@ -257,6 +259,7 @@ def train_from_counts_pattern():
     return PATTERNS["gpt2"]
 
 
+@pytest.mark.promise(18)
 def test_the_result_is_the_same_for_any_number_of_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     path = tmp_path / "corpus.txt"
