@@ -137,6 +137,23 @@ def test_an_admin_key_opens_everything(
 
 
 @pytest.mark.row(23)
+def test_keys_are_replaced_without_a_gap(make_client: Callable[..., TestClient]) -> None:
+    old, new, reader = "the-old-admin-key", "the-new-admin-key", "a-read-key"
+
+    def statuses(*admin_keys: str) -> list[int]:
+        keys = tuple(map(SecretStr, admin_keys))
+        with make_client(admin_keys=keys, read_keys=(SecretStr(reader),)) as client:
+            return [
+                client.get("/train", headers={"X-API-Key": key}).status_code
+                for key in (old, new, reader)
+            ]
+
+    assert statuses(old) == [200, 401, 403]
+    assert statuses(old, new) == [200, 200, 403]
+    assert statuses(new) == [401, 200, 403]
+
+
+@pytest.mark.row(23)
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     keys = AccessKeys.of(["admin"], ["schlüssel-é"])

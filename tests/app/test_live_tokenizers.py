@@ -74,6 +74,48 @@ def test_a_disk_that_fails_under_a_promotion_is_no_defect(
     assert promote().status_code == 200
 
 
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE])
+@pytest.mark.parametrize("function", ["write_text", "replace"])
+@pytest.mark.parametrize("kind", ["last_good", "workers"])
+def test_notes_that_cannot_be_written_cost_no_answer(
+    make_client: Callable[..., TestClient],
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    function: str,
+    number: int,
+) -> None:
+    """What a process tells the others, and what was good last: serving needs neither."""
+    n_failed = 0
+
+    def fail(path: Path, *arguments: object, **options: object) -> object:
+        nonlocal n_failed
+        if kind in (path.name.split(".")[0], path.parent.name):
+            n_failed += 1
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(path, *arguments, **options)  # type: ignore[arg-type]
+
+    original = getattr(Path, function)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, function, fail)
+        with make_client() as client:
+            served = client.post("/encode", json={"text": "a"})
+            assert served.headers["Tokenizer-Version"] == str(starter)
+            answer = client.put(
+                "/tokenizers/active",
+                json={"tokenizer": "other"},
+                headers={"X-API-Key": ADMIN_KEY},
+            )
+            assert answer.status_code == 200, answer.text
+            after = client.post("/encode", json={"text": "a"})
+            assert after.headers["Tokenizer-Version"] == str(other)
+            assert client.get("/readyz").status_code == 200
+    assert n_failed >= 2
+
+
 @asynccontextmanager
 async def started(
     settings: Settings, store: ArtifactStore, *, swap_timeout_seconds: float = 30

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from app.problems import Problem
 from app.request_bodies import accepts, read_body
 from tests.app.conftest import ADMIN_KEY
+from tests.app.test_auth import ADMIN, READ
 
 JSON_ROUTES = [
     ("POST", "/encode"),
@@ -23,8 +24,22 @@ JSON_ROUTES = [
     ("POST", "/truncate"),
     ("POST", "/chunk"),
     ("POST", "/verify"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
     ("PUT", "/tokenizers/active"),
 ]
+
+
+WITH_TESTS_OF_THEIR_OWN = [
+    ("POST", "/encode_stream"),  # routes/test_stream.py
+    ("POST", "/decode_stream"),  # routes/test_decode_stream.py
+    ("POST", "/train"),  # jobs/test_training_route.py
+]
+
+
+def test_no_route_with_a_body_is_left_out() -> None:
+    with_body = {route for route in READ | ADMIN if route[0] in ("POST", "PUT", "PATCH")}
+    assert with_body == {*JSON_ROUTES, *WITH_TESTS_OF_THEIR_OWN}
 
 
 def request_with(

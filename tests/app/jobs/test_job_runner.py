@@ -162,6 +162,29 @@ def test_the_time_limit(service: Service) -> None:
     assert "0.8" in job["error"]["detail"]
 
 
+@pytest.mark.promise(16)
+@pytest.mark.parametrize("years", [-20, 20])
+def test_a_clock_that_jumps_ends_no_job_and_no_wait(
+    service: Service, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """Years go by between two looks: a limit would be over at once, or never reached."""
+    real, looks = time.time, 0
+
+    def jumping() -> float:
+        nonlocal looks
+        looks += 1
+        return real() + (looks % 3) * years * 365 * 86_400
+
+    monkeypatch.setattr(time, "time", jumping)
+    job = service.wait(service.start(limits={"seconds": 60}))
+    assert job["state"] == "live", job
+    job = service.wait(service.start(**SLOW, limits={"seconds": 0.5}))
+    assert (job["state"], job["error"]["code"]) == ("failed", "time_limit"), job
+    promoted = service.client.put("/tokenizers/active", json={"tokenizer": "starter"})
+    assert promoted.status_code == 200, promoted.text
+    assert looks
+
+
 def test_the_memory_limit(service: Service) -> None:
     job_id = service.start(**SLOW, limits={"memory_bytes": 8 << 20})
     job = service.wait(job_id)

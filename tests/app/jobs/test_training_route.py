@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +251,54 @@ def test_the_same_key_and_body_is_the_same_job(service: Service) -> None:
     assert len(service.jobs.latest()) == 2
     folders = list((service.settings.artifacts_dir / "jobs").iterdir())
     assert len(folders) <= 2
+
+
+@pytest.mark.row(32)
+def test_the_same_key_many_times_at_once_is_one_job(service: Service) -> None:
+    body = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"}
+    at_once = threading.Barrier(8)
+
+    def train(number: int) -> Any:
+        at_once.wait(10)
+        # One of them means another run by the same key: who comes first decides.
+        changed = body | {"vocab_size": 301} if number == 7 else body
+        return service.train(changed, **{"Idempotency-Key": "k"})
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(train, range(8)))
+    accepted = [answer for answer in answers if answer.status_code == 202]
+    assert len({answer.json()["id"] for answer in accepted}) == 1
+    assert len(service.jobs.latest()) == 1
+    assert len(accepted) in (1, 7)
+    for answer in answers:
+        if answer not in accepted:
+            problem(answer, 422, "idempotency_key_reused")
+
+
+@pytest.mark.promise(18)
+def test_the_order_of_the_files_changes_no_digest(service: Service) -> None:
+    digests = set()
+    for paths in (["small.txt", "other.txt"], ["other.txt", "small.txt"]):
+        (service.corpus / "other.txt").write_text("lowest newest, newest lowest, the widest " * 40)
+        job = service.wait(service.start(input_paths=paths, promote="manual"))
+        assert job["state"] == "succeeded", job
+        digests.add(job["result"]["digest"])
+    alone = service.wait(service.start(promote="manual"))
+    assert len(digests) == 1
+    assert alone["result"]["digest"] not in digests  # the second file counted
+
+
+@pytest.mark.promise(18)
+def test_the_order_of_the_documents_changes_no_digest(service: Service) -> None:
+    documents = ["low low lower newest newest", "widest widest widest", "", "naïve naïve 中文 中文"]
+    digests = set()
+    for order in (documents, documents[::-1], documents[2:] + documents[:2]):
+        job = service.wait(
+            service.start(input_paths=None, documents=order, vocab_size=270, promote="manual")
+        )
+        assert job["state"] == "succeeded", job
+        digests.add(job["result"]["digest"])
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "a b", "caf\xe9"])

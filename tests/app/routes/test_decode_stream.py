@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.app.conftest import RunningServer
+from tests.app.no_ids import NO_IDS
 from tests.app.raw_http import RawRequest
 from tests.app.server_watch import resident_bytes, wait_for_in_flight
 from tokenizer_core.streaming import StreamingDecoder
@@ -42,6 +43,29 @@ def text_of(body: bytes) -> tuple[str, dict[str, Any]]:
     ends = [part["ids_end"] for part in parts]
     assert ends == sorted(ends)
     return "".join(part["text"] for part in parts), last
+
+
+@pytest.mark.row(1, 2, 3, 4, 5)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(line for line, _ in NO_IDS),
+        "[NaN]",
+        "[-Infinity]",
+        '["\\ud800"]',
+        '{"\\ud800": [1]}',
+        "[" * 900 + "]" * 900,
+        "[" * 20_000,
+        json.dumps([1, *[True] * 20_000]),
+    ],
+    ids=range(len(NO_IDS) + 7),
+)
+def test_what_is_no_line_of_ids(client: TestClient, line: str) -> None:
+    response = client.post("/decode_stream", content=line.encode(), headers=LINES)
+    assert response.status_code == (400 if line == "[" * 20_000 else 422)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.content.isascii()
+    assert len(response.content) < 2000
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 33])

@@ -295,6 +295,8 @@ FORGED = {
     "merges in another order": ({"merges": A.merges[::-1]}, "do not belong together"),
     "a merge whose product is missing": ({"merges": ONE_MERGE_MORE}, "needs the token b'cc'"),
     "a merge given twice": ({"merges": (*A.merges, A.merges[0])}, "stands twice"),
+    # Parts are shorter than what they make, so that a circle of merges needs an empty part.
+    "a merge that makes its own part": ({"merges": (*A.merges, (b"ab", b""))}, "token b''"),
     "a missing byte": ({"vocab": {k: v for k, v in A.vocab.items() if k != 255}}, "ids 255 to 255"),
     "a byte replaced": ({"vocab": {**A.vocab, 255: b"zz"}}, "0xff"),
     "an undeclared gap": ({"vocab": {**A.vocab, 300: b"q"}}, "ids 259 to 299"),

@@ -1,0 +1,47 @@
+"""P16: the time of day may jump; nothing that lasts is measured by it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+READS_THE_CLOCK = {
+    ("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "today"),
+    ("datetime", "utcnow"), ("date", "today"), ("time", "gmtime"), ("time", "localtime"),
+}  # fmt: skip
+
+STAMPS = {
+    "app/jobs/job_store.py": "when a job came, began and ended",
+    "app/jobs/job_views.py": "the same, written out",
+    "app/jobs/job_worker.py": "lines of a job's log",
+    "app/live_tokenizer.py": "since when a version is served",
+    "app/routes/training.py": "the names of jobs, with a random part",
+    "tokenizer_core/store/artifact_ref.py": "the names of versions, which rise all the same",
+    "tokenizer_core/store/artifact_store.py": "when a version was promoted",
+    "tokenizer_core/store/manifest.py": "when a version was made",
+}
+"""Where the clock is read, and what for: to tell people. A new place needs a reason like these."""
+
+
+@pytest.mark.promise(16)
+def test_the_clock_is_read_for_stamps_only() -> None:
+    readers = set()
+    for package in ("app", "tokenizer_core"):
+        for path in (REPOSITORY / package).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = {
+                (node.value.id, node.attr)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            } | {
+                (node.module, alias.name)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            }
+            if names & READS_THE_CLOCK:
+                readers.add(path.relative_to(REPOSITORY).as_posix())
+    assert readers == set(STAMPS)
