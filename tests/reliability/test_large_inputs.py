@@ -1,0 +1,202 @@
+"""What large inputs cost a real server, in memory and in time: rows 9, 10 and 35, P11."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import socket
+import statistics
+import string
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.end_to_end.server_process import Server, serve
+from tests.reliability.socket_client import connect, head, read_answer, send
+from tokenizer_core.store import ArtifactStore
+
+JSON = "Content-Type: application/json"
+MB = 1_000_000
+CHUNK_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The starter tokenizer, whose merges are those of real text."""
+    artifacts = tmp_path_factory.mktemp("server") / "artifacts"
+    shutil.copytree(REPOSITORY / "artifacts", artifacts)
+    with serve(artifacts) as server:
+        yield server
+        assert server.process.poll() is None
+
+
+class Memory:
+    """The largest resident memory of a process since this was made."""
+
+    def __init__(self, server: Server) -> None:
+        self._proc = Path(f"/proc/{server.process.pid}")
+        (self._proc / "clear_refs").write_text("5")  # the peak begins anew
+        self._before = self._read("VmRSS")
+
+    def growth(self) -> int:
+        return self._read("VmHWM") - self._before
+
+    def _read(self, name: str) -> int:
+        lines = (self._proc / "status").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith(name)]
+        return int(line.split()[1]) * 1024
+
+
+@pytest.mark.row(9)
+@pytest.mark.parametrize("path", ["/encode", "/decode"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_byte_over_the_limit_takes_no_more_memory_than_the_limit(
+    server: Server, path: str, is_chunked: bool
+) -> None:
+    limit = httpx.get(f"{server.url}/info").json()["limits"]["max_body_bytes"]
+    field = b'{"text":"' if path == "/encode" else b'{"tokens":['
+    memory = Memory(server)
+    with connect(server.port) as connection:
+        if is_chunked:
+            connection.sendall(head(f"POST {path} HTTP/1.1", JSON, "Transfer-Encoding: chunked"))
+            connection.sendall(b"%x\r\n%b\r\n" % (len(field), field))
+            for start in range(len(field), limit + 1, CHUNK_BYTES):
+                n_bytes = min(CHUNK_BYTES, limit + 1 - start)
+                send(connection, b"%x\r\n%b\r\n" % (n_bytes, b"1" * n_bytes))
+        else:
+            length = f"Content-Length: {limit + 1}"
+            connection.sendall(head(f"POST {path} HTTP/1.1", JSON, length) + field)
+        answer = read_answer(connection)
+    assert (answer.status, answer.end) == (413, "closed")
+    assert answer.problem()["limit"] == limit
+    assert memory.growth() < (limit if is_chunked else 0) + 16 * MB
+
+
+def worst_merge_chain() -> str:
+    """The word of letters alone that takes the most merges one upon another."""
+    spec = ArtifactStore(REPOSITORY / "artifacts").open(
+        ArtifactStore(REPOSITORY / "artifacts").resolve("starter")
+    )
+    depth: dict[bytes, int] = {}
+    for first, second in spec.merges:
+        depth.setdefault(first + second, 1 + max(depth.get(first, 0), depth.get(second, 0)))
+    words = [token for token in depth if token.isalpha()]
+    return max(words, key=lambda token: (depth[token], token)).decode()
+
+
+def one_pre_token(kind: str, n_bytes: int) -> str:
+    if kind == "random letters":
+        return "".join(random.Random(n_bytes).choices(string.ascii_lowercase, k=n_bytes))
+    unit = worst_merge_chain() if kind == "worst merge chain" else kind
+    return unit * (n_bytes // len(unit.encode()))
+
+
+KINDS = ["worst merge chain", "a", "^", " ", "\n", "\u0301", "\u200d", "random letters"]
+
+
+@pytest.mark.row(10)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=ascii)
+def test_twice_a_megabyte_takes_about_twice_as_long(server: Server, kind: str) -> None:
+    """The ratio is 2 where work is linear and 4 where it is quadratic."""
+
+    def body(n_bytes: int) -> bytes:
+        text = one_pre_token(kind, n_bytes)
+        return json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
+
+    bodies = [body(MB), body(2 * MB)]
+    ratio = 0.0
+    # A neighbour that takes the processor lengthens one of the two; hardly each time.
+    for _ in range(6):
+        seconds: list[list[float]] = [[], []]
+        for _ in range(5):
+            for times, content in zip(seconds, bodies, strict=True):
+                started = time.perf_counter()
+                answer = httpx.post(
+                    f"{server.url}/encode",
+                    content=content,
+                    headers={"Content-Type": "application/json"},
+                    timeout=120,
+                )
+                times.append(time.perf_counter() - started)
+                assert answer.status_code == 200
+        once, twice = map(statistics.median, seconds)
+        ratio = twice / once
+        if ratio < 2.6:
+            return
+    raise AssertionError(f"time(2n)/time(n) = {ratio:.2f}")
+
+
+@pytest.mark.row(35)
+@pytest.mark.slow
+def test_500_distinct_pre_tokens_of_a_megabyte_leave_no_memory_behind(server: Server) -> None:
+    letters = string.ascii_letters.encode()
+    table = bytes(letters[byte % len(letters)] for byte in range(256))
+    source = random.Random(35)
+    memory = Memory(server)
+    with server.client() as client:
+        for number in range(500):
+            text = source.randbytes(MB).translate(table).decode()
+            assert client.post("/count", json={"text": text}).status_code == 200
+            if number == 50:  # buffers and caches have their size by now
+                memory = Memory(server)
+    assert memory.growth() < 64 * MB
+
+
+TEXT = "The upload is larger than memory would bear, héllo 世界, and it is never held whole. "
+
+
+@pytest.mark.promise(11)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/encode_stream", "/decode_stream"])
+def test_a_gigabyte_is_streamed_within_64_megabytes(server: Server, path: str) -> None:
+    text = TEXT * (CHUNK_BYTES // len(TEXT.encode()))
+    if path == "/encode_stream":
+        content_type, piece = "text/plain; charset=utf-8", text.encode()
+    else:
+        content_type = "application/octet-stream; dtype=u32"
+        with server.client() as client:
+            ids = client.post("/encode", json={"text": text}).json()["tokens"]
+        piece = struct.pack(f"<{len(ids)}I", *ids)
+    n_pieces = -(-(1 << 30) // len(piece))
+    chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
+    memory = Memory(server)
+    with connect(server.port) as connection:
+        connection.settimeout(60)
+        connection.sendall(
+            head(
+                f"POST {path} HTTP/1.1",
+                f"Content-Type: {content_type}",
+                "Accept: application/octet-stream",
+                "Transfer-Encoding: chunked",
+                "Connection: close",
+            )
+        )
+
+        def upload() -> None:
+            for _ in range(n_pieces):
+                connection.sendall(chunk)
+            connection.sendall(b"0\r\n\r\n")
+
+        sender = threading.Thread(target=upload, daemon=True)
+        sender.start()
+        end = read_to_the_end(connection)
+        sender.join(60)
+    done = json.loads(end[end.rindex(b'{"done"') : end.rindex(b"}") + 1])
+    assert done["bytes"] == n_pieces * len(text.encode())
+    assert memory.growth() < 64 * MB
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    """The last of what comes."""
+    end = b""
+    while piece := connection.recv(1 << 20):
+        end = (end + piece)[-4096:]
+    return end
