@@ -57,6 +57,23 @@ def run_swaps(
     return asyncio.run(_Load(server, first, second).run(n_swaps, n_encoders, n_streamers))
 
 
+def run_small_requests(
+    server: Server,
+    first: ArtifactRef,
+    second: ArtifactRef,
+    *,
+    n_requests: int,
+    n_connections: int,
+    n_swaps: int,
+) -> SwapReport:
+    """Answer so many small requests, each connection its share, with the swaps spread among them.
+
+    `first` and `second` as for `run_swaps`.
+    """
+    load = _Load(server, first, second)
+    return asyncio.run(load.run_small(n_requests, n_connections, n_swaps))
+
+
 class _Load:
     def __init__(self, server: Server, first: ArtifactRef, second: ArtifactRef) -> None:
         self._server = server
@@ -89,6 +106,39 @@ class _Load:
                         self._report.failures.append(f"a client met {outcome!r}")
         self._report.seconds = time.perf_counter() - started
         return self._report
+
+    async def run_small(self, n_requests: int, n_connections: int, n_swaps: int) -> SwapReport:
+        started = time.perf_counter()
+        async with httpx.AsyncClient(
+            base_url=self._server.url, headers=ADMIN, timeout=30
+        ) as client:
+            share = n_requests // n_connections
+            load = [asyncio.create_task(self._small(share)) for _ in range(n_connections)]
+            for number in range(n_swaps):
+                # A look now and then disturbs the load less than an event for each answer.
+                while self._report.encodes < n_requests * number // n_swaps:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                await self._swap(client, self._refs[(number + 1) % 2])
+            await asyncio.gather(*load)
+        self._report.seconds = time.perf_counter() - started
+        return self._report
+
+    async def _small(self, n_requests: int) -> None:
+        """On one connection; a second one would show that the first was closed."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
+        body = json.dumps({"text": _TEXT}).encode()
+        request = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request += b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        for _ in range(n_requests):
+            writer.write(request)
+            status, headers = await _read_head(reader)
+            answer = await reader.readexactly(int(headers["content-length"]))
+            self._report.encodes += 1
+            if status != 200:
+                self._report.failures.append(f"encode: {status} {answer[:200]!r}")
+            else:
+                self._check("encode", headers, json.loads(answer)["tokens"])
+        writer.close()
 
     async def _swap(self, client: httpx.AsyncClient, ref: ArtifactRef) -> None:
         started = time.perf_counter()

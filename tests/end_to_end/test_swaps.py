@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.server_process import publish_bytes, serve
-from tests.end_to_end.swap_load import SECOND_FIRST_ID, SwapReport, run_swaps
+from tests.end_to_end.swap_load import (
+    SECOND_FIRST_ID,
+    SwapReport,
+    run_small_requests,
+    run_swaps,
+)
 
 pytestmark = pytest.mark.promise(6, 7, 8)
 
@@ -36,5 +41,20 @@ def test_twenty_swaps_under_load(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_hundred_swaps_under_load(tmp_path: Path, workers: int) -> None:
-    check(swap(tmp_path, workers=workers, n_swaps=100), 100)
+def test_two_hundred_swaps_under_load(tmp_path: Path, workers: int) -> None:
+    check(swap(tmp_path, workers=workers, n_swaps=200), 200)
+
+
+@pytest.mark.slow
+def test_ten_thousand_small_requests_over_200_connections_and_a_hundred_swaps(
+    tmp_path: Path,
+) -> None:
+    first = publish_bytes(tmp_path, "starter")
+    second = publish_bytes(tmp_path, "other", first_id=SECOND_FIRST_ID)
+    with serve(tmp_path, workers=2) as server:
+        report = run_small_requests(
+            server, first, second, n_requests=10_000, n_connections=200, n_swaps=100
+        )
+    assert report.failures == []
+    assert (report.encodes, report.swaps) == (10_000, 100)
+    assert min(report.answers.values()) >= 1000
