@@ -12,9 +12,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
-from app.auth import require_read
+from app.auth import require_admin, require_read
 from app.problems import problem_responses
 from app.schemas import ProblemDocument
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _DEFAULT_422: Final = "HTTPValidationError"
 """What FastAPI writes where a route has parameters and says nothing of 422."""
+
+_OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
+"""Malformed HTTP, headers that come too slowly or are too large, a transfer encoding nobody knows;
+a defect; too many connections, or the server's end."""
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 
@@ -66,14 +71,57 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
     for operations in document["paths"].values():
         for operation in operations.values():
             _share_nested_models(operation, components)
-            if _DEFAULT_422 in str(operation["responses"].get("422")):
-                operation["responses"]["422"] = problem_responses(422)[422]
-            operation["security"] = [{"bearer": []}, {"apiKey": []}, {}]
+            _describe_what_all_answer(operation["responses"])
+    for context in iter_route_contexts(app.routes):
+        for method in context.methods or ():
+            operation = document["paths"].get(context.path, {}).get(method.lower())
+            if operation is not None:
+                _describe_keys(operation, {d.call for d in context.dependant.dependencies})
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
     return document
+
+
+def _describe_what_all_answer(responses: dict[str, Any]) -> None:
+    """What the server refuses before it asks a route, defects, and the header on every answer."""
+    if _DEFAULT_422 in str(responses.get("422")):
+        del responses["422"]
+        _add_problems(responses, 422)
+    _add_problems(responses, *_OF_ANY_ROUTE)
+    for response in responses.values():
+        _add_header(response, "X-Request-Id", "The one that was sent, or a new one")
+
+
+def _describe_keys(operation: dict[str, Any], guards: set[Any]) -> None:
+    """Which keys open a route. No key is one of the ways where read keys may be unset."""
+    responses = operation["responses"]
+    keys: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+    if require_admin in guards:
+        operation["security"] = keys
+        _add_problems(responses, 401, 403)
+    elif require_read in guards:
+        operation["security"] = [*keys, {}]
+        _add_problems(responses, 401)
+    else:
+        operation["security"] = []
+        return
+    _add_header(responses["401"], "WWW-Authenticate", "Bearer")
+
+
+def _add_problems(responses: dict[str, Any], *statuses: int) -> None:
+    for status, problem in problem_responses(*statuses).items():
+        response = responses.setdefault(str(status), problem)
+        response.setdefault("content", {}).update(problem["content"])
+
+
+def _add_header(response: dict[str, Any], name: str, description: str) -> None:
+    response.setdefault("headers", {})[name] = {
+        "description": description,
+        "required": True,
+        "schema": {"type": "string"},
+    }
 
 
 def _share_nested_models(operation: dict[str, Any], components: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from tokenizer_core import errors as core
 
@@ -291,14 +292,17 @@ def install_problem_handlers(app: FastAPI) -> None:
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses=` of a route for OpenAPI: these statuses are problem documents."""
+    """`responses=` of a route for OpenAPI: these statuses are problem documents.
+
+    What any route may answer, and what its keys bring, is added by `openapi_document`.
+    """
     reference = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
         status: {
             "description": _TITLES[status],
             "content": {MEDIA_TYPE: {"schema": reference}},
         }
-        for status in sorted({*statuses, 401, 500})
+        for status in sorted(statuses)
     }
 
 
@@ -306,7 +310,22 @@ async def _handle(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem is None:  # an error class was registered and not mapped
         problem = internal_error(error, request.scope)
+    if problem.status == 405:
+        problem.headers["Allow"] = ", ".join(_allowed_methods(request))
     return problem_response(problem, request.scope)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """What the routes of this path answer together; Starlette names one route's methods only."""
+    allowed = [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.router.routes
+        )
+    ]
+    return [*allowed, "HEAD"] if "GET" in allowed else allowed  # see `request_observer`
 
 
 def _problem_of_core_error(error: core.TokenizerCoreError) -> Problem | None:
@@ -341,10 +360,7 @@ def _problem_of_http_error(error: HTTPException) -> Problem:
     code, detail = details.get(
         status, (f"http_{status}", _TITLES.get(status, "The request failed."))
     )
-    headers = dict(error.headers or {})
-    if headers.get("Allow") == "GET":
-        headers["Allow"] = "GET, HEAD"  # see `request_observer`
-    return Problem(status, code, detail, headers=headers)
+    return Problem(status, code, detail, headers=error.headers)
 
 
 def _openai_type(status: int) -> str:

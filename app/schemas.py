@@ -354,6 +354,20 @@ class HealthResponse(BaseModel):
     tokenizer: TokenizerIdentity | None = None
 
 
+class UnhealthyError(BaseModel):
+    """Why `/health` is not ok."""
+
+    code: Literal[503]
+    message: str
+    type: Literal["unavailable_error"]
+
+
+class UnhealthyResponse(BaseModel):
+    """No tokenizer is loaded, as llama.cpp's server says that it has no model yet."""
+
+    error: UnhealthyError
+
+
 class ProblemItem(BaseModel):
     """One thing that is wrong; `pointer` is a JSON pointer into the request."""
 

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from app.live_tokenizers import NoTokenizerError
 from app.problems import problem_responses
-from app.schemas import HealthResponse, TokenizerIdentity
+from app.schemas import HealthResponse, TokenizerIdentity, UnhealthyResponse
 from app.services import services_of
 
 router = APIRouter(tags=["health"])
@@ -40,7 +40,7 @@ async def readyz(request: Request) -> HealthResponse:
     "/health",
     summary="As llama.cpp's server answers it",
     response_model=None,
-    responses={200: {"model": HealthResponse}, 503: {"description": "No tokenizer is loaded."}},
+    responses={200: {"model": HealthResponse}, 503: {"model": UnhealthyResponse}},
 )
 async def health(request: Request) -> JSONResponse:
     """`{"status": "ok"}`, or 503 with llama.cpp's error object."""

@@ -48,7 +48,10 @@ _FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
     "/train",
     status_code=202,
     response_model=JobView,
-    responses=problem_responses(400, 403, 409, 413, 415, 422, 503, 507),
+    responses={
+        202: {"headers": {"Location": {"required": True, "schema": {"type": "string"}}}},
+        **problem_responses(400, 403, 409, 413, 415, 422, 503, 507),
+    },
     openapi_extra=json_request(TrainRequest),
 )
 async def start_training(
@@ -109,7 +112,7 @@ async def show_job(request: Request, job_id: str) -> JobView:
     "/train/{job_id}/events",
     response_model=None,
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {"content": {"text/event-stream": {}}},  # a schema would be one of a single event
         204: {"description": "It has ended, and Last-Event-ID says that its end was seen"},
         **problem_responses(403, 404, 503),
     },
