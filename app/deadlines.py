@@ -19,6 +19,30 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+class Pace:
+    """How long to wait for the next piece of what must come at a minimum rate.
+
+    It begins with `grace_seconds`. Waiting uses that up, and every piece gives as long again as it
+    may take at `bytes_per_second`, up to `most_seconds`: who was quick may pause, but not for ever.
+
+    Example:
+        >>> pace = Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024)
+        >>> pace.note(waited_seconds=4, n_bytes=2048)
+        >>> pace.seconds_left
+        8.0
+    """
+
+    def __init__(self, *, grace_seconds: float, most_seconds: float, bytes_per_second: int) -> None:
+        self.seconds_left = grace_seconds
+        self._most_seconds = max(grace_seconds, most_seconds)
+        self._bytes_per_second = bytes_per_second
+
+    def note(self, *, waited_seconds: float, n_bytes: int) -> None:
+        """`n_bytes` came after so long."""
+        gained = n_bytes / self._bytes_per_second
+        self.seconds_left = min(self._most_seconds, self.seconds_left - waited_seconds + gained)
+
+
 async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
     """The result of `awaitable`.
 

@@ -1,17 +1,16 @@
 """The encode stream: text in, ids out while the text still comes.
 
 It stands alone because it alone knows text that arrives in pieces; how a stream takes turns with
-its client is told in `two_way_stream`. May import `problems` and the core.
+its client is told in `two_way_stream`. May import `utf8_pieces` and the core.
 """
 
 from __future__ import annotations
 
-import codecs
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.problems import Problem
+from app.utf8_pieces import Utf8Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +49,14 @@ class TextSettler:
 
     def __init__(self, encoder: StreamingEncoder) -> None:
         self._encoder = encoder
-        self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
-        self.n_bytes = 0
+        self._text = Utf8Pieces()
         self.n_tokens = 0
         self.byte_end = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of text taken in."""
+        return self._text.n_bytes
 
     @property
     def n_pending(self) -> int:
@@ -67,13 +70,11 @@ class TextSettler:
             Problem: 400 with the byte offset of what is not UTF-8.
             TokenizerCoreError: see `StreamingEncoder.feed`.
         """
-        text = self._decode(data, final=False)
-        self.n_bytes += len(data)
-        yield from self._given_out(self._encoder.feed(text), is_last=False)
+        yield from self._given_out(self._encoder.feed(self._text.decode(data)), is_last=False)
 
     def finish(self) -> Iterator[SettledIds]:
         """The ids of the rest; the text ends here. Raises as `feed`."""
-        self._decode(b"", final=True)
+        self._text.decode(b"", final=True)
         yield from self._given_out(self._encoder.finish(), is_last=True)
 
     def totals(self) -> dict[str, int]:
@@ -90,17 +91,3 @@ class TextSettler:
             self.n_tokens += len(ids)
             self.byte_end = self.n_bytes if is_last else self._encoder.bytes_settled
             yield SettledIds(ids, self.byte_end)
-
-    def _decode(self, data: bytes, *, final: bool) -> str:
-        held = len(self._decoder.getstate()[0])
-        try:
-            return self._decoder.decode(data, final)
-        except UnicodeDecodeError as error:
-            offset = self.n_bytes - held + error.start
-            what = "ends inside a character" if final else "is not UTF-8"
-            raise Problem(
-                400,
-                "invalid_utf8",
-                f"The text {what}: invalid bytes at offset {offset}.",
-                byte_offset=offset,
-            ) from None

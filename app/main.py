@@ -27,6 +27,7 @@ from app.artifact_files import ArtifactFiles
 from app.auth import AccessKeys, access_keys
 from app.connection_guard import STATE_KEY, ConnectionGuard
 from app.job_metrics import JobCollector
+from app.jobs.corpus_store import CorpusStore
 from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
 from app.jobs.job_store import JobStore
@@ -38,6 +39,7 @@ from app.metrics import ServiceMetrics
 from app.problems import install_problem_handlers
 from app.request_observer import RequestObserver
 from app.routes import (
+    corpora,
     decode,
     dialects,
     encode,
@@ -71,6 +73,7 @@ ROUTERS: Final = (
     vocab.router,
     tokenizers.router,
     training.router,
+    corpora.router,
     info.router,
     health.router,
     metrics.router,
@@ -170,6 +173,8 @@ async def _lifespan(
         closing.callback(executor.shutdown, wait=False, cancel_futures=True)
         store = ArtifactStore(settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
+        stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
+        await asyncio.to_thread(_sweep, stored)
         jobs = await asyncio.to_thread(JobStore, settings.artifacts_dir / "jobs.sqlite3")
         runner = JobRunner(settings, store, live, jobs)
         service_metrics.show_served(live.served_rows)
@@ -180,6 +185,7 @@ async def _lifespan(
             store=store,
             live=live,
             files=ArtifactFiles(store, live),
+            corpora=stored,
             jobs=jobs,
             job_watch=JobWatch(jobs, settings.artifacts_dir),
             runner=runner,
@@ -208,6 +214,14 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         max_drained_bytes=settings.max_body_bytes,
         count=service_metrics.count_rejected,
     )
+
+
+def _sweep(corpora: CorpusStore) -> None:
+    """Remove what a process that was killed left of its uploads."""
+    try:
+        corpora.sweep()
+    except OSError as error:  # nothing is wrong with what is served
+        log.warning("corpus files that were left over cannot be removed: %s", error)
 
 
 def _say_engine(engine: EngineChoice) -> None:

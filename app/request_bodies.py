@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from app.deadlines import within
+from app.deadlines import Pace, within
 from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.problems import Problem, validation_problem
 from app.request_headers import header_of
@@ -23,7 +23,7 @@ from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
 from app.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
 
@@ -55,7 +55,7 @@ async def read_body(
             than the minimum rate.
         ClientDisconnect: the client went away.
     """
-    declared = _declared_length(request)
+    declared = declared_length(request)
     if declared is not None and declared > max_bytes:
         raise _too_large(max_bytes, declared)
     chunks: list[bytes] = []
@@ -79,6 +79,43 @@ async def read_body(
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def body_windows(
+    request: Request, window_bytes: int, *, grace_seconds: float, idle_seconds: float
+) -> AsyncIterator[bytes]:
+    """A body of any length in pieces of at least `window_bytes`, the last one of what is left.
+
+    The next piece is received when the one before has been dealt with, so that memory stays flat.
+
+    Raises:
+        Problem: 408 when it arrives slower than the minimum rate; a pause may be as long as what
+            came before was early, up to `idle_seconds`.
+        ClientDisconnect: the client went away.
+    """
+    clock = asyncio.get_running_loop().time
+    pace = Pace(
+        grace_seconds=grace_seconds,
+        most_seconds=idle_seconds,
+        bytes_per_second=MIN_BODY_BYTES_PER_SECOND,
+    )
+    held, is_last = bytearray(), False
+    while not is_last:
+        started = clock()
+        try:
+            message = await within(pace.seconds_left, request.receive())
+        except TimeoutError:
+            raise _too_slow() from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        data = message.get("body", b"")
+        pace.note(waited_seconds=clock() - started, n_bytes=len(data))
+        held += data
+        is_last = not message.get("more_body", False)
+        if held and (is_last or len(held) >= window_bytes):
+            window = bytes(held)
+            held.clear()
+            yield window
 
 
 def validate(value: Any, model: type[Model]) -> Model:
@@ -151,6 +188,20 @@ def require_no_encoding(request: Request) -> None:
             "Compressed bodies are not taken; send it without Content-Encoding.",
             headers={"Accept-Encoding": "identity"},
         )
+
+
+def require_text(request: Request, remedy: str) -> None:
+    """Raise 415 unless the body is declared as plain text in UTF-8, or not at all."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind not in ("", "text/plain", "application/octet-stream"):
+        raise Problem(
+            415,
+            "text_required",
+            f"This route takes Content-Type: text/plain; charset=utf-8, or none. {remedy}",
+            headers={"Accept": "text/plain"},
+        )
+    require_utf8(charset)
 
 
 def require_utf8(charset: str) -> None:
@@ -226,7 +277,8 @@ def _known_fields(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _declared_length(request: Request) -> int | None:
+def declared_length(request: Request) -> int | None:
+    """Content-Length; None where the body is chunked."""
     value = header_of(request, b"content-length")
     # The server has checked it; what is no number means "not declared" and is counted.
     return int(value) if value.isascii() and value.isdigit() else None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from app.artifact_files import ArtifactFiles
+    from app.jobs.corpus_store import CorpusStore
     from app.jobs.job_events import JobWatch
     from app.jobs.job_runner import JobRunner
     from app.jobs.job_store import JobStore
@@ -35,6 +36,7 @@ class Services:
     store: ArtifactStore
     live: LiveTokenizers
     files: ArtifactFiles
+    corpora: CorpusStore
     jobs: JobStore
     job_watch: JobWatch
     runner: JobRunner

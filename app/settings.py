@@ -2,7 +2,7 @@
 
 Every variable is here with its default and its meaning, so that the table in the documentation can
 be tested against `describe()`. Built by `app.main` and `app.cli` and handed down; nothing else
-reads the environment. Imports nothing of the service.
+reads the environment. May import `corpus_urls`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.corpus_urls import ListedHost
+
 PREFIX: Final = "TOKENIZER_"
 _KNOWN_ELSEWHERE: Final = frozenset({"TOKENIZER_TEST_DATA", "TOKENIZER_REQUIRE_NATIVE"})
 
 KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
+WordList = Annotated[tuple[str, ...], NoDecode]
 FolderList = Annotated[tuple[Path, ...], NoDecode]
 
 
@@ -120,6 +123,18 @@ class Settings(BaseSettings):
         description="Threads for large requests in each process; unset: one for each core, at "
         "most four.",
     )
+    corpora_max_bytes: int = Field(
+        default=100 * 1024 * 1024 * 1024,
+        ge=1024,
+        le=1 << 50,
+        description="Largest size of all uploaded corpora together, in bytes, and of what one "
+        "training run fetches from URLs.",
+    )
+    corpus_url_hosts: WordList = Field(
+        default=(),
+        description="Hosts a training run may fetch from, separated by commas: `host` or "
+        "`host:port`, whose address must be public, or with `=address` or `=network` that one.",
+    )
     train_queue: int = Field(
         default=8,
         ge=0,
@@ -153,6 +168,15 @@ class Settings(BaseSettings):
     def _split_keys(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(key.strip() for key in value.split(",") if key.strip())
+        return value
+
+    @field_validator("corpus_url_hosts", mode="before")
+    @classmethod
+    def _split_hosts(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+            for entry in value:
+                ListedHost.parse(entry)
         return value
 
     @field_validator("corpus_roots", mode="before")

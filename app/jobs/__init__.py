@@ -1,10 +1,11 @@
 """Training jobs: taken over HTTP, kept in SQLite, run one at a time in a child process.
 
-`job_schemas` the request and the answer · `corpus_paths` input files, opened under the corpus
-roots · `job_folder` what stands on the disk for one job · `job_store` the rows · `process_marks`
-which process a pid means · `trainer_lock` one trainer at a time · `trainer_process` the child seen
-from the server · `training_run` one attempt · `job_runner` the task that claims and promotes ·
-`job_worker` the child itself · `version_retention` which versions go · `job_views` a job as it is
-answered · `job_events` the same, each time it changes. May import `app.settings`,
+`job_schemas` the request and the answer · `corpus_paths` input files, opened under the corpus roots
+· `corpus_store` uploaded corpora · `corpus_download` corpora from URLs · `job_inputs` what a
+request names, found · `job_folder` what stands on the disk for one job · `job_store` the rows ·
+`process_marks` which process a pid means · `trainer_lock` one trainer at a time · `trainer_process`
+the child seen from the server · `training_run` one attempt · `job_runner` the task that claims and
+promotes · `job_worker` the child itself · `version_retention` which versions go · `job_views` a job
+as it is answered · `job_events` the same, each time it changes. May import `app.settings`,
 `app.live_tokenizers` and the core.
 """

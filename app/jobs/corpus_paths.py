@@ -15,7 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,13 @@ class CorpusFile:
     inode: int
     size_bytes: int
     modified_ns: int
+    label: str = field(default="", compare=False)
+    """What the caller knows it by, where that is not its path: the id of a corpus, a URL."""
+
+    @property
+    def name(self) -> str:
+        """What to call it towards the caller."""
+        return self.label or self.path
 
     def to_json(self) -> dict[str, Any]:
         """The form in the job folder."""
@@ -162,8 +169,13 @@ def reopen_corpus_file(file: CorpusFile) -> int:
     """
     try:
         descriptor = open_under_root(Path(file.root), split_corpus_path(file.path))
+    except FileNotFoundError:
+        raise CorpusChangedError(
+            f"{file.name} was replaced or removed after the training request; post the request "
+            f"again"
+        ) from None
     except (CorpusPathError, OSError) as error:
-        raise CorpusChangedError(f"{file.path}: {error}") from None
+        raise CorpusChangedError(f"{file.name}: {error}") from None
     try:
         check_unchanged(file, descriptor)
     except CorpusChangedError:
@@ -176,7 +188,7 @@ def check_unchanged(file: CorpusFile, descriptor: int) -> None:
     """Raise CorpusChangedError unless the open file is still what the job was made for."""
     if _describe(Path(file.root), file.path, descriptor) != file:
         raise CorpusChangedError(
-            f"{file.path} was replaced or written to after the training request; "
+            f"{file.name} was replaced or written to after the training request; "
             f"let the writer finish and post the request again"
         )
 

@@ -1,7 +1,7 @@
 """What stands on the disk for one job: its inline documents, its request, its log.
 
     <artifacts>/jobs/<id>/request.json    what the trainer's process reads
-    <artifacts>/jobs/<id>/documents/      the corpus of a request that brought it along
+    <artifacts>/jobs/<id>/documents/      the corpus of a request that brought it along, or URLs
     <artifacts>/jobs/<id>/train.log       what the trainer wrote to standard error
     <artifacts>/jobs/<id>/scratch/        its temporary files
 
@@ -65,6 +65,11 @@ class JobFolder:
         """Where the trainer's temporary files go."""
         return self.path / "scratch"
 
+    @property
+    def documents_path(self) -> Path:
+        """Where the corpus of a request is that brought it along, or had it fetched."""
+        return self.path / "documents"
+
     def make(self) -> None:
         """Make the folder, readable by this user only: a corpus may be private."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,7 +83,7 @@ class JobFolder:
         Raises:
             OSError: the disk is full, or worse.
         """
-        folder = self.path / "documents"
+        folder = self.documents_path
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if separator is not None:
             _write_synced(folder / "documents.txt", separator.join(documents).encode())
@@ -106,7 +111,7 @@ class JobFolder:
 
     def remove_inputs(self) -> None:
         """Drop what a finished job needs no more; its log stays."""
-        shutil.rmtree(self.path / "documents", ignore_errors=True)
+        shutil.rmtree(self.documents_path, ignore_errors=True)
         shutil.rmtree(self.scratch_path, ignore_errors=True)
 
     def remove(self) -> None:

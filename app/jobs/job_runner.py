@@ -181,6 +181,8 @@ class JobRunner:
             "artifacts_dir": str(self._artifacts_dir),
             "engine": self._settings.engine,
             "num_workers": self._settings.train_threads,
+            "corpus_url_hosts": self._settings.corpus_url_hosts,
+            "max_download_bytes": self._settings.corpora_max_bytes,
         }
 
     async def _settle_published(self, job: Job, version: str) -> None:

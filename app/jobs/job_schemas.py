@@ -22,10 +22,12 @@ from tokenizer_core.store.artifact_ref import ACTIVE, NAME
 MAX_SPECIAL_TOKENS: Final = 1000
 MAX_SPECIAL_TOKEN_CHARS: Final = 200
 MAX_INPUT_PATHS: Final = 1000
+MAX_INPUT_URLS: Final = 100
 MAX_SEPARATE_DOCUMENTS: Final = 10_000
 """Documents that no special token can stand between are one file each, hence this bound."""
 _N_BYTES: Final = 256
 
+CorpusId = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
 
@@ -86,6 +88,18 @@ class TrainRequest(BaseModel):
         max_length=MAX_INPUT_PATHS,
         description="Files of UTF-8 text, relative to the corpus roots.",
     )
+    input_urls: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_INPUT_URLS,
+        description="Files of UTF-8 text at http or https URLs, on hosts that the server lists.",
+    )
+    corpus_ids: list[CorpusId] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_INPUT_PATHS,
+        description="Corpora that were uploaded with PUT /corpora/{id}.",
+    )
     documents: list[str] | None = Field(
         None, min_length=1, description="The corpus itself, one text a document."
     )
@@ -144,8 +158,11 @@ class TrainRequest(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> TrainRequest:
-        if (self.input_paths is None) == (self.documents is None):
-            raise PydanticCustomError("invalid", "give exactly one of input_paths and documents")
+        sources = (self.input_paths, self.input_urls, self.corpus_ids, self.documents)
+        if sum(source is not None for source in sources) != 1:
+            raise PydanticCustomError(
+                "invalid", "give exactly one of input_paths, input_urls, corpus_ids and documents"
+            )
         smallest = _N_BYTES + len(self.special_tokens)
         if self.vocab_size < smallest:
             raise PydanticCustomError(
@@ -195,7 +212,8 @@ class JobSummary(BaseModel):
     name: str
     state: Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
     phase: str = Field(
-        description="queued, start, count, learn, publish, promote, cancelling, or the final state"
+        description="queued, start, download, count, learn, publish, promote, cancelling, or the "
+        "final state"
     )
     progress: float = Field(ge=0, le=1)
     counters: dict[str, int]
@@ -218,3 +236,22 @@ class JobList(BaseModel):
     """The latest jobs, newest first."""
 
     jobs: list[JobSummary]
+
+
+class Corpus(BaseModel):
+    """An uploaded corpus."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    bytes: int
+    sha256: str = Field(description="Of the text, hex")
+    uploaded_at: str = Field(description="UTC, ISO 8601")
+
+
+class CorpusList(BaseModel):
+    """The uploaded corpora, by id."""
+
+    corpora: list[Corpus]
+    bytes: int = Field(description="What they take together, with uploads under way")
+    max_bytes: int = Field(description="The quota, TOKENIZER_CORPORA_MAX_BYTES")

@@ -156,14 +156,13 @@ class JobStore(JobDatabase):
             rows = connection.execute("SELECT * FROM jobs WHERE state = 'running'").fetchall()
         return [_to_job(row) for row in rows]
 
-    def unsettled_results(self) -> list[Mapping[str, str]]:
-        """What unfinished jobs have published and are still to promote."""
+    def unfinished(self) -> list[Job]:
+        """The jobs that are running or queued."""
         with self._connection() as connection:
             rows = connection.execute(
-                "SELECT result FROM jobs WHERE state IN ('queued', 'running')"
-                " AND result IS NOT NULL"
+                "SELECT * FROM jobs WHERE state IN ('queued', 'running')"
             ).fetchall()
-        return [json.loads(row["result"]) for row in rows]
+        return [_to_job(row) for row in rows]
 
     def claim_next(self, owner: ProcessMark) -> Job | None:
         """Take the oldest queued job for `owner`, or None when none waits or one is running.

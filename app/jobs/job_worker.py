@@ -10,12 +10,13 @@ without a request noticing. Standard output carries one JSON object a line:
     {"event": "error", "code", "detail"}
 
 Standard error is the log. When standard input ends, the server is gone and so is this process,
-with its workers, at once. It knows neither the database nor the settings. May import the core and
-its neighbours in `app.jobs`, but no web framework.
+with its workers, at once. It knows neither the database nor the settings. May import the core,
+`corpus_urls` and its neighbours in `app.jobs`, but no web framework.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -26,10 +27,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from app.corpus_urls import CorpusUrl, CorpusUrlError, ListedHost
 from app.jobs.corpus_paths import (
     CorpusChangedError,
     CorpusFile,
@@ -73,14 +76,18 @@ class EventPipe:
 
     def progress(self, progress: TrainingProgress) -> None:
         """Send where training is: at most five times a second, and the end of each phase."""
+        self.report(progress.phase, progress.done, progress.total, progress.message)
+
+    def report(self, phase: str, done: int, total: int, message: str = "") -> None:
+        """As `progress`; `total` 0: nobody knows."""
         now = time.monotonic()
-        is_end = progress.done >= progress.total
-        if progress.phase == self._phase and now < self._next_progress and not is_end:
+        is_end = 0 < total <= done
+        if phase == self._phase and now < self._next_progress and not is_end:
             return
-        if progress.phase != self._phase:
-            say(f"{progress.phase}: {progress.message}" if progress.message else progress.phase)
-        self._phase, self._next_progress = progress.phase, now + _EVENT_INTERVAL_SECONDS
-        self.send("progress", phase=progress.phase, done=progress.done, total=progress.total)
+        if phase != self._phase:
+            say(f"{phase}: {message}" if message else phase)
+        self._phase, self._next_progress = phase, now + _EVENT_INTERVAL_SECONDS
+        self.send("progress", phase=phase, done=done, total=total)
 
 
 def say(line: str) -> None:
@@ -163,12 +170,14 @@ def _run(
     if not TrainerLock(artifacts_dir).acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
         raise _LockedError
     files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    if request.get("input_urls"):
+        files = _download(folder, request, events)
     engine = choose_engine(request["engine"])
     with open_inputs(files) as descriptors:
         say(f"training {request['name']} on {len(files)} files")
         say(f"the {engine.name} engine trains: {engine.reason}")
         paths = [readable_path(descriptor) for descriptor in descriptors]
-        names.update((str(path), file.path) for path, file in zip(paths, files, strict=True))
+        names.update((str(path), file.name) for path, file in zip(paths, files, strict=True))
         result = train(
             paths,
             vocab_size=request["vocab_size"],
@@ -197,6 +206,28 @@ def _run(
     )
     say(f"published {ref}")
     events.send("published", name=ref.name, version=ref.version, digest=ref.digest)
+
+
+def _download(folder: JobFolder, request: Mapping[str, Any], events: EventPipe) -> list[CorpusFile]:
+    # Only here: httpx takes a tenth of a second to import, and most jobs fetch nothing.
+    from app.jobs.corpus_download import download_corpora
+
+    hosts = [ListedHost.parse(entry) for entry in request["corpus_url_hosts"]]
+    try:
+        urls = [CorpusUrl.parse(url, hosts) for url in request["input_urls"]]
+    except CorpusUrlError as error:
+        raise _NotListedError(f"a URL is not taken any more: {error}") from None
+    download = download_corpora(
+        urls,
+        folder.documents_path,
+        max_bytes=request["max_download_bytes"],
+        report=partial(events.report, "download"),
+    )
+    return asyncio.run(download)
+
+
+class _NotListedError(TokenizerCoreError):
+    code = "download_refused"
 
 
 class _LockedError(TokenizerCoreError):

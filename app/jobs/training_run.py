@@ -34,6 +34,7 @@ STOP_GRACE_SECONDS: Final = 1.0
 
 _RETRY_SECONDS: Final = 1.0
 _PROGRESS_OF_PHASE: Final[Mapping[str, tuple[float, float]]] = {
+    "download": (0.0, 0.2),
     "count": (0.0, 0.5),
     "learn": (0.5, 0.95),
 }

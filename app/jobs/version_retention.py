@@ -69,7 +69,8 @@ class VersionRetention:
         """`name@version` of what must stay."""
         found = {str(live.ref) for live in self._live.loaded()}
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
-        found |= {f"{r['name']}@{r['version']}" for r in self._jobs.unsettled_results()}
+        results = [job.result for job in self._jobs.unfinished() if job.result]  # to be promoted
+        found |= {f"{result['name']}@{result['version']}" for result in results}
         for look in (
             self._store.active,
             self._store.previously_active,  # to roll back

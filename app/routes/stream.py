@@ -13,7 +13,13 @@ from app.decode_stream import IdLines, IdReader, IdSettler, RawIds
 from app.encode_stream import TextSettler
 from app.preconditions import choose_tokenizer, require_known_specials
 from app.problems import Problem, problem_responses, unknown_special_token
-from app.request_bodies import accepts, content_type_of, require_no_encoding, require_utf8
+from app.request_bodies import (
+    accepts,
+    content_type_of,
+    require_no_encoding,
+    require_text,
+    require_utf8,
+)
 from app.schemas import NAME_PATTERN, check_special_names
 from app.services import services_of
 from app.two_way_stream import FRAMES, NDJSON, Settler, TwoWayStream
@@ -89,7 +95,7 @@ async def encode_stream(
     The client may wait for the ids of what it sent before it sends more: a chunk is answered with
     what it settles. The last ids of the text come when the body ends.
     """
-    _require_text(request)
+    require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
     _require_known(request, _ENCODE_OPTIONS)
     form = _choose_form(request, "application/json", "application/jsonl", "text/plain")
     live = await choose_tokenizer(request, tokenizer)
@@ -156,20 +162,6 @@ def _stream(request: Request, live: LiveTokenizer, settler: Settler, form: str) 
 def _require_known(request: Request, known: tuple[str, ...]) -> None:
     if not set(request.query_params) <= set(known):
         raise Problem(422, "invalid_request", f"Unknown query parameter; known: {known}.")
-
-
-def _require_text(request: Request) -> None:
-    require_no_encoding(request)
-    kind, charset = content_type_of(request)
-    if kind not in ("", "text/plain", "application/octet-stream"):
-        raise Problem(
-            415,
-            "text_required",
-            "This route takes Content-Type: text/plain; charset=utf-8, or none. With curl, use "
-            "`curl -T FILE` instead of `-d`.",
-            headers={"Accept": "text/plain"},
-        )
-    require_utf8(charset)
 
 
 def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:

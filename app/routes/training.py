@@ -19,15 +19,10 @@ from typing import Annotated, Final, TypeVar
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from app.auth import require_admin
-from app.jobs.corpus_paths import CorpusFile, CorpusPathError, find_corpus_file
 from app.jobs.job_events import JobEvent, JobEventStream
 from app.jobs.job_folder import JobFolder, is_job_id
-from app.jobs.job_schemas import (
-    JobList,
-    JobView,
-    TrainRequest,
-    find_document_separator,
-)
+from app.jobs.job_inputs import find_inputs
+from app.jobs.job_schemas import JobList, JobView, TrainRequest
 from app.jobs.job_store import IdempotencyConflictError, Job, QueueFullError
 from app.jobs.job_views import summary_of, view_of
 from app.problems import Problem, problem_responses
@@ -62,7 +57,7 @@ async def start_training(
         Header(description="The same key and body give the same job; another body is 422."),
     ] = None,
 ) -> JobView:
-    """Train a tokenizer on corpus files or documents and, by default, serve what comes out.
+    """Train a tokenizer on corpora, files or documents and, by default, serve what comes out.
 
     Answers at once with the job; its `Location` shows how it goes. Only one run goes on at a
     time, the others wait.
@@ -198,7 +193,7 @@ def _store_job(
     job_id = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(6)
     folder = JobFolder.of(services.settings.artifacts_dir, job_id)
     try:
-        files = _find_inputs(services, asked, folder)
+        files = find_inputs(asked, services.settings, services.corpora, folder)
         request = asked.model_dump(mode="json", exclude={"input_paths", "documents"})
         request["inputs"] = [file.to_json() for file in files]
         job = services.jobs.add(
@@ -214,35 +209,6 @@ def _store_job(
     if job.id != job_id:  # the same request won the race for this key
         folder.remove()
     return job
-
-
-def _find_inputs(services: Services, asked: TrainRequest, folder: JobFolder) -> list[CorpusFile]:
-    if asked.documents is not None:
-        folder.make()
-        separator = find_document_separator(asked.special_tokens)
-        return folder.write_documents(asked.documents, separator)
-    files: list[CorpusFile] = []
-    wrong: list[tuple[str, str]] = []
-    for index, path in enumerate(asked.input_paths or ()):
-        try:
-            files.append(find_corpus_file(services.settings.corpus_roots, path))
-        except CorpusPathError as error:
-            wrong.append((f"/input_paths/{index}", str(error)))
-    if wrong:
-        raise Problem(
-            422,
-            "invalid_corpus_path",
-            f"input_paths[{wrong[0][0].rpartition('/')[2]}]: {wrong[0][1]}.",
-            errors=wrong,
-        )
-    if not any(file.size_bytes for file in files):
-        raise Problem(
-            422,
-            "empty_corpus",
-            "The corpus files are empty; there is nothing to learn from.",
-            errors=[("/input_paths", "every file is empty")],
-        )
-    return files
 
 
 async def _off_the_loop(work: Callable[[], Answer]) -> Answer:

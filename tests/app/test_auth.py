@@ -45,6 +45,10 @@ READ = {
 ADMIN = {
     ("PUT", "/tokenizers/active"),
     ("DELETE", "/tokenizers/{name}/{version}"),
+    ("GET", "/corpora"),
+    ("PUT", "/corpora/{corpus_id}"),
+    ("GET", "/corpora/{corpus_id}"),
+    ("DELETE", "/corpora/{corpus_id}"),
     ("POST", "/train"),
     ("GET", "/train"),
     ("GET", "/train/{job_id}"),

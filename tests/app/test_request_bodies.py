@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
 from app.problems import Problem
-from app.request_bodies import accepts, read_body
+from app.request_bodies import accepts, body_windows, read_body
 from tests.app.conftest import ADMIN_KEY
 from tests.app.test_auth import ADMIN, READ
 
@@ -275,3 +275,36 @@ def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClie
         assert untold.json()["limit"] == 2048
         assert untold.json()["actual"] >= 2049
         assert client.get("/metrics").text.count('rejected_total{reason="body_too_large"} 2.0') == 1
+
+
+def windows_of(request: Request, grace_seconds: float = 10) -> list[bytes]:
+    async def collect() -> list[bytes]:
+        windows = body_windows(request, 4, grace_seconds=grace_seconds, idle_seconds=20)
+        return [window async for window in windows]
+
+    return asyncio.run(collect())
+
+
+def test_windows_are_the_body_and_none_is_small_but_the_last() -> None:
+    sent = [b"", b"ab", b"c", b"defghi", b"j", b""]
+    request = request_with([*map(chunk, sent[:-1]), chunk(sent[-1], False)])
+    assert windows_of(request) == [b"abcdefghi", b"j"]
+    assert windows_of(request_with([chunk(b"", False)])) == []
+
+
+def test_a_window_is_dealt_with_before_more_is_received() -> None:
+    request = request_with([chunk(b"abcd"), chunk(b"efgh")])  # a third would raise
+
+    async def take_two() -> list[bytes]:
+        windows = body_windows(request, 4, grace_seconds=10, idle_seconds=20)
+        return [await anext(windows), await anext(windows)]
+
+    assert asyncio.run(take_two()) == [b"abcd", b"efgh"]
+
+
+def test_windows_that_do_not_come_are_408_and_a_client_that_goes_is_gone() -> None:
+    with pytest.raises(Problem) as caught:
+        windows_of(request_with([chunk(b"a")], delay=30), grace_seconds=0.05)
+    assert caught.value.status == 408
+    with pytest.raises(ClientDisconnect):
+        windows_of(request_with([chunk(b"abcdef"), {"type": "http.disconnect"}]))

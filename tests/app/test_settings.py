@@ -34,6 +34,8 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "TRAIN_QUEUE": ("0", 0),
         "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
         "TRAIN_THREADS": ("1", 1),
+        "CORPORA_MAX_BYTES": ("4096", 4096),
+        "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
         "KEEP_VERSIONS": ("3", 3),
         "ADMIN_KEYS": ("one, two,", None),
         "READ_KEYS": ("é,x", None),
@@ -74,6 +76,7 @@ def test_defaults_are_those_described() -> None:
         ("LOG_FORMAT", "xml"),
         ("MAX_BODY_BYTES", "1"),
         ("THREADS", "many"),
+        ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
         ("REQUIRE_ADMIN_KEY", "perhaps"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,7 +77,8 @@ def test_what_a_job_is_about_to_promote_stays(
 ) -> None:
     ref = train(service, 258, promote="manual")
     result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
-    monkeypatch.setattr(type(service.jobs), "unsettled_results", lambda self: [result])
+    job = SimpleNamespace(result=result, request={})
+    monkeypatch.setattr(type(service.jobs), "unfinished", lambda self: [job])
     path = f"/tokenizers/{ref.name}/{ref.version}"
     assert service.client.delete(path).json()["code"] == "tokenizer_in_use"
     monkeypatch.undo()

@@ -1,0 +1,149 @@
+"""PUT, GET and DELETE /corpora: text to train on, uploaded as a stream. Admin keys only.
+
+What touches the disk runs in a thread; a text is never in memory whole. May import `app.jobs`,
+`auth`, `problems`, `request_bodies` and `services`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+
+from app.auth import require_admin
+from app.jobs.corpus_store import CorpusUpload
+from app.jobs.job_schemas import Corpus, CorpusList
+from app.problems import Problem, problem_of_disk, problem_responses
+from app.request_bodies import body_windows, declared_length, require_text
+from app.services import Services, services_of
+
+router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
+
+Answer = TypeVar("Answer")
+
+_ID: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+_WINDOW_BYTES: Final = 1024 * 1024
+_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "UTF-8 text, chunked or whole, of any length.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.put(
+    "/corpora/{corpus_id}",
+    summary="Upload a corpus",
+    openapi_extra=_BODY,
+    response_model=Corpus,
+    responses={
+        201: {"description": "There is a new corpus", "model": Corpus},
+        **problem_responses(400, 403, 408, 412, 413, 415, 422, 503, 507),
+    },
+)
+async def upload_corpus(
+    request: Request,
+    response: Response,
+    corpus_id: Annotated[str, Path(pattern=_ID)],
+    if_none_match: Annotated[
+        str | None, Header(description="`*`: refuse to take the place of another.")
+    ] = None,
+) -> Corpus:
+    """Take the body as the corpus of this id. It is there whole, or not at all.
+
+    200 where it took the place of another: a job that waits for that one fails, one that runs
+    goes on with what it reads.
+    """
+    services = services_of(request)
+    require_text(request, "With curl, use `curl -T FILE`.")
+    may_replace = (if_none_match or "").strip() != "*"
+    n_declared = declared_length(request) or 0
+    upload = await _off_the_loop(
+        lambda: services.corpora.begin(corpus_id, n_declared=n_declared, may_replace=may_replace)
+    )
+    try:
+        await _receive(request, services, upload)
+        stored, replaced = await _off_the_loop(upload.publish)
+    finally:
+        await _off_the_loop(upload.close)
+    if not replaced:
+        response.status_code = 201
+        response.headers["Location"] = request.url.path
+    return Corpus.model_validate(stored)
+
+
+@router.get(
+    "/corpora",
+    summary="Every uploaded corpus",
+    responses=problem_responses(403, 503),
+)
+async def list_corpora(request: Request) -> CorpusList:
+    """All of them by id, and what they take of the quota."""
+    corpora = services_of(request).corpora
+    stored = await _off_the_loop(corpora.all)
+    return CorpusList(
+        corpora=[Corpus.model_validate(corpus) for corpus in stored],
+        bytes=await _off_the_loop(corpora.used_bytes),
+        max_bytes=corpora.max_bytes,
+    )
+
+
+@router.get(
+    "/corpora/{corpus_id}",
+    summary="One uploaded corpus",
+    responses=problem_responses(403, 404, 422, 503),
+)
+async def show_corpus(request: Request, corpus_id: Annotated[str, Path(pattern=_ID)]) -> Corpus:
+    """Its size, its sha256 and when it came; not its text."""
+    corpora = services_of(request).corpora
+    return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
+
+
+@router.delete(
+    "/corpora/{corpus_id}",
+    summary="Remove a corpus",
+    status_code=204,
+    responses=problem_responses(403, 404, 409, 422, 503, 507),
+)
+async def remove_corpus(request: Request, corpus_id: Annotated[str, Path(pattern=_ID)]) -> None:
+    """Remove a corpus for good; 409 while a job that has not ended names it."""
+    services = services_of(request)
+
+    def remove() -> None:
+        for job in services.jobs.unfinished():
+            if corpus_id in (job.request.get("corpus_ids") or ()):
+                raise Problem(
+                    409,
+                    "corpus_in_use",
+                    f"Job {job.id} is to read it; wait for its end, or cancel it with DELETE "
+                    f"/train/{job.id}.",
+                )
+        services.corpora.remove(corpus_id)
+
+    await _off_the_loop(remove)
+
+
+async def _receive(request: Request, services: Services, upload: CorpusUpload) -> None:
+    windows = body_windows(
+        request,
+        _WINDOW_BYTES,
+        grace_seconds=services.settings.header_seconds,
+        idle_seconds=services.settings.stream_idle_seconds,
+    )
+    async for window in windows:
+        await _off_the_loop(lambda data=window: upload.write(data))  # type: ignore[misc]
+
+
+async def _off_the_loop(work: Callable[[], Answer]) -> Answer:
+    """Run what touches the disk in a thread.
+
+    Raises:
+        Problem: 507 when no space is left, 503 when the disk fails; what was there stays.
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise problem_of_disk(error) from error

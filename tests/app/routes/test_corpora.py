@@ -1,0 +1,271 @@
+"""/corpora: uploads that are whole or absent, whatever the client, the text or the disk does."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from app.jobs import corpus_store
+from app.settings import Settings
+from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
+from tests.app.raw_http import RawRequest
+from tests.app.server_watch import resident_bytes
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.store import ArtifactStore
+
+KEY = {"X-API-Key": ADMIN_KEY}
+TEXT = "low lower lowest, 中文 café\n".encode() * 100
+WINDOW = 1024 * 1024
+
+
+@pytest.fixture
+def admin(client: TestClient) -> TestClient:
+    client.headers.update(KEY)
+    return client
+
+
+@pytest.fixture
+def folder(settings: Settings) -> Path:
+    return settings.artifacts_dir / "corpora"
+
+
+def texts(folder: Path) -> list[bytes]:
+    """What stands in the folder, named by a record or not."""
+    return [path.read_bytes() for path in sorted((folder / "files").glob("*"))]
+
+
+def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert body["code"] == code, body
+    return body
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain; charset=utf-8", "application/octet-stream"])
+def test_an_upload_is_there_and_can_be_replaced(
+    admin: TestClient, folder: Path, kind: str | None
+) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = admin.put("/v1/corpora/news", content=TEXT, headers=headers)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == "/v1/corpora/news"
+    corpus = answer.json()
+    assert corpus["id"] == "news"
+    assert (corpus["bytes"], corpus["sha256"]) == (len(TEXT), hashlib.sha256(TEXT).hexdigest())
+    assert set(corpus) == {"id", "bytes", "sha256", "uploaded_at"}
+    assert admin.get("/corpora/news").json() == corpus
+    assert admin.head("/corpora/news").status_code == 200
+    listed = admin.get("/corpora").json()
+    assert (listed["corpora"], listed["bytes"]) == ([corpus], len(TEXT))
+    assert texts(folder) == [TEXT]
+
+    again = admin.put("/corpora/news", content=b"other")
+    assert (again.status_code, again.json()["bytes"]) == (200, 5)
+    assert admin.get("/corpora/news").json() == again.json()
+    assert texts(folder) == [b"other"]
+
+
+@pytest.mark.parametrize("size", [0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW])
+def test_every_size_comes_whole_in_pieces_without_a_length(
+    admin: TestClient, folder: Path, size: int
+) -> None:
+    text = (TEXT * (size // len(TEXT) + 1))[:size].decode(errors="ignore").encode()
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(text), 70_001):  # cuts characters, fits no window
+            yield text[start : start + 70_001]
+
+    corpus = admin.put("/corpora/a.b-c_1", content=pieces()).json()
+    assert corpus["sha256"] == hashlib.sha256(text).hexdigest()
+    assert texts(folder) == [text]
+
+
+def test_if_none_match_keeps_what_is_there(admin: TestClient, folder: Path) -> None:
+    only_new = {"If-None-Match": "*"}
+    assert admin.put("/corpora/news", content=TEXT, headers=only_new).status_code == 201
+    problem(admin.put("/corpora/news", content=b"x", headers=only_new), 412, "corpus_exists")
+    assert texts(folder) == [TEXT]
+
+
+@pytest.mark.parametrize("name", ["News", ".x", "x" * 65, "a%00", "%2e%2e", "a b", "-a"])
+def test_an_id_is_a_plain_word(admin: TestClient, folder: Path, name: str) -> None:
+    assert admin.put(f"/corpora/{name}", content=TEXT).status_code in (404, 422)
+    assert not folder.exists()
+    assert admin.put("/corpora/../secret", content=TEXT).status_code in (404, 405)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "code"),
+    [
+        ({"Content-Type": "application/json"}, b"{}", "text_required"),
+        ({"Content-Type": "multipart/form-data"}, b"x", "text_required"),
+        ({"Content-Type": "application/gzip"}, b"x", "text_required"),
+        ({"Content-Type": "text/plain; charset=latin-1"}, b"x", "charset_unsupported"),
+        ({"Content-Encoding": "gzip"}, b"x", "content_encoding_unsupported"),
+        ({}, b"\x1f\x8b\x08\x00rest", "compressed_corpus"),
+        ({}, b"\x28\xb5\x2f\xfdrest", "compressed_corpus"),
+    ],
+)
+def test_only_plain_text_is_taken(
+    admin: TestClient, folder: Path, headers: dict[str, str], body: bytes, code: str
+) -> None:
+    found = problem(admin.put("/corpora/news", content=body, headers=headers), 415, code)
+    assert "curl" in found["detail"] or code.endswith("unsupported")
+    assert not folder.exists() or texts(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        (b"caf\xe9 au lait", 3),
+        (b"a" * (WINDOW - 1) + "é".encode() + b"\xff", WINDOW + 1),
+        (b"a" * (2 * WINDOW) + b"\xe4\xb8", 2 * WINDOW),
+        (b"\xed\xa0\x80", 0),
+    ],
+)
+def test_what_is_not_utf8_is_named_by_its_byte_and_not_kept(
+    admin: TestClient, folder: Path, text: bytes, offset: int
+) -> None:
+    admin.put("/corpora/news", content=TEXT)
+    found = problem(admin.put("/corpora/news", content=text), 400, "invalid_utf8")
+    assert found["byte_offset"] == offset
+    assert texts(folder) == [TEXT]
+
+
+def test_the_quota_holds_for_all_corpora_together(
+    make_client: Callable[..., TestClient], folder: Path
+) -> None:
+    with make_client(corpora_max_bytes=3 * WINDOW) as client:
+        client.headers.update(KEY)
+        client.put("/corpora/a", content=b"a" * WINDOW)
+        too_much = b"b" * (2 * WINDOW + 1)
+        found = problem(client.put("/corpora/b", content=too_much), 413, "corpora_quota")
+        assert (found["limit"], found["actual"]) == (3 * WINDOW, 3 * WINDOW + 1)
+        problem(client.put("/corpora/b", content=iter([too_much])), 413, "corpora_quota")
+        assert texts(folder) == [b"a" * WINDOW]
+        assert client.put("/corpora/b", content=too_much[:-1]).status_code == 201
+        assert client.get("/corpora").json()["bytes"] == 3 * WINDOW
+        # What is to be replaced stands until the new one is there: it counts as well.
+        problem(client.put("/corpora/a", content=b"x"), 413, "corpora_quota")
+        assert client.delete("/corpora/b").status_code == 204
+        assert client.put("/corpora/a", content=b"x").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"),
+    [(errno.ENOSPC, 507, "disk_full"), (errno.EIO, 503, "storage_failed")],
+)
+@pytest.mark.parametrize("where", ["write", "fsync", "record"])
+def test_a_disk_that_fails_leaves_what_was_there(
+    admin: TestClient,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    number: int,
+    status: int,
+    code: str,
+) -> None:
+    admin.put("/corpora/news", content=TEXT)
+
+    def fail(*_: object) -> int:
+        raise OSError(number, "the disk fails")
+
+    if where == "write":
+        failing = type("Failing", (io.FileIO,), {"write": fail})
+        monkeypatch.setattr(corpus_store.io, "FileIO", failing)
+    elif where == "fsync":
+        monkeypatch.setattr(corpus_store.os, "fsync", fail)
+    else:
+        monkeypatch.setattr(corpus_store, "replace_synced", fail)
+    problem(admin.put("/corpora/news", content=b"other"), status, code)
+    monkeypatch.undo()
+    assert texts(folder) == [TEXT]
+    assert admin.get("/corpora/news").json()["bytes"] == len(TEXT)
+    assert admin.post("/encode", json={"text": "a"}).status_code == 200
+
+
+def test_removing(admin: TestClient, folder: Path) -> None:
+    admin.put("/corpora/news", content=TEXT)
+    assert admin.delete("/corpora/news").status_code == 204
+    problem(admin.delete("/corpora/news"), 404, "corpus_not_found")
+    problem(admin.get("/corpora/news"), 404, "corpus_not_found")
+    assert admin.get("/corpora").json()["corpora"] == []
+    assert texts(folder) == []
+
+
+def test_before_the_first_upload_there_is_nothing(admin: TestClient, folder: Path) -> None:
+    assert admin.get("/corpora").json()["corpora"] == []
+    problem(admin.delete("/corpora/news"), 404, "corpus_not_found")
+
+
+def held_bytes(server: RunningServer) -> int:
+    held: int = httpx.get(f"{server.url}/corpora", headers=KEY).json()["bytes"]
+    return held
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_client_that_vanishes_leaves_nothing(server: RunningServer) -> None:
+    with RawRequest(
+        server.host, server.port, "/corpora/gone", f"X-API-Key: {ADMIN_KEY}", method="PUT"
+    ) as request:
+        request.send_chunk(b"a" * (2 * WINDOW))
+        wait_until(lambda: held_bytes(server) > 0)
+    wait_until(lambda: held_bytes(server) == 0)
+    assert httpx.get(f"{server.url}/corpora/gone", headers=KEY).status_code == 404
+
+
+def test_who_may_not_is_told_before_the_upload(server: RunningServer) -> None:
+    with RawRequest(server.host, server.port, "/corpora/x", method="PUT") as request:
+        request.read_head()
+        assert request.status == 401
+    key = f"X-API-Key: {ADMIN_KEY}"
+    with RawRequest(
+        server.host, server.port, "/corpora/x", key, "Content-Type: text/csv", method="PUT"
+    ) as request:
+        request.read_head()
+        assert request.status == 415
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_gigabyte_in_flat_memory(tmp_path: Path, small_spec: TokenizerSpec) -> None:
+    """P11. The client sends as fast as the server takes it."""
+    root = tmp_path / "artifacts"
+    ArtifactStore(root).publish(small_spec, name="starter")
+    piece = ("the quick brown fox 中文 café\n".encode() * 40_000)[: 1 << 20]
+    piece = piece.decode(errors="ignore").encode()
+    digest = hashlib.sha256()
+    with run_server(root) as server:
+        httpx.put(f"{server.url}/corpora/warm", content=piece * 4, headers=KEY)
+        before = resident_bytes(server)
+        most = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal most
+            for _ in range(1024):
+                digest.update(piece)
+                yield piece
+                most = max(most, resident_bytes(server))
+
+        answer = httpx.put(
+            f"{server.url}/corpora/large", content=pieces(), headers=KEY, timeout=600
+        )
+        assert answer.status_code == 201
+        assert answer.json()["sha256"] == digest.hexdigest()
+        assert most - before < 64 * 1024 * 1024
