@@ -8,6 +8,8 @@ import pytest
 
 from app.corpus_urls import CorpusUrl, CorpusUrlError, ListedHost
 
+pytestmark = pytest.mark.row(25)
+
 PUBLIC, INNER, LITERAL, _ = HOSTS = [
     ListedHost.parse("data.example.org"),
     ListedHost.parse("store.internal:9000=10.0.0.0/8"),

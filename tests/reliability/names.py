@@ -71,7 +71,6 @@ PROMISES = {
 NAMED = {"row": ROWS, "promise": PROMISES}
 
 NOT_HELD = {
-    "row_25": "corpora are not fetched from URLs yet; the field is refused as unknown (row 26)",
     "promise_20": "there is no soak yet",
 }
 """What has no test, and why."""

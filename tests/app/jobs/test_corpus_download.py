@@ -121,6 +121,7 @@ def test_files_are_fetched_in_order(origin: Origin, tmp_path: Path) -> None:
     assert b"Accept-Encoding: identity" in origin.requests[0]
 
 
+@pytest.mark.row(25)
 def test_a_name_is_resolved_once_and_connected_to_where_it_led(
     origin: Origin, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_name_that_leads_inside_is_refused(
     assert origin.requests == []
 
 
+@pytest.mark.row(25)
 def test_a_number_that_the_system_takes_for_an_address_is_refused(
     origin: Origin, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_an_address_that_does_not_answer_gives_way_to_the_next(
     assert fetch(tmp_path, entry, f"http://a.org:{port}/a", resolve=resolve) == [TEXT]
 
 
+@pytest.mark.row(25)
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 300])
 def test_a_redirect_is_not_followed(origin: Origin, tmp_path: Path, status: int) -> None:
     target = origin.answer("/secret", whole(b"secret"))
@@ -183,6 +186,7 @@ def test_a_redirect_is_not_followed(origin: Origin, tmp_path: Path, status: int)
     assert len(origin.requests) == 1
 
 
+@pytest.mark.row(25)
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "http_proxy"])
 def test_no_proxy_of_the_environment_is_asked(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
