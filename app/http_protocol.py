@@ -267,7 +267,6 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             or cycle.response_started
             or cycle.disconnected
             or self.flow.write_paused
-            or cycle.scope["method"] == "HEAD"
             or not _PLAIN_UNLESS.isdisjoint(fields)
         ):
             return False

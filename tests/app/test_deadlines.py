@@ -1,10 +1,12 @@
-"""Pace: how long to wait for whom."""
+"""How long to wait for whom, and what of it who is waited for hears."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from app.deadlines import Pace
+from app.deadlines import Pace, within
 
 
 def pace() -> Pace:
@@ -35,3 +37,52 @@ def test_the_grace_is_never_taken_back() -> None:
     generous = Pace(grace_seconds=10, most_seconds=1, bytes_per_second=1024)
     generous.note(waited_seconds=0, n_bytes=1)
     assert generous.seconds_left == 10
+
+
+class Waiter:
+    """Waits as often as it is told to, and notes how that ended."""
+
+    def __init__(self, *seconds: float, answer: str = "done") -> None:
+        self.seconds, self.answer = seconds, answer
+        self.heard: list[str] = []
+
+    async def wait(self) -> str:
+        try:
+            for seconds in self.seconds:
+                await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            self.heard.append("cancelled")
+            await asyncio.sleep(0)  # what it has to put away may take a while
+            self.heard.append("put away")
+            raise
+        if self.answer == "error":
+            raise ValueError
+        return self.answer
+
+
+@pytest.mark.parametrize("seconds", [(), (0,), (0, 0.001, 0)])
+def test_within_gives_the_result_however_often_it_waits(seconds: tuple[float, ...]) -> None:
+    assert asyncio.run(within(60, Waiter(*seconds).wait())) == "done"
+    with pytest.raises(ValueError):
+        asyncio.run(within(60, Waiter(*seconds, answer="error").wait()))
+
+
+@pytest.mark.parametrize("seconds", [(60,), (0, 60)])
+def test_who_is_waited_for_hears_that_the_time_is_over(seconds: tuple[float, ...]) -> None:
+    waiter = Waiter(*seconds)
+    with pytest.raises(TimeoutError):
+        asyncio.run(within(0.01, waiter.wait()))
+    assert waiter.heard == ["cancelled", "put away"]
+
+
+def test_who_is_waited_for_hears_of_a_cancellation() -> None:
+    async def cancel(waiter: Waiter) -> None:
+        task = asyncio.create_task(within(60, waiter.wait()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    waiter = Waiter(60)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel(waiter))
+    assert waiter.heard == ["cancelled", "put away"]
