@@ -33,6 +33,7 @@ JSON_ROUTES = [
 WITH_TESTS_OF_THEIR_OWN = [
     ("POST", "/encode_stream"),  # routes/test_stream.py
     ("POST", "/decode_stream"),  # routes/test_decode_stream.py
+    ("PUT", "/corpora/{corpus_id}"),  # routes/test_corpora.py
     ("POST", "/train"),  # jobs/test_training_route.py
 ]
 

@@ -14,6 +14,7 @@ READS_THE_CLOCK = {
 }  # fmt: skip
 
 STAMPS = {
+    "app/jobs/corpus_store.py": "when a corpus was uploaded",
     "app/jobs/job_store.py": "when a job came, began and ended",
     "app/jobs/job_views.py": "the same, written out",
     "app/jobs/job_worker.py": "lines of a job's log",
