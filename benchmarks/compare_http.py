@@ -4,8 +4,10 @@
 
 `--vocab` is GPT-2's vocabulary as tiktoken's file. Both serve with one process, uvloop and
 httptools, pinned to one processor; the requests come from another process on another processor.
-Every figure is of a fresh server and of texts that hardly repeat; the services take turns and
-medians are printed. The exit status is 1 when one answers with other ids, or with an error.
+Every figure is of a fresh server; the services take turns and medians are printed. The texts are
+all different, but come again when all were sent: the small ones once or twice, the large ones many
+times, so that ours finds most of them in its cache. The exit status is 1 when one answers with
+other ids, or with an error.
 
 *small*: texts of 130 bytes over 32 connections, requests a second. *large*: texts of 1 MB over 4
 connections, MB of text a second, answered in JSON; *binary*: the same answered with the ids alone,
