@@ -1,17 +1,19 @@
 """Which tokenizer a request is answered with, and whether it is the one the client expects or has.
 
-Every route that uses a tokenizer asks here, once. May import `live_tokenizers`, `services` and
-`problems`.
+Every route that uses a tokenizer asks here, once. May import `live_tokenizers`, `services`,
+`schemas` and `problems`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fastapi import Query
 from starlette.responses import Response
 
 from app.problems import Problem, unknown_special_token
 from app.request_headers import header_fields, header_of
+from app.schemas import NAME_PATTERN
 from app.services import services_of
 
 if TYPE_CHECKING:
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.live_tokenizer import LiveTokenizer
+
+
+TokenizerQuery = Annotated[
+    str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
+]
+"""Which tokenizer, for routes that are asked by query parameters."""
+
+
+def require_known_query(request: Request, *known: str) -> None:
+    """Raise 422 for a query parameter that is none of `known`: a misspelt one would silently do
+    nothing."""
+    if not set(request.query_params) <= set(known):
+        detail = f"Unknown query parameter; known: {', '.join(known)}."
+        raise Problem(422, "invalid_request", detail)
 
 
 async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:

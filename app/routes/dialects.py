@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from app.answering import answer_body
 from app.auth import require_read
@@ -21,10 +21,9 @@ from app.dialect_schemas import (
     TokenizerInfoResponse,
 )
 from app.limits import max_decoded_bytes
-from app.preconditions import choose_tokenizer
+from app.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.problems import Problem, problem_responses
 from app.request_bodies import json_request, require_acceptable, require_json, validate
-from app.schemas import NAME_PATTERN
 from app.services import services_of
 from app.strict_json import parse_strict_json
 
@@ -90,13 +89,10 @@ async def detokenize(request: Request) -> Response:
 async def tokenizer_info(
     request: Request,
     response: Response,
-    tokenizer: Annotated[
-        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
-    ] = None,
+    tokenizer: TokenizerQuery = None,
 ) -> TokenizerInfoResponse:
     """What would stand in its `tokenizer_config.json`. There is no chat template."""
-    if set(request.query_params) - {"tokenizer"}:
-        raise Problem(422, "invalid_request", "Unknown query parameter; known: tokenizer.")
+    require_known_query(request, "tokenizer")
     live = await choose_tokenizer(request, tokenizer)
     response.headers.update(live.headers)
     return describe_tokenizer(live)

@@ -11,7 +11,12 @@ from app.auth import require_read
 from app.binary_forms import OCTETS, ids_form_of
 from app.decode_stream import IdLines, IdReader, IdSettler, RawIds
 from app.encode_stream import TextSettler
-from app.preconditions import choose_tokenizer, require_known_specials
+from app.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_known_specials,
+)
 from app.problems import Problem, problem_responses, unknown_special_token
 from app.request_bodies import (
     accepts,
@@ -20,7 +25,7 @@ from app.request_bodies import (
     require_text,
     require_utf8,
 )
-from app.schemas import NAME_PATTERN, check_special_names
+from app.schemas import check_special_names
 from app.services import services_of
 from app.two_way_stream import FRAMES, NDJSON, Settler, TwoWayStream
 from tokenizer_core.streaming import StreamingEncoder
@@ -33,8 +38,6 @@ if TYPE_CHECKING:
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
 _JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
-_ENCODE_OPTIONS: Final = ("tokenizer", "allowed_special", "disallowed_special")
-_DECODE_OPTIONS: Final = ("tokenizer", "skip_special_tokens", "errors")
 _TEXT_BODY: Final = {
     "requestBody": {
         "required": True,
@@ -79,9 +82,7 @@ _PROBLEMS: Final = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422
 )
 async def encode_stream(
     request: Request,
-    tokenizer: Annotated[
-        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
-    ] = None,
+    tokenizer: TokenizerQuery = None,
     allowed_special: Annotated[
         list[str] | None,
         Query(description="`all` (default), `none`, or a name; repeat it for several."),
@@ -96,7 +97,7 @@ async def encode_stream(
     what it settles. The last ids of the text come when the body ends.
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
-    _require_known(request, _ENCODE_OPTIONS)
+    require_known_query(request, "tokenizer", "allowed_special", "disallowed_special")
     form = _choose_form(request, "application/json", "application/jsonl", "text/plain")
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
@@ -122,9 +123,7 @@ async def encode_stream(
 )
 async def decode_stream(
     request: Request,
-    tokenizer: Annotated[
-        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
-    ] = None,
+    tokenizer: TokenizerQuery = None,
     skip_special_tokens: bool = False,
     errors: Annotated[
         Literal["replace", "strict"],
@@ -137,7 +136,7 @@ async def decode_stream(
     sent here as it comes: without its last record, or with a count that does not agree, the answer
     ends with an error.
     """
-    _require_known(request, _DECODE_OPTIONS)
+    require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
     form = _choose_form(request, "application/json", "application/jsonl")
     make_reader = _choose_reader(request)
     live = await choose_tokenizer(request, tokenizer)
@@ -157,11 +156,6 @@ def _stream(request: Request, live: LiveTokenizer, settler: Settler, form: str) 
         metrics=services.metrics,
         idle_seconds=services.settings.stream_idle_seconds,
     )
-
-
-def _require_known(request: Request, known: tuple[str, ...]) -> None:
-    if not set(request.query_params) <= set(known):
-        raise Problem(422, "invalid_request", f"Unknown query parameter; known: {known}.")
 
 
 def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:

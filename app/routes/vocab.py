@@ -7,9 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.auth import require_read
-from app.preconditions import choose_tokenizer
-from app.problems import Problem, problem_responses
-from app.schemas import NAME_PATTERN
+from app.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
+from app.problems import problem_responses
 from app.services import services_of
 from app.text_schemas import MAX_TREE_DEPTH, VocabResponse
 from app.vocab_answers import answer_vocab
@@ -28,17 +27,13 @@ async def show_token(
     request: Request,
     response: Response,
     token_id: Annotated[str, Path(pattern=_ID, description="The id, in decimal.")],
-    tokenizer: Annotated[
-        str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
-    ] = None,
+    tokenizer: TokenizerQuery = None,
     depth: Annotated[
         int, Query(ge=0, le=MAX_TREE_DEPTH, description="Merges the tree goes down.")
     ] = 8,
 ) -> VocabResponse:
     """Bytes, rank, the two tokens it is merged from, and theirs, down to `depth`."""
-    if set(request.query_params) - {"tokenizer", "depth"}:
-        detail = "Unknown query parameter; known: tokenizer, depth."
-        raise Problem(422, "invalid_request", detail)
+    require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)
     answer = await services.queue.run(answer_vocab, live, int(token_id), depth)
