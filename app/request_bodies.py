@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
@@ -262,6 +262,16 @@ def json_request(*models: type[BaseModel]) -> dict[str, Any]:
     schemas = [model.model_json_schema(ref_template=template) for model in models]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+TEXT_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "UTF-8 text, chunked or whole, of any length.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+}
+"""`openapi_extra=` of a route that takes a text as it comes."""
 
 
 def binary_content(*media_types: str) -> dict[str, Any]:

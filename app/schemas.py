@@ -29,7 +29,10 @@ MAX_SPECIAL_NAMES: Final = 128
 
 MAX_SPECIAL_NAME_CHARS: Final = 256
 
-NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}(@[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})?$"
+PLAIN_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+"""A tokenizer's name, or a corpus'."""
+
+NAME_PATTERN: Final = rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$"
 """`name` or `name@version`; a version reads like 20261121T041500Z-1a2b3c4d."""
 
 MAX_ID: Final = (1 << 32) - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
@@ -16,28 +16,21 @@ from app.auth import require_admin
 from app.jobs.corpus_store import CorpusUpload
 from app.jobs.job_schemas import Corpus, CorpusList
 from app.problems import Problem, problem_of_disk, problem_responses
-from app.request_bodies import body_windows, declared_length, require_text
+from app.request_bodies import TEXT_REQUEST, body_windows, declared_length, require_text
+from app.schemas import PLAIN_NAME_PATTERN
 from app.services import Services, services_of
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
 
 Answer = TypeVar("Answer")
 
-_ID: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 _WINDOW_BYTES: Final = 1024 * 1024
-_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "description": "UTF-8 text, chunked or whole, of any length.",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
-    }
-}
 
 
 @router.put(
     "/corpora/{corpus_id}",
     summary="Upload a corpus",
-    openapi_extra=_BODY,
+    openapi_extra=TEXT_REQUEST,
     response_model=Corpus,
     responses={
         201: {"description": "There is a new corpus", "model": Corpus},
@@ -47,7 +40,7 @@ _BODY: Final[dict[str, Any]] = {
 async def upload_corpus(
     request: Request,
     response: Response,
-    corpus_id: Annotated[str, Path(pattern=_ID)],
+    corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
     if_none_match: Annotated[
         str | None, Header(description="`*`: refuse to take the place of another.")
     ] = None,
@@ -96,7 +89,9 @@ async def list_corpora(request: Request) -> CorpusList:
     summary="One uploaded corpus",
     responses=problem_responses(403, 404, 422, 503),
 )
-async def show_corpus(request: Request, corpus_id: Annotated[str, Path(pattern=_ID)]) -> Corpus:
+async def show_corpus(
+    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> Corpus:
     """Its size, its sha256 and when it came; not its text."""
     corpora = services_of(request).corpora
     return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
@@ -108,7 +103,9 @@ async def show_corpus(request: Request, corpus_id: Annotated[str, Path(pattern=_
     status_code=204,
     responses=problem_responses(403, 404, 409, 422, 503, 507),
 )
-async def remove_corpus(request: Request, corpus_id: Annotated[str, Path(pattern=_ID)]) -> None:
+async def remove_corpus(
+    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> None:
     """Remove a corpus for good; 409 while a job that has not ended names it."""
     services = services_of(request)
 

@@ -19,6 +19,7 @@ from app.preconditions import (
 )
 from app.problems import Problem, problem_responses, unknown_special_token
 from app.request_bodies import (
+    TEXT_REQUEST,
     accepts,
     content_type_of,
     require_no_encoding,
@@ -38,13 +39,6 @@ if TYPE_CHECKING:
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
 _JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
-_TEXT_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "description": "UTF-8 text, chunked or whole, of any length.",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
-    }
-}
 _IDS_BODY: Final = {
     "requestBody": {
         "required": True,
@@ -76,7 +70,7 @@ _PROBLEMS: Final = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422
 @router.post(
     "/encode_stream",
     summary="Text to token ids, chunked both ways",
-    openapi_extra=_TEXT_BODY,
+    openapi_extra=TEXT_REQUEST,
     response_model=None,
     responses={200: _records("seq, tokens, byte_end", "ids"), **_PROBLEMS},
 )

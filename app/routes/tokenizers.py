@@ -17,6 +17,7 @@ from app.preconditions import not_modified, require_match
 from app.problems import Problem, problem_responses
 from app.request_bodies import json_request, read_json
 from app.schemas import (
+    PLAIN_NAME_PATTERN,
     PromoteRequest,
     PromoteResponse,
     TokenizerIdentity,
@@ -29,7 +30,6 @@ from tokenizer_core.store import ArtifactRef
 router = APIRouter(tags=["tokenizers"])
 
 _MAX_PROMOTE_BYTES = 4096
-_NAME = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "If-None-Match holds its ETag"}
 }
@@ -73,7 +73,9 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
     response_model=TokenizersResponse,
     responses={**_NOT_MODIFIED, **problem_responses(404, 422, 503)},
 )
-async def show_tokenizer(request: Request, name: Annotated[str, Path(pattern=_NAME)]) -> Response:
+async def show_tokenizer(
+    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> Response:
     """The versions of `name` with their manifests, newest first."""
     services = services_of(request)
 
@@ -100,7 +102,7 @@ async def show_tokenizer(request: Request, name: Annotated[str, Path(pattern=_NA
 )
 async def download_file(
     request: Request,
-    name: Annotated[str, Path(pattern=_NAME)],
+    name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
     version: str,
     file: Annotated[str, Path(json_schema_extra={"enum": list(MEDIA_TYPES)})],
 ) -> Response:
@@ -149,7 +151,7 @@ async def download_file(
     responses=problem_responses(403, 404, 409, 422, 503, 507),
 )
 async def remove_version(
-    request: Request, name: Annotated[str, Path(pattern=_NAME)], version: str
+    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)], version: str
 ) -> None:
     """Remove a version for good; 409 while it is in use.
 
