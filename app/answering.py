@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.responses import Response
 
+    from app.limits import Lease
     from app.live_tokenizer import LiveTokenizer
 
 
@@ -58,12 +59,7 @@ async def answer_body(
     services = services_of(request)
     lease = services.budget.lease()
     try:
-        body = await read_body(
-            request,
-            max_bytes=services.settings.max_body_bytes,
-            reserve=lease.reserve,
-            grace_seconds=services.settings.header_seconds,
-        )
+        body = await read_within_limits(request, lease)
         if is_short and len(body) <= INLINE_BODY_BYTES:
             wanted = parse(body)
             live = await choose_tokenizer(request, wanted.tokenizer)
@@ -83,6 +79,21 @@ async def answer_body(
         idle_seconds=services.settings.send_seconds,
     )
     return made, response
+
+
+async def read_within_limits(request: Request, lease: Lease) -> bytes:
+    """The whole body, within the limits of this service's settings and what `lease` may hold.
+
+    Raises:
+        Problem: as `read_body`; 503 where the memory set aside for bodies is used up.
+    """
+    settings = services_of(request).settings
+    return await read_body(
+        request,
+        max_bytes=settings.max_body_bytes,
+        reserve=lease.reserve,
+        grace_seconds=settings.header_seconds,
+    )
 
 
 def _work(

@@ -83,8 +83,7 @@ class TextSettler:
 
     def count_in(self, metrics: ServiceMetrics) -> None:
         """Add bytes and ids to the metrics of encoding."""
-        metrics.encode_bytes.inc(self.n_bytes)
-        metrics.encode_tokens.inc(self.n_tokens)
+        metrics.count_encoded(self.n_bytes, self.n_tokens)
 
     def _given_out(self, ids: list[int], *, is_last: bool) -> Iterator[SettledIds]:
         if ids:

@@ -213,6 +213,11 @@ class ServiceMetrics:
         series[0].inc()
         series[1].observe(seconds)
 
+    def count_encoded(self, n_bytes: int, n_tokens: int) -> None:
+        """Count text that was encoded, and what came of it; from the event loop only."""
+        self.encode_bytes.inc(n_bytes)
+        self.encode_tokens.inc(n_tokens)
+
     def hand_over(self) -> None:
         """Make what was tallied since the last call visible to all processes."""
         tallies = [self.encode_bytes, self.encode_tokens, self.decode_tokens]

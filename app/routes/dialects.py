@@ -56,9 +56,7 @@ async def tokenize(request: Request) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
     made, response = await answer_body(request, parse_tokenize, answer_tokenize)
-    metrics = services_of(request).metrics
-    metrics.encode_bytes.inc(made.n_bytes)
-    metrics.encode_tokens.inc(made.n_tokens)
+    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
 

@@ -62,9 +62,7 @@ async def encode(request: Request) -> Response:
         return answer_encode_binary(wanted, live, form)
 
     made, response = await answer_body(request, parse, answer)
-    metrics = services_of(request).metrics
-    metrics.encode_bytes.inc(made.n_bytes)
-    metrics.encode_tokens.inc(made.n_tokens)
+    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
 

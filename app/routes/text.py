@@ -119,9 +119,7 @@ async def _answer(
 
     parse = partial(_parse, model=model)
     made, response = await answer_body(request, parse, answer_it, is_short=is_short)
-    metrics = services_of(request).metrics
-    metrics.encode_bytes.inc(made.n_bytes)
-    metrics.encode_tokens.inc(made.n_tokens)
+    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
 

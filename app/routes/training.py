@@ -1,8 +1,8 @@
 """Training over HTTP: take a job, show it, follow it, list them, cancel it. Admin keys only.
 
 A request is answered as soon as its job is on the disk; the run itself happens in a child process
-(`app.jobs`). What touches the disk runs in a thread. May import `app.jobs`, `auth`, `problems`,
-`request_bodies` and `services`.
+(`app.jobs`). What touches the disk runs in a thread. May import `answering`, `app.jobs`, `auth`,
+`problems`, `request_bodies` and `services`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from app.answering import read_within_limits
 from app.auth import require_admin
 from app.jobs.job_events import JobEvent, JobEventStream
 from app.jobs.job_folder import JobFolder, is_job_id
@@ -26,7 +27,7 @@ from app.jobs.job_schemas import JobList, JobView, TrainRequest
 from app.jobs.job_store import IdempotencyConflictError, Job, QueueFullError
 from app.jobs.job_views import summary_of, view_of
 from app.problems import Problem, problem_responses
-from app.request_bodies import json_request, read_body, require_json, validate
+from app.request_bodies import json_request, require_json, validate
 from app.services import Services, services_of
 from app.strict_json import parse_strict_json
 
@@ -72,12 +73,7 @@ async def start_training(
     require_json(request)
     lease = services.budget.lease()
     try:
-        body = await read_body(
-            request,
-            max_bytes=services.settings.max_body_bytes,
-            reserve=lease.reserve,
-            grace_seconds=services.settings.header_seconds,
-        )
+        body = await read_within_limits(request, lease)
         job = await _off_the_loop(lambda: _take_job(services, body, idempotency_key))
     finally:
         lease.release()
