@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.deadlines import within
+from app.deadlines import send_within
 from app.limits import SEND_IDLE_SECONDS
 
 if TYPE_CHECKING:
@@ -60,10 +59,8 @@ class ChunkedBody(Response):
             head = {"status": self.status_code, "headers": self.raw_headers}
             start: Message = {"type": "http.response.start", **head}
             for part, is_last in _join(self._chunks, self._n_bytes):
-                await within(self._idle_seconds, _send(send, start, part, is_last))
+                await send_within(self._idle_seconds, _send(send, start, part, is_last))
                 start = {}
-        except TimeoutError:
-            raise ClientDisconnect from None
         finally:
             if self._lease is not None:
                 self._lease.release()

@@ -13,6 +13,8 @@ from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from starlette.requests import ClientDisconnect
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
@@ -61,6 +63,18 @@ async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
         return result
     async with asyncio.timeout(seconds):
         return await _go_on(waited_for, steps)
+
+
+async def send_within(seconds: float, sending: Awaitable[None]) -> None:
+    """Send a part of an answer.
+
+    Raises:
+        ClientDisconnect: the client took nothing for so long.
+    """
+    try:
+        await within(seconds, sending)
+    except TimeoutError:
+        raise ClientDisconnect from None
 
 
 @coroutine

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.deadlines import within
+from app.deadlines import send_within, within
 from app.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
 from app.problems import (
     Problem,
@@ -186,15 +186,14 @@ class TwoWayStream(Response):
             await self._send(send, self._render.part(part))
 
     async def _send(self, send: Send, body: bytes, *, is_last: bool = False) -> None:
-        try:
-            async with asyncio.timeout(self._idle_seconds):
-                if not self._is_started:
-                    self._is_started = True
-                    start = {"status": self.status_code, "headers": self.raw_headers}
-                    await send({"type": "http.response.start", **start})
-                await send({"type": "http.response.body", "body": body, "more_body": not is_last})
-        except TimeoutError:
-            raise ClientDisconnect from None
+        await send_within(self._idle_seconds, self._send_now(send, body, is_last))
+
+    async def _send_now(self, send: Send, body: bytes, is_last: bool) -> None:
+        if not self._is_started:
+            self._is_started = True
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def _send_error(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
@@ -211,11 +210,7 @@ class TwoWayStream(Response):
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`_send_error` to a client that may not read, at the end of the server."""
-        try:
-            async with asyncio.timeout(_LAST_WORD_SECONDS):
-                await self._send_error(problem, scope, receive, send)
-        except TimeoutError:
-            raise ClientDisconnect from None
+        await send_within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
 
 
 class _Lines:

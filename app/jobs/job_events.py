@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from app.deadlines import send_within
 from app.jobs.job_store import Job, JobStore
 from app.jobs.job_views import view_of
 from app.limits import SEND_IDLE_SECONDS
@@ -202,11 +203,7 @@ async def _send_part(send: Send, body: bytes) -> None:
 
 
 async def _send(send: Send, message: Message) -> None:
-    try:
-        async with asyncio.timeout(SEND_IDLE_SECONDS):
-            await send(message)
-    except TimeoutError:
-        raise ClientDisconnect from None
+    await send_within(SEND_IDLE_SECONDS, send(message))
 
 
 async def _wait_until_gone(receive: Receive) -> None:
