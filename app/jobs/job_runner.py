@@ -123,6 +123,7 @@ class JobRunner:
         except Exception:
             log.exception("job %s met a defect", job.id)
             detail = "an internal error; the log of the server has it under this job"
+            await asyncio.to_thread(JobFolder.of(self._artifacts_dir, job.id).remove_inputs)
             await self._finish(job, "failed", "internal_error", detail)
         finally:
             lease.cancel()
@@ -160,6 +161,8 @@ class JobRunner:
             await self._write(lambda: self._jobs.requeue(job))
             log.info("job %s: requeued, the server ends", job.id)
             return
+        # Before the end is written, so that nobody reads of an ended job whose inputs still stand.
+        await asyncio.to_thread(folder.remove_inputs)
         if outcome.kind == "published" and outcome.result is not None:
             result = outcome.result
             await self._write(lambda: self._jobs.set_result(job, result))
@@ -169,8 +172,6 @@ class JobRunner:
         else:
             await self._finish(job, "failed", outcome.code, outcome.detail)
         current = await self._write(lambda: self._jobs.get(job.id))
-        if current is None or current.is_final:
-            await asyncio.to_thread(folder.remove_inputs)
         if current is not None and current.state in ("live", "succeeded"):
             await asyncio.to_thread(self._retention.keep_newest, job.request["name"])
 

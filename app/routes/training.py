@@ -141,14 +141,19 @@ async def cancel_job(request: Request, response: Response, job_id: str) -> JobVi
     202 while a running one is being ended, 200 otherwise.
     """
     services = services_of(request)
-    job = await _off_the_loop(
-        lambda: services.jobs.request_cancel(job_id) if is_job_id(job_id) else None
-    )
+    job = await _off_the_loop(lambda: _cancel(services, job_id) if is_job_id(job_id) else None)
     if job is None:
         raise _no_such_job()
     if not job.is_final:
         response.status_code = 202
     return await asyncio.to_thread(view_of, job, services.settings.artifacts_dir)
+
+
+def _cancel(services: Services, job_id: str) -> Job | None:
+    job = services.jobs.request_cancel(job_id)
+    if job is not None and job.is_final:  # no runner comes to a job that never ran
+        JobFolder.of(services.settings.artifacts_dir, job_id).remove_inputs()
+    return job
 
 
 async def _find_job(request: Request, job_id: str) -> Job:

@@ -64,11 +64,15 @@ def test_only_one_trainer_runs_and_the_others_wait_in_order(service: Service) ->
 
 @pytest.mark.row(33)
 def test_cancel_while_queued_running_finished_and_twice(service: Service) -> None:
-    running, queued = service.start(**SLOW), service.start()
+    running = service.start(**SLOW)
+    queued = service.start(input_paths=None, documents=["a b"])
     pid = service.wait_for_child(running)
+    documents = JobFolder.of(service.settings.artifacts_dir, queued).documents_path
+    assert documents.exists()
     for _ in range(2):
         answer = service.client.delete(f"/train/{queued}")
         assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
+        assert not documents.exists()
     answer = service.client.delete(f"/train/{running}")
     assert answer.status_code == 202
     assert answer.json()["phase"] == "cancelling"
