@@ -256,7 +256,9 @@ def test_it_works_from_threads_all_at_once():
 
 
 SCRIPT = """
-import sys, tempfile
+import signal
+# Whoever started these tests in the background may have had it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.tokenizer_core.parallel import worker_tasks
 from tokenizer_core.parallel import run_tasks
 # No main guard: a pool that imports this file again would start itself over.
