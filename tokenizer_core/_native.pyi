@@ -18,6 +18,7 @@ __all__ = [
     "NativeSpecials",
     "PretokenCounter",
     "WordCounts",
+    "cut_json_text",
     "is_settled_nfc",
     "json_of_ids",
     "split",
@@ -87,6 +88,10 @@ class NativeSpecials:
     """Strings that are one id each wherever they stand in a text; leftmost, then longest."""
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
+
+def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
+    """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
+    the string, unread; None for any other document and for a string that is not valid."""
 
 def is_settled_nfc(text: str) -> bool:
     """Whether a text certainly is in NFC; False where it would take more to know."""

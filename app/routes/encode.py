@@ -16,12 +16,11 @@ from app.request_bodies import (
     binary_content,
     json_request,
     require_json,
-    validate,
 )
 from app.request_headers import header_of
 from app.schemas import EncodeRequest, EncodeResponse
 from app.services import services_of
-from app.strict_json import parse_strict_json
+from app.text_bodies import parse_text_body
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -52,6 +51,7 @@ async def encode(request: Request) -> Response:
     little-endian; those of a batch after u32 n and n x u64 lengths. With `application/x-npy` the
     ids of one text are what `numpy.load` reads.
     """
+    services = services_of(request)
     require_json(request)
     form = choose_ids_form(header_of(request, b"accept"))
 
@@ -61,11 +61,9 @@ async def encode(request: Request) -> Response:
             return answer_encode(wanted, live)
         return answer_encode_binary(wanted, live, form)
 
+    def parse(body: bytes) -> EncodeRequest:
+        return parse_text_body(body, EncodeRequest, services.engine)
+
     made, response = await answer_body(request, parse, answer)
-    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
+    services.metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
-
-
-def parse(body: bytes) -> EncodeRequest:
-    """The request in `body`; raises Problem."""
-    return validate(parse_strict_json(body), EncodeRequest)

@@ -16,11 +16,10 @@ from app.request_bodies import (
     json_request,
     require_acceptable,
     require_json,
-    validate,
 )
 from app.services import services_of
-from app.strict_json import parse_strict_json
 from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.text_bodies import parse_text_body
 from app.text_schemas import (
     ChunkRequest,
     ChunkResponse,
@@ -117,11 +116,11 @@ async def _answer(
         require_known_specials(live, wanted.disallowed_special)
         return answer(wanted, live)
 
-    parse = partial(_parse, model=model)
+    engine = services_of(request).engine
+
+    def parse(body: bytes) -> Wanted:
+        return parse_text_body(body, model, engine)
+
     made, response = await answer_body(request, parse, answer_it, is_short=is_short)
     services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
-
-
-def _parse(body: bytes, model: type[Wanted]) -> Wanted:
-    return validate(parse_strict_json(body), model)

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_engine import NativeEngine
+from tokenizer_core.engines.native_engine import NativeEngine, cut_json_text
 from tokenizer_core.engines.native_engine import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
@@ -26,6 +26,7 @@ __all__ = [
     "EngineChoice",
     "choose_engine",
     "create_engine",
+    "cut_json_text",
     "native_unavailable_reason",
     "resolve_engine",
 ]

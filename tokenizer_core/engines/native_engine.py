@@ -90,6 +90,16 @@ def unavailable_reason() -> str | None:
     return None
 
 
+def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
+    """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
+    the string, unread.
+
+    None for any other document, and for a string that is not valid or has a lone surrogate. Only
+    where the native engine runs.
+    """
+    return _native.cut_json_text(document)
+
+
 class NativeEngine(SegmentedEncoding):
     """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
 

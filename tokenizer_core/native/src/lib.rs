@@ -17,6 +17,7 @@ pub mod documents;
 pub mod encoder;
 mod huge_pages;
 pub mod json_ids;
+pub mod json_text;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
 mod kernel_avx2;

@@ -5,11 +5,12 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::json_ids;
+use crate::json_text;
 use crate::kernel::AnyKernel;
 use crate::nfc;
 use crate::pair_table::ID_BITS;
@@ -22,6 +23,7 @@ use crate::vocabulary::Vocabulary;
 /// some hundred bytes, and may cost a wait.
 const RELEASE_GIL_FROM_BYTES: usize = 2048;
 
+type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
 /// Adds all of this file to the module.
@@ -34,6 +36,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(is_settled_nfc, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
     Ok(())
 }
 
@@ -370,4 +373,11 @@ fn json_of_ids<'py>(py: Python<'py>, ids: PyReadonlyArray1<'py, u32>) -> Bound<'
     let ids = ids.as_array().to_vec();
     let text = releasing_gil_if_long(py, 4 * ids.len(), || json_ids::render(&ids));
     PyBytes::new(py, &text)
+}
+
+/// The text at the beginning of a JSON document, and what stands behind it; see `json_text.rs`.
+#[pyfunction]
+fn cut_json_text<'py>(py: Python<'py>, document: &[u8]) -> Option<TextAndRest<'py>> {
+    let (text, rest) = releasing_gil_if_long(py, document.len(), || json_text::cut(document))?;
+    Some((PyString::new(py, &text), PyBytes::new(py, rest)))
 }

@@ -1,0 +1,196 @@
+//! The text in the body of a request, cut out of the JSON around it.
+
+use std::borrow::Cow;
+
+/// Bytes that are looked at together for one that ends a run of plain ones.
+const BLOCK: usize = 32;
+
+/// Of a document that begins with `{"text":` and a string: the string's text, and what stands
+/// behind its closing quote.
+///
+/// None for any other document, and for a string that is not one of JSON, is not UTF-8, or has a
+/// surrogate without its pair. What stands behind is not looked at.
+pub fn cut(document: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
+    let rest = after(document, b"{")?;
+    let rest = after(rest, b"\"text\"")?;
+    let rest = after(rest, b":")?;
+    let string = after(rest, b"\"")?;
+    let (text, end) = read_string(string)?;
+    let text = match text {
+        Cow::Borrowed(bytes) => Cow::Borrowed(std::str::from_utf8(bytes).ok()?),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
+    };
+    Some((text, &string[end..]))
+}
+
+/// What stands behind `expected`, before which there may be white space.
+fn after<'d>(document: &'d [u8], expected: &[u8]) -> Option<&'d [u8]> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let n_spaces = document.iter().take_while(|byte| is_space(byte)).count();
+    document[n_spaces..].strip_prefix(expected)
+}
+
+/// The bytes that a string means, which begins behind its quote, and where it has ended.
+///
+/// They are UTF-8 if those between the quotes are: an escape stands for whole characters, and no
+/// character before it or behind it can take a part of one.
+fn read_string(string: &[u8]) -> Option<(Cow<'_, [u8]>, usize)> {
+    let mut at = plain_run(string);
+    if *string.get(at)? == b'"' {
+        return Some((Cow::Borrowed(&string[..at]), at + 1));
+    }
+    let mut text = Vec::with_capacity(string.len());
+    text.extend_from_slice(&string[..at]);
+    loop {
+        match *string.get(at)? {
+            b'"' => return Some((Cow::Owned(text), at + 1)),
+            b'\\' => at += 1 + read_escape(&string[at + 1..], &mut text)?,
+            _ => return None, // a control character
+        }
+        let n_plain = plain_run(&string[at..]);
+        text.extend_from_slice(&string[at..at + n_plain]);
+        at += n_plain;
+    }
+}
+
+/// How many bytes come before a quote, a backslash or a control character.
+fn plain_run(bytes: &[u8]) -> usize {
+    let ends_run = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+    let mut at = 0;
+    // Without a branch in it, so that the compiler makes a few wide instructions of a block.
+    while let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
+        if block
+            .iter()
+            .fold(false, |found, byte| found | ends_run(byte))
+        {
+            break;
+        }
+        at += BLOCK;
+    }
+    let rest = &bytes[at..];
+    at + rest.iter().position(ends_run).unwrap_or(rest.len())
+}
+
+/// Appends what the escape means that begins behind its backslash; returns its length.
+fn read_escape(escape: &[u8], text: &mut Vec<u8>) -> Option<usize> {
+    let byte = match *escape.first()? {
+        b'u' => return read_code_point(escape, text),
+        byte @ (b'"' | b'\\' | b'/') => byte,
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        _ => return None,
+    };
+    text.push(byte);
+    Some(1)
+}
+
+/// As `read_escape`, of `uXXXX`, or of two of them that are a pair of surrogates.
+fn read_code_point(escape: &[u8], text: &mut Vec<u8>) -> Option<usize> {
+    let first = read_unit(escape)?;
+    let (code_point, length) = match first {
+        0xD800..0xDC00 => {
+            let second = read_unit(escape.get(5..)?.strip_prefix(b"\\")?)?;
+            let low = second.checked_sub(0xDC00).filter(|&low| low < 0x400)?;
+            (0x1_0000 + ((first - 0xD800) << 10) + low, 11)
+        }
+        _ => (first, 5),
+    };
+    let character = char::from_u32(code_point)?; // none for a low surrogate alone
+    text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    Some(length)
+}
+
+/// The number in `uXXXX`.
+fn read_unit(escape: &[u8]) -> Option<u32> {
+    let digits = escape.strip_prefix(b"u")?.first_chunk::<4>()?;
+    digits.iter().try_fold(0, |unit, &digit| {
+        Some(unit << 4 | (digit as char).to_digit(16)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(string: &[u8]) -> Option<String> {
+        let document = [b"{\"text\":\"", string, b"\"}"].concat();
+        let (text, rest) = cut(&document)?;
+        assert_eq!(rest, b"}");
+        Some(text.into_owned())
+    }
+
+    #[test]
+    fn every_escape_means_its_character() {
+        let escaped = br#"a\"\\\/\b\f\n\r\t\u0041\u00e9\u20AC\ud83d\uDE00\u0000z"#;
+        let expected = "a\"\\/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}\0z";
+        assert_eq!(text_of(escaped).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_mark_is_seen_at_every_place_of_a_block() {
+        for n_before in 0..3 * BLOCK {
+            let before = "é".repeat(n_before / 2) + &"x".repeat(n_before % 2);
+            assert_eq!(text_of(before.as_bytes()).as_deref(), Some(&*before));
+            for (escape, character) in [(r"\n", "\n"), (r"\u00e9", "é")] {
+                let escaped = format!("{before}{escape}{before}");
+                let expected = format!("{before}{character}{before}");
+                assert_eq!(text_of(escaped.as_bytes()), Some(expected));
+            }
+            for control in [0, 9, 10, 31] {
+                let string = [before.as_bytes(), &[control], before.as_bytes()].concat();
+                assert_eq!(text_of(&string), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_left_to_others() {
+        for string in [
+            &br"\ud83d"[..],
+            br"\ude00",
+            br"\ud83dx",
+            br"\ud83d\n",
+            br"\ud83d\u0041",
+            br"\ud83d\ud83d",
+            br"\x41",
+            br"\u12",
+            br"\u12g4",
+            br"\u+123",
+            br"\",
+            b"\xff",
+            b"\xc3",
+            b"\xc3\\n",
+            b"\\u00e9\xa9",
+            b"\xed\xa0\x80",
+        ] {
+            assert_eq!(text_of(string), None, "{string:?}");
+        }
+        for document in [
+            &b""[..],
+            b"{",
+            b"[\"text\"]",
+            b"{\"text\"",
+            b"{\"text\":",
+            b"{\"text\":\"",
+            b"{\"text\":\"a",
+            b"{\"text\":1}",
+            b"{\"texts\":\"a\"}",
+            b"{\"tex\\u0074\":\"a\"}",
+            b"{\"a\":1,\"text\":\"a\"}",
+            b"\xef\xbb\xbf{\"text\":\"a\"}",
+            b"\x0c{\"text\":\"a\"}",
+        ] {
+            assert_eq!(cut(document), None, "{document:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_is_given_as_it_is() {
+        let document = b" \t\r\n{ \"text\" : \"a\" , \"b\": [\xff";
+        let (text, rest) = cut(document).unwrap();
+        assert_eq!((&*text, rest), ("a", &b" , \"b\": [\xff"[..]));
+    }
+}
