@@ -68,7 +68,7 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
 
 def _answer_ids(request: EncodeRequest, text: str, live: LiveTokenizer) -> TextAnswer:
     """The answer that most requests want: the ids of one text."""
-    ids = _encode(text, request, live.tokenizer, "/text").ids
+    ids = _encode_ids(text, request, live.tokenizer, "/text")
     n_tokens = len(ids)
     _check_counts(n_tokens, 0, request.max_tokens, "/text")
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
@@ -87,7 +87,7 @@ def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsF
         detail = "a binary answer holds the ids alone; take JSON for pieces, offsets or a count"
         raise Problem(422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)])
     if not isinstance(request.text, list):
-        ids = _encode(request.text, request, live.tokenizer, "/text").ids
+        ids = _encode_ids(request.text, request, live.tokenizer, "/text")
         _check_counts(len(ids), 0, request.max_tokens, "/text")
         chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
         return TextAnswer(chunks, utf8_length(request.text), len(ids), form.media_type)
@@ -108,15 +108,21 @@ def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsF
 
 
 def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
+    if "offsets" not in request.returned:
+        return _EncodedText(_encode_ids(text, request, tokenizer, pointer), None)
     with policy_problems(pointer):
-        if "offsets" in request.returned:
-            unit = request.offset_unit
-            ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
-            found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
-            return _surround(found, text, request, tokenizer)
+        unit = request.offset_unit
+        ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
+    found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
+    return _surround(found, text, request, tokenizer)
+
+
+def _encode_ids(
+    text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
+) -> NDArray[np.uint32]:
+    with policy_problems(pointer):
         add = request.add_special_tokens
-        array = tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
-        return _EncodedText(array, None)
+        return tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
 
 
 def _encode_batch(
@@ -126,7 +132,7 @@ def _encode_batch(
     spec = tokenizer.spec
     if request.add_special_tokens and (spec.prefix_ids or spec.suffix_ids):
         parts = [
-            _encode(text, request, tokenizer, f"/text/{index}").ids
+            _encode_ids(text, request, tokenizer, f"/text/{index}")
             for index, text in enumerate(texts)
         ]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)

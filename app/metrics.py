@@ -14,6 +14,7 @@ import contextlib
 import os
 import threading
 import weakref
+from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,6 +106,35 @@ class Tally:
             self._handed_over += change
 
 
+class DurationTally:
+    """As `Tally`, of times: in which bucket each falls, and their sum."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._counts = [0] * (len(_BUCKETS) + 1)  # written by the event loop alone
+        self._seconds = 0.0
+        self._handed_over = [0] * len(self._counts)
+        self._seconds_handed_over = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, seconds: float) -> None:
+        """Add one; from the event loop only."""
+        self._counts[bisect_left(_BUCKETS, seconds)] += 1
+        self._seconds += seconds
+
+    def hand_over(self) -> None:
+        """Tell the library, by inner names of its pinned release: it takes one time at once."""
+        with self._lock:
+            counts, seconds = list(self._counts), self._seconds
+            for bucket, count, before in zip(
+                self._histogram._buckets, counts, self._handed_over, strict=True
+            ):
+                if count != before:
+                    bucket.inc(count - before)
+            self._histogram._sum.inc(seconds - self._seconds_handed_over)
+            self._handed_over, self._seconds_handed_over = counts, seconds
+
+
 class ServiceMetrics:
     """The service's metrics, and how to render them."""
 
@@ -120,7 +150,8 @@ class ServiceMetrics:
         )
         self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
         self._more: list[Collector] = []
-        self._series: dict[tuple[str, str, int], tuple[Tally, Histogram]] = {}
+        self._series: dict[tuple[str, str, int], tuple[Tally, DurationTally]] = {}
+        self._durations: dict[str, DurationTally] = {}
         self._add_request_metrics()
         self._add_tokenizer_metrics()
 
@@ -206,10 +237,11 @@ class ServiceMetrics:
         key = (method, handler, status)
         series = self._series.get(key)
         if series is None:  # asked for once: the library looks its series up under a lock
-            series = self._series[key] = (
-                Tally(self.requests.labels(method, handler, str(status))),
-                self.duration.labels(handler),
-            )
+            duration = self._durations.get(handler)
+            if duration is None:
+                duration = self._durations[handler] = DurationTally(self.duration.labels(handler))
+            requests = Tally(self.requests.labels(method, handler, str(status)))
+            series = self._series[key] = (requests, duration)
         series[0].inc()
         series[1].observe(seconds)
 
@@ -223,6 +255,8 @@ class ServiceMetrics:
         tallies = [self.encode_bytes, self.encode_tokens, self.decode_tokens]
         for tally in tallies + [requests for requests, _ in list(self._series.values())]:
             tally.hand_over()
+        for duration in list(self._durations.values()):
+            duration.hand_over()
 
     def count_rejected(self, code: str) -> None:
         """Count a request refused before any work, where the code of its problem says that."""

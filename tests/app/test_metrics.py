@@ -7,15 +7,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, Metric
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
 
 from app import encode_answers, metrics
+from app.metrics import DurationTally
 from tests.app.conftest import run_server
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.store import ArtifactStore
@@ -140,7 +144,7 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(encode_answers, "_encode", fail)
+    monkeypatch.setattr(encode_answers, "_encode_ids", fail)
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):
         response = client.post("/encode", json={"text": text}, headers=headers)
@@ -158,9 +162,9 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
 
 @pytest.mark.row(34)
 def test_request_ids_from_outside_are_words(client: TestClient) -> None:
-    for given in ("a b", "x" * 65, "é", ""):
-        response = client.get("/nope", headers={"X-Request-Id": given.encode()})
-        assert response.headers["X-Request-Id"] != given
+    for sent in ("a b", "x" * 65, "é", ""):
+        response = client.get("/nope", headers={"X-Request-Id": sent.encode()})
+        assert response.headers["X-Request-Id"] != sent
         assert len(response.headers["X-Request-Id"]) == 32
         assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
 
@@ -199,3 +203,24 @@ def test_a_file_that_goes_while_they_are_read_is_no_defect() -> None:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Folder())
     assert b"\nwhole 1.0\n" in metrics._read_out(registry)
+
+
+@given(st.lists(st.floats(0, 100) | st.sampled_from(metrics._BUCKETS), max_size=30), st.data())
+def test_times_are_handed_over_as_the_library_takes_them(seconds: list[float], data: Any) -> None:
+    registries = CollectorRegistry(), CollectorRegistry()
+    plain, tallied = (
+        Histogram("t", "Times.", buckets=metrics._BUCKETS, registry=registry)
+        for registry in registries
+    )
+    tally = DurationTally(tallied)
+    for second in seconds:
+        plain.observe(second)
+        tally.observe(second)
+        if data.draw(st.booleans()):
+            tally.hand_over()
+    tally.hand_over()
+    tally.hand_over()  # of what is known nothing is added again
+    lines = [values(generate_latest(registry).decode()) for registry in registries]
+    assert lines[0].keys() == lines[1].keys()
+    assert lines[0] == pytest.approx(lines[1])
+    assert lines[0]["t_count"] == len(seconds)
