@@ -16,7 +16,7 @@ from app.request_bodies import read_body
 from app.services import services_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from fastapi import Request
     from starlette.responses import Response
@@ -81,14 +81,14 @@ async def answer_body(
     return made, response
 
 
-async def read_within_limits(request: Request, lease: Lease) -> bytes:
+def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
     """The whole body, within the limits of this service's settings and what `lease` may hold.
 
     Raises:
         Problem: as `read_body`; 503 where the memory set aside for bodies is used up.
     """
     settings = services_of(request).settings
-    return await read_body(
+    return read_body(
         request,
         max_bytes=settings.max_body_bytes,
         reserve=lease.reserve,

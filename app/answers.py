@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from app.problems import Problem, problem_of, unknown_special_token
 from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
@@ -27,8 +26,7 @@ _CHAR_WINDOW: Final = 1 << 18
 _DESCRIBED_WINDOW: Final = 1 << 12
 
 
-@dataclass(frozen=True, slots=True)
-class TextAnswer:
+class TextAnswer(NamedTuple):
     """The answer in chunks, and what it took: bytes of text and tokens."""
 
     chunks: list[bytes]

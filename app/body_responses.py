@@ -72,12 +72,15 @@ async def _send(send: Send, start: Message, body: bytes, is_last: bool) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
 
-def _join(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
-    """The chunks, `n_left` bytes, joined to pieces of about `_SEND_BYTES`, and whether each is the
-    last; they are given up on the way."""
-    if n_left <= _SEND_BYTES:
-        yield b"".join(chunks), True
-        return
+def _join(chunks: list[bytes], n_bytes: int) -> Iterable[tuple[bytes, bool]]:
+    """The chunks, `n_bytes` together, joined to pieces of about `_SEND_BYTES`, and whether each is
+    the last; they are given up on the way."""
+    if n_bytes <= _SEND_BYTES:
+        return ((b"".join(chunks), True),)
+    return _join_many(chunks, n_bytes)
+
+
+def _join_many(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
     waiting: list[bytes] = []
     n_bytes = 0
     chunks.reverse()

@@ -34,6 +34,8 @@ from app.request_heads import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator
+
     from uvicorn._types import (
         ASGI3Application,
         ASGIReceiveCallable,
@@ -48,6 +50,16 @@ HEALTH_PATHS: Final = frozenset(
 
 
 _PLAIN_UNLESS: Final = frozenset({b"connection", b"transfer-encoding"})
+
+
+class _Done:
+    """An awaitable that has nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_DONE: Final = _Done()
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -235,7 +247,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
-        async def send_answer(message: ASGISendEvent) -> None:
+        # No coroutine itself, which would be one more for each message.
+        def send_answer(message: ASGISendEvent) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 fields = dict(message.get("headers", ()))
                 # An answer with a length is whole before the body is: it is the last one then. A
@@ -243,8 +256,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
                 if cycle.more_body and b"content-length" in fields:
                     cycle.keep_alive = False
                 if self._send_plain_head(cycle, message, fields):
-                    return
-            await send(message)
+                    return _DONE
+            return send(message)
 
         await app(scope, receive, send_answer)
         if not cycle.response_complete and self.flow.write_paused:
@@ -271,9 +284,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         ):
             return False
         headers = [*self.server_state.default_headers, *message["headers"]]
-        lines = [b"%b: %b\r\n" % header for header in headers]
-        head = b"".join([STATUS_LINE[message["status"]], *lines, b"\r\n"])
-        n_lines = len(lines) + 2
+        lines = [STATUS_LINE[message["status"]][:-2], *map(b": ".join, headers), b"\r\n"]
+        head = b"\r\n".join(lines)
+        n_lines = len(lines)
         if head.count(b"\n") != n_lines or head.count(b"\r") != n_lines or b"\0" in head:
             return False  # uvicorn's own look says what is wrong
         cycle.response_started, cycle.waiting_for_100_continue = True, False

@@ -60,7 +60,7 @@ from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger("app.main")
 
@@ -147,6 +147,13 @@ class _Service(FastAPI):
         self._service_metrics = service_metrics
         self._traces = traces
         super().__init__(**options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As the base classes, whose two calls do nothing else here."""
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Once, with the first request, when all routes are there."""

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from app.request_headers import header_fields
 from tokenizer_core import errors as core
 
 if TYPE_CHECKING:
@@ -189,11 +190,8 @@ def request_id_of(scope: Scope) -> str:
 
 
 def _given_request_id(scope: Scope) -> str | None:
-    for name, value in scope.get("headers", ()):
-        if name == b"x-request-id":
-            given: bytes = value
-            return given.decode() if _REQUEST_ID.fullmatch(given) else None
-    return None
+    given = header_fields(scope).get(b"x-request-id")
+    return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
 def problem_of(error: Exception) -> Problem | None:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from app.deadlines import Pace, within
 from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.problems import Problem, validation_problem
-from app.request_headers import header_of
+from app.request_headers import header_fields, header_of
 from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
 from app.strict_json import parse_strict_json
 
@@ -60,12 +60,11 @@ async def read_body(
         raise _too_large(max_bytes, declared)
     chunks: list[bytes] = []
     size = 0
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    clock = asyncio.get_running_loop().time
+    started, seconds_left = clock(), grace_seconds
     while True:
-        deadline = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND
         try:
-            message = await within(deadline - loop.time(), request.receive())
+            message = await within(seconds_left, request.receive())
         except TimeoutError:
             raise _too_slow() from None
         if message["type"] == "http.disconnect":
@@ -79,6 +78,7 @@ async def read_body(
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
 
 
 async def body_windows(
@@ -162,8 +162,14 @@ def batch_too_large(error: BatchTooLargeError) -> Problem:
 
 def require_json(request: Request) -> None:
     """Raise 415 unless the body is declared as plain JSON in UTF-8."""
-    require_no_encoding(request)
-    kind, charset = content_type_of(request)
+    fields = header_fields(request.scope)
+    _require_json(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+
+
+@lru_cache(maxsize=64)  # almost all requests have the same two
+def _require_json(content_type: bytes, encoding: bytes) -> None:
+    _require_no_encoding(encoding)
+    kind, charset = _parse_content_type(content_type)
     is_json = kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
@@ -180,8 +186,11 @@ def require_json(request: Request) -> None:
 
 def require_no_encoding(request: Request) -> None:
     """Raise 415 for a compressed body."""
-    encoding = header_of(request, b"content-encoding").strip().lower()
-    if encoding not in ("", "identity"):
+    _require_no_encoding(header_fields(request.scope).get(b"content-encoding", b""))
+
+
+def _require_no_encoding(encoding: bytes) -> None:
+    if encoding.strip().lower() not in (b"", b"identity"):
         raise Problem(
             415,
             "content_encoding_unsupported",
@@ -214,12 +223,12 @@ def require_utf8(charset: str) -> None:
 
 def content_type_of(request: Request) -> tuple[str, str]:
     """Media type and charset of the body, lower case, empty where absent."""
-    return _parse_content_type(header_of(request, b"content-type"))
+    return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
 
 
-@lru_cache(maxsize=64)  # almost all requests have one of a few
-def _parse_content_type(value: str) -> tuple[str, str]:
-    kind, *parameters = value.lower().split(";")
+@lru_cache(maxsize=64)
+def _parse_content_type(declared: bytes) -> tuple[str, str]:
+    kind, *parameters = declared.decode("latin-1").lower().split(";")
     charset = ""
     for parameter in parameters:
         name, _, value = parameter.strip().partition("=")

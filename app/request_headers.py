@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.requests import HTTPConnection
+    from starlette.types import Scope
 
 
 _FIELDS: Final = "tokenizer_service.headers"
@@ -21,12 +22,11 @@ _FIELDS: Final = "tokenizer_service.headers"
 
 def header_of(request: HTTPConnection, name: bytes) -> str:
     """The header called `name`, several of them joined by commas; empty where there is none."""
-    return header_fields(request).get(name, b"").decode("latin-1")
+    return header_fields(request.scope).get(name, b"").decode("latin-1")
 
 
-def header_fields(request: HTTPConnection) -> dict[bytes, bytes]:
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
     """All headers, those of one name joined by commas."""
-    scope = request.scope
     fields: dict[bytes, bytes] | None = scope.get(_FIELDS)
     if fields is None:
         fields = scope[_FIELDS] = _join(scope["headers"])

@@ -25,6 +25,8 @@ from app.problems import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from app.metrics import ServiceMetrics
@@ -34,6 +36,12 @@ CLIENT_GONE: Final = 499
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _UNMATCHED: Final = "unmatched"
+
+
+async def _send_no_body(send: Send, message: Message) -> None:
+    await send({"type": "http.response.body", "body": b""})
+    if message.get("more_body"):
+        raise ClientDisconnect  # nobody reads on: a stream must not go on for nobody
 
 
 class RequestObserver:
@@ -57,18 +65,16 @@ class RequestObserver:
         status = 0
         started = time.perf_counter()
 
-        async def observe(message: Message) -> None:
+        # No coroutine itself, which would be one more for each message.
+        def observe(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 named = (b"x-request-id", request_id.encode())
                 message["headers"] = [*message.get("headers", ()), named]
             elif is_head:
-                await send({"type": "http.response.body", "body": b""})
-                if message.get("more_body"):
-                    raise ClientDisconnect  # nobody reads on: a stream must not go on for nobody
-                return
-            await send(message)
+                return _send_no_body(send, message)
+            return send(message)
 
         self._metrics.in_flight.inc()
         try:
