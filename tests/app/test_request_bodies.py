@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -261,10 +261,6 @@ def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClie
         frame = len(json.dumps({"text": ""}))
         return json.dumps({"text": "a " * size}).encode()[: size - 2] + b'"}' if frame else b""
 
-    async def in_chunks(data: bytes) -> AsyncIterator[bytes]:
-        for start in range(0, len(data), 100):
-            yield data[start : start + 100]
-
     headers = {"Content-Type": "application/json"}
     with make_client(max_body_bytes=2048) as client:
         for size, status in ((2048, 200), (2049, 413)):
@@ -276,6 +272,21 @@ def test_limit_and_limit_plus_one_on_a_route(make_client: Callable[..., TestClie
         assert untold.json()["limit"] == 2048
         assert untold.json()["actual"] >= 2049
         assert client.get("/metrics").text.count('rejected_total{reason="body_too_large"} 2.0') == 1
+
+
+@pytest.mark.row(9)
+@pytest.mark.parametrize(("method", "path"), [*JSON_ROUTES, ("POST", "/train")])
+def test_no_route_takes_a_longer_body(
+    make_client: Callable[..., TestClient], method: str, path: str
+) -> None:
+    longer = b" " * 4097  # a promotion may have 4096
+    in_chunks = (longer[i : i + 100] for i in range(0, len(longer), 100))
+    headers = {"Content-Type": "application/json", "X-API-Key": ADMIN_KEY}
+    with make_client(max_body_bytes=2048) as client:
+        for content in (longer, in_chunks):
+            answer = client.request(method, path, content=content, headers=headers)
+            assert answer.status_code == 413
+            assert answer.json()["limit"] in (2048, 4096)
 
 
 def windows_of(request: Request, grace_seconds: float = 10) -> list[bytes]:

@@ -60,6 +60,20 @@ def nginx(service: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+@pytest.fixture(params=["its configuration", "the answer's header"])
+def packing(request: pytest.FixtureRequest, service: Server, tmp_path: Path) -> Iterator[Nginx]:
+    """nginx that packs all answers, which holds back what it collects, and one thing alone that
+    tells it not to collect: either must be enough. (Without packing it passes chunks anyway.)"""
+    lines, configuration = "gzip on; gzip_types *; gzip_min_length 0;", SHIPPED
+    if request.param == "its configuration":
+        lines += " proxy_ignore_headers X-Accel-Buffering;"
+    else:
+        configuration = SHIPPED.replace("proxy_buffering off;", "")
+    changes = {"server_tokens off;": lines}
+    with proxy(tmp_path, service.port, configuration=configuration, changes=changes) as running:
+        yield running
+
+
 @pytest.fixture
 def client(nginx: Nginx) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=nginx.url, headers=ADMIN, timeout=30) as client:
@@ -150,12 +164,13 @@ def test_a_stream_may_be_longer_than_any_body(nginx: Nginx) -> None:
     assert data.startswith(b"HTTP/1.1 200 ")
 
 
-def test_events_arrive_before_the_job_has_ended(client: httpx.Client) -> None:
+def test_events_arrive_before_the_job_has_ended(packing: Nginx) -> None:
     def state(event: str) -> str:
         found: str = json.loads(event.removeprefix("data:"))["state"]
         return found
 
     with (
+        httpx.Client(base_url=packing.url, headers=ADMIN, timeout=30) as client,
         waiting_job(client) as earlier,
         waiting_job(client) as path,
         client.stream("GET", f"{path}/events") as stream,

@@ -1,4 +1,4 @@
-"""What large inputs cost a real server, in memory and in time: rows 9, 10 and 35, P11."""
+"""What large inputs cost a real server, in memory and in time: rows 9, 10, 15 and 35, P11."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ import string
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.end_to_end.server_process import Server, serve
-from tests.reliability.socket_client import connect, head, read_answer, send
+from tests.reliability.socket_client import Answer, connect, head, read_answer, send
 from tokenizer_core.store import ArtifactStore
+from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 JSON = "Content-Type: application/json"
 MB = 1_000_000
 CHUNK_BYTES = 1 << 20
+RAW_IDS = "application/octet-stream; dtype=u32"
 
 
 @pytest.fixture(scope="module")
@@ -101,37 +104,118 @@ def one_pre_token(kind: str, n_bytes: int) -> str:
 KINDS = ["worst merge chain", "a", "^", " ", "\n", "\u0301", "\u200d", "random letters"]
 
 
-@pytest.mark.row(10)
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=ascii)
-def test_twice_a_megabyte_takes_about_twice_as_long(server: Server, kind: str) -> None:
-    """The ratio is 2 where work is linear and 4 where it is quadratic."""
-
-    def body(n_bytes: int) -> bytes:
-        text = one_pre_token(kind, n_bytes)
-        return json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
-
-    bodies = [body(MB), body(2 * MB)]
+def check_linear(seconds_of: Callable[[int], float], n_bytes: int, *, n_times: int = 5) -> None:
+    """Twice as much takes about twice as long: 4 is what quadratic work would take."""
     ratio = 0.0
     # A neighbour that takes the processor lengthens one of the two; hardly each time.
     for _ in range(6):
-        seconds: list[list[float]] = [[], []]
-        for _ in range(5):
-            for times, content in zip(seconds, bodies, strict=True):
-                started = time.perf_counter()
-                answer = httpx.post(
-                    f"{server.url}/encode",
-                    content=content,
-                    headers={"Content-Type": "application/json"},
-                    timeout=120,
-                )
-                times.append(time.perf_counter() - started)
-                assert answer.status_code == 200
-        once, twice = map(statistics.median, seconds)
+        times = [(seconds_of(n_bytes), seconds_of(2 * n_bytes)) for _ in range(n_times)]
+        once, twice = map(statistics.median, zip(*times, strict=True))
         ratio = twice / once
         if ratio < 2.6:
             return
     raise AssertionError(f"time(2n)/time(n) = {ratio:.2f}")
+
+
+@pytest.mark.row(10)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=ascii)
+def test_twice_a_megabyte_takes_about_twice_as_long(server: Server, kind: str) -> None:
+    def body(n_bytes: int) -> bytes:
+        text = one_pre_token(kind, n_bytes)
+        return json.dumps({"text": text, "allowed_special": "none"}, ensure_ascii=False).encode()
+
+    bodies = {n_bytes: body(n_bytes) for n_bytes in (MB, 2 * MB)}
+
+    def seconds_of(n_bytes: int) -> float:
+        started = time.perf_counter()
+        answer = httpx.post(
+            f"{server.url}/encode",
+            content=bodies[n_bytes],
+            headers={"Content-Type": "application/json"},
+            timeout=120,
+        )
+        assert answer.status_code == 200
+        return time.perf_counter() - started
+
+    check_linear(seconds_of, MB)
+
+
+def stream(
+    server: Server, path: str, pieces: Iterable[bytes], content_type: str = "text/plain"
+) -> Answer:
+    """All that a streaming route answers to a body in these chunks, read while they are sent."""
+    with connect(server.port) as connection:
+        connection.settimeout(60)
+        lines = [f"Content-Type: {content_type}", "Transfer-Encoding: chunked", "Connection: close"]
+        connection.sendall(head(f"POST {path} HTTP/1.1", *lines))
+        framed = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+        sender = threading.Thread(target=send, args=[connection, framed + b"0\r\n\r\n"])
+        sender.start()
+        answer = read_answer(connection, seconds=60)
+        sender.join(60)
+    assert answer.end == "closed"
+    return answer
+
+
+def records_of(answer: Answer) -> list[dict[str, Any]]:
+    """The lines of a chunked answer."""
+    body, rest = b"", answer.body
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return [json.loads(line) for line in body.splitlines()]
+
+
+def in_bytes(data: bytes) -> list[bytes]:
+    return [data[place : place + 1] for place in range(len(data))]
+
+
+@pytest.mark.row(15)
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["The end, héllo 世界. ", "a"], ids=["words", "one pre-token"])
+def test_a_megabyte_in_chunks_of_one_byte(server: Server, unit: str) -> None:
+    """Equal to one shot, there and back, in linear time; what is no UTF-8 at its end is named."""
+    data = (unit * (MB // len(unit.encode()) + 1)).encode()[:MB]
+    data = data.decode(errors="ignore").encode()
+    with server.client() as client:
+        ids = client.post("/encode", json={"text": data.decode()}).json()["tokens"]
+    seconds: dict[int, float] = {}
+
+    def seconds_of(n_bytes: int) -> float:
+        started = time.perf_counter()
+        answer = stream(server, "/encode_stream", in_bytes(data[:n_bytes]))
+        seconds[n_bytes] = time.perf_counter() - started
+        assert answer.status == 200
+        return seconds[n_bytes]
+
+    check_linear(seconds_of, MB // 2, n_times=3)
+    *parts, last = records_of(stream(server, "/encode_stream", in_bytes(data)))
+    assert last["done"]
+    assert [id_ for part in parts for id_ in part["tokens"]] == ids
+    packed = in_bytes(struct.pack(f"<{len(ids)}I", *ids))
+    *parts, last = records_of(stream(server, "/decode_stream", packed, RAW_IDS))
+    assert last["done"]
+    assert "".join(part["text"] for part in parts).encode() == data
+    *_, last = records_of(stream(server, "/encode_stream", in_bytes(data + b" x \xff")))
+    assert last["error"]["byte_offset"] == len(data) + 3
+
+
+@pytest.mark.row(15)
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [b"", b"the quick "])
+def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(
+    server: Server, before: bytes
+) -> None:
+    memory = Memory(server)
+    pieces = [before] * bool(before) + [b"a" * CHUNK_BYTES] * (2 * MAX_PENDING_CHARS // CHUNK_BYTES)
+    answer = stream(server, "/encode_stream", pieces)
+    if before:  # some ids are out: the error is the last record
+        assert answer.status == 200
+        assert records_of(answer)[-1]["error"]["code"] == "pre_token_too_long"
+    else:
+        assert (answer.status, answer.problem()["code"]) == (413, "pre_token_too_long")
+    assert memory.growth() < 8 * MAX_PENDING_CHARS
 
 
 @pytest.mark.row(35)
@@ -154,18 +238,22 @@ TEXT = "The upload is larger than memory would bear, héllo 世界, and it is ne
 
 
 @pytest.mark.promise(11)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "n_bytes", [1 << 27, pytest.param(1 << 30, marks=pytest.mark.slow)], ids=["an eighth", "all"]
+)
 @pytest.mark.parametrize("path", ["/encode_stream", "/decode_stream"])
-def test_a_gigabyte_is_streamed_within_64_megabytes(server: Server, path: str) -> None:
+def test_a_gigabyte_is_streamed_within_64_megabytes(
+    server: Server, path: str, n_bytes: int
+) -> None:
     text = TEXT * (CHUNK_BYTES // len(TEXT.encode()))
     if path == "/encode_stream":
         content_type, piece = "text/plain; charset=utf-8", text.encode()
     else:
-        content_type = "application/octet-stream; dtype=u32"
+        content_type = RAW_IDS
         with server.client() as client:
             ids = client.post("/encode", json={"text": text}).json()["tokens"]
         piece = struct.pack(f"<{len(ids)}I", *ids)
-    n_pieces = -(-(1 << 30) // len(piece))
+    n_pieces = -(-n_bytes // len(piece))
     chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
     memory = Memory(server)
     with connect(server.port) as connection:

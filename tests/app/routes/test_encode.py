@@ -71,7 +71,19 @@ def test_empty_text_and_empty_batch(client: TestClient) -> None:
 def test_every_code_point_of_every_plane_comes_back(client: TestClient, plane: int) -> None:
     """Assigned or not, noncharacters, NUL, the byte order mark: all but surrogates."""
     codes = range(plane << 16, (plane + 1) << 16)
-    text = "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000)
+    check_round_trip(client, "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000))
+
+
+@pytest.mark.row(11)
+@pytest.mark.parametrize("odd", ["\x00", "\ufeff", "\uffff", "\u0378", "\U0010fffe"], ids=ascii)
+def test_odd_characters_come_back_from_either_end(client: TestClient, odd: str) -> None:
+    """A codec that takes a byte order mark for one would swallow it at the beginning only."""
+    for text in (odd, odd * 2, f"{odd}a", f"a{odd}", f"{odd}a{odd}"):
+        check_round_trip(client, text)
+
+
+def check_round_trip(client: TestClient, text: str) -> None:
+    """There and back, by the routes of one shot and by the streams."""
     ids = encode(client, text=text)["tokens"]
     assert client.post("/decode", json={"tokens": ids}).json()["text"] == text
     streamed = client.post("/encode_stream", content=text.encode()).text.splitlines()
@@ -235,7 +247,7 @@ def test_not_acceptable(client: TestClient) -> None:
 @pytest.mark.row(10)
 @pytest.mark.parametrize("character", ["a", "^", " ", "\n", "\u0301", "\u200d", "中"])
 def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None:
-    text = character * (200_000 // len(character.encode()))
+    text = character * (1_000_000 // len(character.encode()))
     answer = encode(client, text=text, allowed_special="none")
     decoded = client.post("/decode", json={"tokens": answer["tokens"]}).json()["text"]
     assert decoded == text

@@ -45,8 +45,11 @@ def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
     for i in range(50):
         engine.encode("x" * (1000 + i))
     assert engine.cache_statistics().entries == 0
-    engine.encode(" ".join(f"w{i:x}" for i in range(python_engine.CACHE_ENTRIES * 2)))
-    assert engine.cache_statistics().entries <= python_engine.CACHE_ENTRIES
+    letters = str.maketrans("0123456789", "abcdefghij")  # digits would be pre-tokens of their own
+    engine.encode(" ".join(map(str, range(python_engine.CACHE_ENTRIES * 2))).translate(letters))
+    statistics = engine.cache_statistics()
+    assert statistics.misses > python_engine.CACHE_ENTRIES
+    assert statistics.entries <= python_engine.CACHE_ENTRIES
 
 
 @pytest.mark.row(10)
@@ -66,3 +69,27 @@ def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     merged = python_engine._merge_by_heap(symbols, ranks, {r: token for token, r in ranks.items()})
     assert b"".join(merged) == data
     assert ranks.asked <= 3 * len(data)
+
+
+@pytest.mark.row(10)
+@pytest.mark.parametrize("kind", ["merges", "ranks"])
+def test_only_short_pre_tokens_are_scanned(kind, monkeypatch):
+    """What the scan costs is the square of what it is given."""
+    scanned = []
+    scan = python_engine._merge_by_scan
+    monkeypatch.setattr(
+        python_engine,
+        "_merge_by_scan",
+        lambda symbols, *tables: scanned.append(len(symbols)) or scan(symbols, *tables),
+    )
+    if kind == "merges":
+        spec = spec_of([(b"a", b"b")])
+    else:
+        ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256}
+        spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
+    engine = PythonEngine(spec)
+    lengths = [10, 100, 1000, 5000]
+    for length in lengths:
+        engine.encode("ab" * (length // 2))
+    assert 1 <= len(scanned) < len(lengths)
+    assert max(scanned) <= 200
