@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import http
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -247,16 +248,30 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
+        is_unframed = False
+
         # No coroutine itself, which would be one more for each message.
         def send_answer(message: ASGISendEvent) -> Awaitable[None]:
+            nonlocal is_unframed
             if message["type"] == "http.response.start":
                 fields = dict(message.get("headers", ()))
+                if b"content-length" not in fields and cycle.scope["http_version"] == "1.0":
+                    # It knows no chunks, which uvicorn would send: the answer ends where the
+                    # connection does.
+                    is_unframed = True
+                    cycle.chunked_encoding, cycle.expected_content_length = False, sys.maxsize
                 # An answer with a length is whole before the body is: it is the last one then. A
                 # stream has none, and goes on while the body comes.
                 if cycle.more_body and b"content-length" in fields:
                     cycle.keep_alive = False
                 if self._send_plain_head(cycle, message, fields):
                     return _DONE
+            elif (
+                is_unframed
+                and message["type"] == "http.response.body"
+                and not message.get("more_body")
+            ):
+                cycle.expected_content_length = len(message.get("body", b""))
             return send(message)
 
         await app(scope, receive, send_answer)

@@ -78,6 +78,8 @@ def test_the_cycle_has_what_is_set_on_it() -> None:
         "                    self.chunked_encoding = False",
         "headers = self.default_headers + list(message.get(",
         "content = [STATUS_LINE[status_code]]",
+        "if self.chunked_encoding is None and self.scope",
+        "if self.expected_content_length != 0:",
     ):
         assert line in source
     assert "self.cycle.more_body = False" in inspect.getsource(HttpToolsProtocol)
