@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,22 +98,14 @@ class RunningServer:
         return f"http://{self.host}:{self.port}"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def run_server(
     artifacts_dir: Path, *arguments: str, ready: str = "/readyz", **environment: str
 ) -> Iterator[RunningServer]:
-    port = free_port()
-    log = artifacts_dir.parent / f"server-{port}.log"
+    log = artifacts_dir.parent / f"server-{uuid.uuid4().hex}.log"
     command = [
         *(sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory"),
-        *("--host", "127.0.0.1", "--port", str(port), "--no-access-log"),
+        *("--host", "127.0.0.1", "--port", "0", "--no-access-log"),
         *("--timeout-graceful-shutdown", "5"),
         *("--http", "app.http_protocol:GuardedHttpProtocol", *arguments),
     ]
@@ -126,29 +119,29 @@ def run_server(
         process = subprocess.Popen(
             command, env={**inherited, **settings}, stdout=output, stderr=output
         )
-    server = RunningServer("127.0.0.1", port, process, log)
+    server = RunningServer("127.0.0.1", 0, process, log)
     try:
         _wait_until_ready(server, ready)
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def _wait_until_ready(server: RunningServer, path: str) -> None:
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        if server.process.poll() is not None:
-            break
-        try:
-            if httpx.get(server.url + path, timeout=2).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
+    """Learn the port that the system chose from the log, which no other process can take then."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and server.process.poll() is None:
+        found = re.search(r"running on http://127\.0\.0\.1:(\d+)", server.log.read_text())
+        if found:
+            server.port = int(found[1])
+            with suppress(httpx.TransportError):
+                if httpx.get(server.url + path, timeout=10).status_code == 200:
+                    return
         time.sleep(0.05)
     pytest.fail(f"the server did not become ready:\n{server.log.read_text()}")
 

@@ -13,7 +13,7 @@ class RawRequest:
     def __init__(
         self, host: str, port: int, target: str, *headers: str, method: str = "POST"
     ) -> None:
-        self.socket = socket.create_connection((host, port), timeout=20)
+        self.socket = socket.create_connection((host, port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lines = [f"{method} {target} HTTP/1.1", "Host: test", "Transfer-Encoding: chunked"]
         self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())

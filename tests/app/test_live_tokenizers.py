@@ -144,7 +144,7 @@ class FakePeer:
     """The state file of another process of this host: that of a child that only sleeps."""
 
     def __init__(self, store: ArtifactStore) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         own = WorkerStates(store.root / "run" / "workers")
         started = own.new_state()
         mark = ProcessMark.of(self.process.pid)
@@ -242,7 +242,7 @@ def test_another_process_moving_the_pointer_is_followed(
     async def run() -> None:
         async with started(settings, store) as live:
             store.promote(other)
-            for _ in range(100):
+            for _ in range(1000):
                 await asyncio.sleep(0.05)
                 if live.require_active().ref == other:
                     break
@@ -362,7 +362,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         promoted = client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
         assert promoted.status_code == 200
         (store.root / "active.json").write_text(pointer)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
             time.sleep(0.05)
         check(client, other)  # it keeps what it has
@@ -413,12 +413,24 @@ def test_promotion_waits_for_every_process_and_restores_on_timeout(
                     await live.promote(other)
                 assert live.require_active().ref == starter
                 assert store.active() == starter
-                # It failed there: no need to wait for the time to pass.
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+@pytest.mark.promise(7)
+def test_promotion_follows_what_the_other_processes_say(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=200) as live:
+            peer = FakePeer(store)
+            try:
+                # It fails there: no need to wait for the time to pass.
                 peer.write(digest=starter.digest, failed=str(other), reason="damaged")
-                begun = time.monotonic()
                 with pytest.raises(SwapFailedError, match="damaged"):
-                    await live.promote(other)
-                assert time.monotonic() - begun < 0.9
+                    await asyncio.wait_for(live.promote(other), 60)
                 assert store.active() == starter
                 # It follows a little later.
                 peer.write(digest=starter.digest)
@@ -426,11 +438,11 @@ def test_promotion_waits_for_every_process_and_restores_on_timeout(
                 await asyncio.sleep(0.4)
                 assert not promotion.done()
                 peer.write(digest=other.digest)
-                assert await promotion == starter
+                assert await asyncio.wait_for(promotion, 60) == starter
                 # It dies, so nobody waits for it.
                 peer.write(digest=other.digest)
                 peer.end()
-                assert await live.promote(starter) == other
+                assert await asyncio.wait_for(live.promote(starter), 60) == other
                 assert not peer.path.exists()
             finally:
                 peer.end()

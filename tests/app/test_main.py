@@ -15,6 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
 from tests.app.raw_http import RawRequest
+from tests.app.server_watch import wait_for_in_flight
 from tokenizer_core.engines import choose_engine, native_engine
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.store import ArtifactStore
@@ -219,7 +220,7 @@ def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
             raw.end()
             lines = (first + raw.read_body()).splitlines()
         assert json.loads(lines[-1])["done"]
-        server.process.wait(10)
+        server.process.wait(30)
         assert time.monotonic() - started < 7
         assert "Traceback" not in server.log.read_text()
 
@@ -237,6 +238,7 @@ def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) 
             started.send_chunk(b"the quick ")
             first = started.read_chunk()
             half_sent.send_chunk(b'{"text": "a')
+            wait_for_in_flight(server, 4)  # all are accepted; one is the question itself
             os.kill(server.process.pid, signal.SIGTERM)
             lines = (first + started.read_body()).splitlines()
             answers = [json.loads(raw.read_body()) for raw in (silent, half_sent)]
@@ -245,5 +247,5 @@ def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) 
         assert [answer["code"] for answer in answers] == ["shutting_down"] * 2
         assert json.loads(lines[0])["tokens"]
         assert json.loads(lines[-1])["error"]["code"] == "shutting_down"
-        server.process.wait(10)
+        server.process.wait(30)
         assert "Traceback" not in server.log.read_text()

@@ -25,7 +25,7 @@ from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 ADMIN_KEY = "end-to-end-key"
 ADMIN = {"X-API-Key": ADMIN_KEY}
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 
 
 class Server:
@@ -134,7 +134,7 @@ def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> Artif
     return ArtifactStore(artifacts_dir).publish(spec, name=name)
 
 
-def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 90) -> dict[str, Any]:
+def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 120) -> dict[str, Any]:
     """The job once it has ended."""
     deadline = time.monotonic() + seconds
     while True:

@@ -19,6 +19,9 @@ from tests.conftest import REPOSITORY
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 LIBRARY = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
 ADMIN_KEY = "key-of-the-readme"
+UNTIL_LIVE = """\
+until curl -s -H "X-API-Key: $ADMIN_KEY" http://127.0.0.1:8000/train | grep -q '"state":"live"'
+do sleep 0.2; done"""
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -48,9 +51,9 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(300):
+        for _ in range(900):
             try:
-                with urllib.request.urlopen(f"{address}/readyz", timeout=1):
+                with urllib.request.urlopen(f"{address}/readyz", timeout=10):
                     break
             except OSError:
                 time.sleep(0.1)
@@ -66,14 +69,14 @@ def test_the_tour_prints_what_the_readme_says(server):
     pairs = commands_and_outputs()
     assert len(pairs) >= 10
     for command, expected in pairs:
-        command = command.replace("http://127.0.0.1:8000", address).replace("sleep 20", "sleep 8")
+        command = command.replace("sleep 20", UNTIL_LIVE).replace("http://127.0.0.1:8000", address)
         done = subprocess.run(
             ["bash", "-euc", command],
             cwd=folder,
             env=os.environ | {"ADMIN_KEY": ADMIN_KEY},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, (command, done.stderr)

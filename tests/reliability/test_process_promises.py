@@ -93,7 +93,7 @@ def test_kill_9_of_a_worker_costs_only_what_it_had_in_hand(artifacts: Path) -> N
         assert max(len(client.failures) for client in clients) <= 1
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -119,7 +119,7 @@ def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             swap.join(20)
-            wait_until_gone(pids, seconds=5)
+            wait_until_gone(pids, seconds=20)
         with serve(artifacts, workers=2) as server:
             versions = set()
             for _ in range(6):
@@ -158,7 +158,7 @@ def test_sigterm_waits_for_nobody_without_end(artifacts: Path, workers: int) -> 
             held.enter_context(connect(server.port)).sendall(data)
         time.sleep(0.3)
         assert server.terminate(seconds=60) < GRACEFUL_SECONDS + 2
-        wait_until_gone(pids, seconds=1)
+        wait_until_gone(pids, seconds=10)
 
 
 OVERLOAD_BODY = b'{"text":"' + b"some words " * 80_000 + b'"}'

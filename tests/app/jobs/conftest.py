@@ -49,7 +49,7 @@ class Service:
         fields: Fields = answer.json()
         return fields
 
-    def wait(self, job_id: str, *states: str, seconds: float = 60) -> Fields:
+    def wait(self, job_id: str, *states: str, seconds: float = 120) -> Fields:
         """The job, once it is in one of `states` (any final one by default)."""
         wanted = states or ("live", "succeeded", "failed", "cancelled")
         deadline = time.monotonic() + seconds
@@ -62,7 +62,7 @@ class Service:
 
     def wait_for_child(self, job_id: str, *, phases: tuple[str, ...] = ("count", "learn")) -> int:
         """The pid of the job's trainer, once it is training."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             job = self.jobs.get(job_id)
             if job is not None and job.child is not None and job.phase in phases:

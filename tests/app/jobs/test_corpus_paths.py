@@ -117,10 +117,8 @@ def test_a_root_that_is_a_link_itself_is_the_operators_choice(root: Path, tmp_pa
 
 def test_a_fifo_is_refused_without_waiting(root: Path) -> None:
     os.mkfifo(root / "pipe")
-    started = time.monotonic()
     with pytest.raises(CorpusPathError, match="not a regular file"):
-        find_corpus_file([root], "pipe")
-    assert time.monotonic() - started < 1
+        find_corpus_file([root], "pipe")  # or it would wait for a writer, for ever
 
 
 def test_a_socket_a_folder_and_a_device_are_refused(
@@ -205,7 +203,7 @@ def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path
     opened = refused = 0
     try:
         deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or not (opened and refused):
             try:
                 descriptor = open_under_root(root, ["news", "swap"])
             except (CorpusPathError, FileNotFoundError):

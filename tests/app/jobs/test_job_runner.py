@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.commands.serving import GRACEFUL_SECONDS
 from app.jobs import job_runner, training_run
 from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
@@ -106,7 +107,7 @@ def test_a_cancel_that_comes_after_the_last_look_still_stops_the_publishing(
         service.wait_for_child(job_id)
         service.client.delete(f"/train/{job_id}")
         done = {"learn_done": SLOW_VOCAB_SIZE - 257}.items()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not done <= service.job(job_id)["counters"].items():
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -155,7 +156,7 @@ def test_workers_of_a_killed_trainer_do_not_outlive_it(service: Service, slow_te
         os.kill(worker.pid, signal.SIGSTOP)  # so that they cannot notice by themselves
     os.kill(pid, signal.SIGKILL)
     assert service.wait(job_id)["error"]["code"] == "trainer_killed"
-    psutil.wait_procs(workers, timeout=5)
+    psutil.wait_procs(workers, timeout=30)
     assert all(is_gone(worker.pid) for worker in workers)
 
 
@@ -204,8 +205,8 @@ def test_the_memory_limit(service: Service) -> None:
 def test_a_run_that_ends_before_it_is_looked_at_keeps_its_limits(
     service: Service, monkeypatch: pytest.MonkeyPatch, limits: Fields, code: str
 ) -> None:
-    monkeypatch.setattr(training_run, "LOOK_SECONDS", 30.0)
-    job = service.wait(service.start(limits=limits), seconds=20)
+    monkeypatch.setattr(training_run, "LOOK_SECONDS", 600.0)
+    job = service.wait(service.start(limits=limits))
     assert job["state"] == "failed"
     assert job["error"]["code"] == code
     assert not service.store.versions("n")
@@ -286,7 +287,7 @@ def test_a_native_run_is_watched_limited_and_cancelled(
         assert service.job(job_id)["state"] == "running", seen
         seen.add(service.job(job_id)["progress"])
     assert service.client.delete(f"/train/{job_id}").status_code in (200, 202)
-    assert service.wait(job_id, seconds=3)["state"] == "cancelled"
+    assert service.wait(job_id)["state"] == "cancelled"
     assert is_gone(pid)
     limited = service.wait(service.start(**slow, limits={"seconds": 1}))
     assert limited["error"]["code"] == "time_limit"
@@ -381,7 +382,7 @@ def test_stopping_requeues_and_the_next_start_ends_with_the_same_digest(
     pid = first.wait_for_child(job_id)
     started = time.monotonic()
     first.client.__exit__(None, None, None)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < GRACEFUL_SECONDS
     assert is_gone(pid)
     waiting = first.jobs.get(job_id)
     assert waiting is not None
@@ -456,9 +457,9 @@ def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
 ) -> None:
     job_id = service.start(**SLOW)
     give_to_a_dead_server(service, job_id, ProcessMark.of(orphan.pid))
-    job = service.wait(job_id, seconds=10)
+    job = service.wait(job_id)
     assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
-    assert orphan.wait(5) == -signal.SIGKILL
+    assert orphan.wait(30) == -signal.SIGKILL
 
 
 @pytest.mark.promise(15)
@@ -473,7 +474,7 @@ def test_an_orphan_nobody_knows_is_waited_for(
     assert service.job(job_id)["state"] == "running"
     assert service.job(queued)["state"] == "queued"
     orphan.kill()
-    assert service.wait(job_id, seconds=10)["error"]["code"] == "runner_died"
+    assert service.wait(job_id)["error"]["code"] == "runner_died"
     assert service.wait(queued)["state"] == "live"
 
 
@@ -490,7 +491,7 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
                 "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ? WHERE id = ?",
                 (mark.to_json(), mark.to_json(), job_id),
             )
-        assert service.wait(job_id, seconds=10)["error"]["code"] == "runner_died"
+        assert service.wait(job_id)["error"]["code"] == "runner_died"
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -545,7 +546,10 @@ def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
     for _ in range(2):
         for runner in runners:
             runner._reap()
-    taken = [line for line in caplog.messages if "its server process is gone" in line]
+    assert service.job(queued)["error"]["code"] == "runner_died"
+    taken: list[str] = []
+    while not taken:  # the second server looks by itself too, and says so after it has written it
+        taken = [line for line in caplog.messages if "its server process is gone" in line]
     assert len(taken) == 1
 
 
@@ -583,7 +587,7 @@ def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
     monkeypatch.setattr(JobStore, "renew_lease", renew)
     job_id = service.start(**SLOW)
     ends: set[float | None] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(ends) < 5:
         job = service.jobs.get(job_id)
         assert job is not None
@@ -611,7 +615,7 @@ def test_a_server_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
     monkeypatch.setattr(
         JobStore, "allow_publishing", lambda *given: asked.append(real(*given)) or asked[-1]
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not asked:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -672,7 +676,7 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
         assert b"progress" in child.stdout.readline()
         child.stdin.close()
         try:
-            assert child.wait(2) == -signal.SIGKILL
+            assert child.wait(30) == -signal.SIGKILL
         finally:
             child.kill()
     assert TrainerLock(service.settings.artifacts_dir.absolute()).is_free()

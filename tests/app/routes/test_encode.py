@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from app import answers, encode_answers
 from tests.app.conftest import RunningServer
 from tests.app.raw_http import RawRequest
+from tests.app.server_watch import wait_for_in_flight
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.store import ArtifactRef, ArtifactStore
 
@@ -330,18 +331,9 @@ def test_health_answers_while_large_texts_are_encoded(
 
 @pytest.mark.row(16)
 def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
-    def in_flight() -> float:
-        text = httpx.get(f"{server.url}/metrics").text
-        return float(text.split("\ntokenizer_inflight ")[1].split()[0])
-
+    wait_for_in_flight(server, 1)  # the question itself
     with RawRequest(server.host, server.port, "/encode", "Content-Type: application/json") as raw:
         raw.send_chunk(b'{"text": "' + b"a" * 10_000)
-        deadline = time.monotonic() + 1
-        while in_flight() < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert in_flight() == 2
-    deadline = time.monotonic() + 1
-    while in_flight() > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert in_flight() == 1
+        wait_for_in_flight(server, 2)
+    wait_for_in_flight(server, 1)
     assert "Traceback" not in server.log.read_text()

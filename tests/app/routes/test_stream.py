@@ -131,8 +131,13 @@ def test_one_byte_chunks_cost_time_linear_in_the_text(
         return time.perf_counter() - started
 
     seconds(2000)
-    small = min(seconds(10_000) for _ in range(3))
-    assert min(seconds(40_000) for _ in range(2)) < 4 * small * 2.6
+    # Quadratic would be 16 times as long. A neighbour that takes the processor lengthens one of the
+    # two; hardly each time.
+    ratios = (
+        min(seconds(40_000) for _ in range(2)) / min(seconds(10_000) for _ in range(3))
+        for _ in range(6)
+    )
+    assert any(ratio < 4 * 2.6 for ratio in ratios)
 
 
 def test_byte_end_says_what_the_ids_cover(
