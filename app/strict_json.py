@@ -283,6 +283,8 @@ class _WindowedParser:
                 if len(self._text) - at > self._window:
                     raise ValueError("a number longer than a window")
                 raise JSONDecodeError("Expecting value", self._text, at)
+        if end == at:  # nothing stands before the comma
+            raise JSONDecodeError("Expecting value", self._text, at)
         try:
             items += _DECODER.decode(f"[{self._text[at:end]}]")
         except JSONDecodeError as error:

@@ -49,6 +49,13 @@ def test_a_comma_before_the_end_of_a_list_is_refused_in_windows_too(last: str) -
         assert outcome(body, window) == (400, "malformed_json"), window
 
 
+@pytest.mark.parametrize("start", ["[,[1]", "[[1],,[2]", '["a" , ,1', '[1,,"a"'])
+def test_a_comma_behind_nothing_is_refused_in_windows_too(start: str) -> None:
+    body = f'{start}, "{"a" * 100}"]'.encode()
+    for window in (16, 24, 40, 1 << 18):
+        assert outcome(body, window) == (400, "malformed_json"), window
+
+
 @settings(max_examples=600)
 @given(documents, st.integers(16, 40), st.randoms(use_true_random=False))
 def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: Any) -> None:
