@@ -35,7 +35,7 @@ _DTYPES: Final[dict[str, np.dtype[Any]]] = {"u32": np.dtype("<u4"), "u16": np.dt
 _WINDOW: Final = 1 << 16
 _QUALITY: Final = re.compile(r"[01](\.\d{0,3})?")
 _NPY_MAGIC: Final = b"\x93NUMPY"
-_NPY_HEADER_LENGTHS: Final = {1: "<H", 2: "<I", 3: "<I"}
+_NPY_HEADER_LENGTHS: Final = {b"\1\0": "<H", b"\2\0": "<I", b"\3\0": "<I"}
 _MAX_NPY_HEADER_BYTES: Final = 1024
 
 
@@ -197,7 +197,7 @@ def _parse_npy(body: bytes) -> NDArray[np.uint32]:
 
 def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
     """(descr, shape, where the data begin)."""
-    version = body[6] if body.startswith(_NPY_MAGIC) and len(body) > 7 else 0
+    version = body[6:8] if body.startswith(_NPY_MAGIC) else b""
     length_format = _NPY_HEADER_LENGTHS.get(version)
     if length_format is None or len(body) < 8 + struct.calcsize(length_format):
         raise _malformed("The body is no .npy file.")
@@ -206,7 +206,7 @@ def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
     if n_bytes > min(_MAX_NPY_HEADER_BYTES, len(body) - start):
         raise _malformed("The .npy header is cut off, or too long.")
     try:
-        header = ast.literal_eval(body[start : start + n_bytes].decode("latin-1").strip())
+        header = ast.literal_eval(body[start : start + n_bytes].decode("latin-1"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise _malformed("The .npy header cannot be read.") from None
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
@@ -214,6 +214,8 @@ def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
     descr, shape = header["descr"], header["shape"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise _malformed("The shape in the .npy header is none.")
+    if not isinstance(header["fortran_order"], bool):
+        raise _malformed("fortran_order in the .npy header is neither True nor False.")
     return descr if isinstance(descr, str) else "", shape, start + n_bytes
 
 
