@@ -25,7 +25,8 @@ def check_fields(
         if key in free:
             continue
         if key not in fixed:
-            raise FormatError(f"tokenizer.json: the field {where}.{key:.60} is not known here")
+            shown = ascii(key)[1:-1]  # a line break in it would be one in the log
+            raise FormatError(f"tokenizer.json: the field {where}.{shown:.60} is not known here")
         # By type as well: True == 1 in Python, not in JSON.
         if not any(type(value) is type(known) and value == known for known in fixed[key]):
             known = " or ".join(repr(known) for known in fixed[key])

@@ -41,9 +41,8 @@ def read_manifest(folder: int, name: str, version: str) -> Manifest:
     data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     manifest = Manifest.from_json(data)
     if (manifest.name, manifest.version) != (name, version):
-        raise ArtifactCorruptError(
-            f"the manifest is that of {manifest.name:.80}@{manifest.version:.80}"
-        )
+        other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]
+        raise ArtifactCorruptError(f"the manifest is that of {other:.160}")
     return manifest
 
 

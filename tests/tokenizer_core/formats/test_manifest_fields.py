@@ -54,6 +54,13 @@ def test_cut_short_at_every_byte_or_reformatted():
             parse_manifest_json(other)
 
 
+@pytest.mark.parametrize("value", ['"\\ud800"', "1e999", "[" * 400 + "]" * 400])
+def test_json_that_is_never_written_is_damage(value):
+    data = render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode())
+    with pytest.raises(FormatError, match="changed or damaged"):
+        parse_manifest_json(data)
+
+
 @pytest.mark.parametrize(
     "data", [b"{}", b"[]", b"null", b'{"format": "tokenizer-artifact"}', b'{"format": "x"}']
 )

@@ -307,6 +307,12 @@ def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
         parse(table)
 
 
+def test_a_field_of_any_name_is_named_in_one_printable_line():
+    with pytest.raises(FormatError, match=r"tokenizer\.a\\nb\\ud800 is not known") as caught:
+        parse(GPT2 | {"a\nb\ud800": None})
+    assert str(caught.value).isprintable()
+
+
 def test_a_key_given_twice_is_refused():
     text = (
         render_tokenizer_json(trained_spec())

@@ -354,6 +354,23 @@ def test_a_version_under_another_name_is_refused(store):
     }
 
 
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e999"])
+def test_a_manifest_of_what_is_never_written_is_damaged_and_hides_no_other(value, store):
+    ref, other = store.publish(A, name="t"), store.publish(A, name="u")
+    path = folder_of(store, ref) / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"command": null', b'"command": ' + value))
+    assert store.list() == [other]
+    assert list(store.damaged()) == [str(ref)]
+
+
+def test_a_name_of_any_characters_is_told_in_one_line(store):
+    ref = store.publish(A, name="t")
+    path = folder_of(store, ref) / "manifest.json"
+    path.write_bytes(dataclasses.replace(store.read_manifest(ref), name="a\nb\x1b").to_json())
+    (reason,) = store.damaged().values()
+    assert reason.isprintable()
+
+
 @pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json", "extra"])
 def test_links_are_refused(name, store, tmp_path):
     ref = store.publish(A, name="t")
