@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full reliability test-native test-pythons parity-full fuzz setup wheel check check-native format lock clean
+.PHONY: help serve test test-long test-full reliability test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -37,6 +37,9 @@ REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(N
 CREATED := $(VENV)/.stamp-created
 RUNTIME := $(VENV)/.stamp-runtime
 TOOLS := $(VENV)/.stamp-tools
+
+# The Python fuzzer, which not every system has, lies apart from what is installed.
+ATHERIS := $(VENV)/atheris
 
 # Runs a command where there is cargo; says so where there is none, and fails if there must be.
 define with-cargo
@@ -83,6 +86,9 @@ parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies 
 
 fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
 	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)
+
+fuzz-python: $(TOOLS) $(ATHERIS) ## fuzz what reads files and requests; ARGS="--seconds 600 manifest"
+	@PYTHONPATH=$(ATHERIS) $(BIN)/python -m tests.fuzz.run $(ARGS)
 
 setup: $(TOOLS) ## build .venv with everything the other targets need
 	@echo "ready: $$($(BIN)/python --version) in $(VENV)"; $(BIN)/tokenizer --version | sed -n '/engine/p'
@@ -138,3 +144,7 @@ $(TOOLS): $(CREATED) $(REQUIREMENTS)
 	@echo "installing what the service, the tests and the checks need"
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $(RUNTIME) $@
+
+$(ATHERIS): $(CREATED) tests/fuzz/requirements.txt
+	@$(PIP) install --upgrade --target $@ --requirement tests/fuzz/requirements.txt
+	@touch $@

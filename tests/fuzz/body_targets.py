@@ -1,0 +1,276 @@
+"""Targets that read bodies of requests and answer them: each takes any bytes, see `targets`."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from app.binary_forms import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
+from app.decode_answers import answer_decode
+from app.decode_stream import IdLines, IdSettler, RawIds
+from app.dialect_answers import answer_detokenize, answer_ids, answer_tokenize
+from app.dialect_schemas import IdsRequest
+from app.encode_answers import answer_encode
+from app.encode_stream import TextSettler
+from app.jobs.job_schemas import TrainRequest
+from app.limits import WorkQueue
+from app.metrics import ServiceMetrics
+from app.preconditions import require_known_specials
+from app.problems import Problem
+from app.request_bodies import validate
+from app.routes import decode, dialects, encode
+from app.schemas import PromoteRequest
+from app.strict_json import parse_strict_json
+from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.text_schemas import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
+from app.two_way_stream import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
+from tests.fuzz.promises import taken
+from tests.fuzz.small_tokenizer import live, slow_tokenizer
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats import strict_json as strict_files
+from tokenizer_core.streaming import StreamingEncoder
+
+FORMS = [
+    IdsForm(NPY, "u32"),
+    *(IdsForm(OCTETS, dtype, batch) for dtype in ("u16", "u32") for batch in (False, True)),
+]
+_MOST_BYTES = 1 << 20
+_ONLY_IN_WINDOWS = {"invalid_request", "number_too_long"}
+_ONLY_IN_REQUESTS = {"lone_surrogate"}
+_METRICS = ServiceMetrics()
+
+
+def request_json(data: bytes) -> None:
+    """The two strict readers and the standard library's give the same, in windows or at once."""
+    value, code = _value_or_code(data)
+    again, code_of_windows = _value_or_code(data, window_chars=16)
+    assert again == value or code_of_windows in _ONLY_IN_WINDOWS
+    assert bool(code) == bool(code_of_windows) or code_of_windows in _ONLY_IN_WINDOWS
+    try:
+        in_file = repr(strict_files.parse_strict_json(data, "the file"))
+    except FormatError:
+        assert code
+    else:
+        assert in_file == value or code in _ONLY_IN_REQUESTS
+    if not code:
+        assert value == repr(json.loads(data.decode()))
+    elif code == "malformed_json":
+        try:
+            json.loads(data.decode())
+        except ValueError:
+            return
+        raise AssertionError("the standard library reads it")
+
+
+def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
+    try:
+        return repr(parse_strict_json(data, **options)), ""
+    except Problem as problem:
+        return "", problem.code
+
+
+def ids_body(data: bytes) -> None:
+    """What is taken is what numpy reads, and can be written again."""
+    form = FORMS[data[0] % len(FORMS)] if data else FORMS[0]
+    ids = parse_ids_body(data[1:], form)
+    if form.kind == NPY:
+        assert isinstance(ids, np.ndarray)
+        assert np.array_equal(np.load(io.BytesIO(data[1:]), allow_pickle=False), ids)
+        return
+    rows = ids if isinstance(ids, list) else [ids]
+    joined = np.concatenate([np.empty(0, np.uint32), *rows])
+    lengths = np.array([len(row) for row in rows], np.uint64)
+    assert b"".join(render_ids_form(joined, lengths, form)) == data[1:]
+
+
+def encode_body(data: bytes) -> None:
+    """Texts come back from their ids, which are those of the Python engine."""
+    wanted = encode.parse(data)
+    require_known_specials(live(), wanted.disallowed_special)
+    answer = json.loads(b"".join(answer_encode(wanted, live()).chunks))
+    texts, ids = wanted.text, answer.get("tokens")
+    if ids is None:
+        return
+    rows = zip(texts, ids, strict=True) if isinstance(texts, list) else [(texts, ids)]
+    with taken():
+        for text, row in rows:
+            assert live().tokenizer.decode(row) == text
+            allowed = wanted.allowed_special
+            assert slow_tokenizer().encode(text, allowed_special=allowed) == row
+
+
+def decode_body(data: bytes) -> None:
+    """The text is that of all bytes joined."""
+    wanted = decode.parse(data)
+    if isinstance(wanted, IdsRequest):
+        json.loads(b"".join(answer_ids(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks))
+        return
+    made = answer_decode(wanted, live(), max_decoded_bytes=_MOST_BYTES)
+    text = json.loads(b"".join(made.chunks))["text"]
+    if wanted.skip_special_tokens:
+        return
+    rows = wanted.tokens if isinstance(text, list) else [wanted.tokens]
+    texts = text if isinstance(text, list) else [text]
+    vocab = live().tokenizer.spec.vocab
+    for row, one in zip(rows, texts, strict=True):
+        assert b"".join(vocab[id_] for id_ in row.tolist()).decode(errors="replace") == one
+
+
+def text_body(data: bytes) -> None:
+    """Count, truncate, chunk or verify, as the first byte says."""
+    body = parse_strict_json(data[1:])
+    tokenizer = live().tokenizer
+    match data[:1]:
+        case b"0":
+            answer_count(_known(validate(body, CountRequest)), live())
+        case b"1":
+            cut = _known(validate(body, TruncateRequest))
+            answer = json.loads(b"".join(answer_truncate(cut, live()).chunks))
+            assert len(answer["tokens"]) <= cut.max_tokens
+            assert answer["text"] in cut.text
+            assert tokenizer.decode(answer["tokens"]) == answer["text"]
+        case b"2":
+            whole = _known(validate(body, ChunkRequest))
+            made = answer_chunk(whole, live(), max_bytes=_MOST_BYTES)
+            chunks = json.loads(b"".join(made.chunks))["chunks"]
+            for chunk in chunks:
+                assert len(chunk["tokens"]) <= whole.max_tokens
+                assert tokenizer.decode(chunk["tokens"]) == chunk["text"]
+            if not whole.overlap_tokens:
+                assert "".join(chunk["text"] for chunk in chunks) == whole.text
+        case _:
+            asked = _known(validate(body, VerifyRequest))
+            made = answer_verify(asked, live(), max_decoded_bytes=_MOST_BYTES)
+            assert asked.text is None or json.loads(b"".join(made.chunks))["ok"]
+
+
+def _known(wanted: Any) -> Any:
+    require_known_specials(live(), wanted.disallowed_special)
+    return wanted
+
+
+def dialect_body(data: bytes) -> None:
+    """As other servers are asked; the answer is JSON."""
+    if data[:1] == b"0":
+        chunks = answer_tokenize(dialects.parse_tokenize(data[1:]), live()).chunks
+    else:
+        wanted = dialects.parse_detokenize(data[1:])
+        chunks = answer_detokenize(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks
+    json.loads(b"".join(chunks))
+
+
+def order_body(data: bytes) -> None:
+    """What the admin's routes take: a training run, or which tokenizer to promote."""
+    body = parse_strict_json(data[1:])
+    if data[:1] == b"0":
+        wanted = validate(body, TrainRequest)
+        with taken():
+            again = validate(json.loads(wanted.model_dump_json(exclude_none=True)), TrainRequest)
+            assert again.digest() == wanted.digest()
+    else:
+        validate(body, PromoteRequest)
+
+
+def text_stream(data: bytes) -> None:
+    """Cut anywhere, a text has the ids that it has whole."""
+    pieces, form = _cut(data)
+    parts, code = _stream(TextSettler(StreamingEncoder(live().tokenizer)), pieces, form)
+    try:
+        ids = slow_tokenizer().encode(data[1:].decode())
+    except UnicodeDecodeError:
+        assert code == "invalid_utf8"
+        return
+    assert not code
+    if form == FRAMES:
+        assert b"".join(parts) == np.array(ids, "<u4").tobytes()
+    else:
+        assert [id_ for part in parts for id_ in json.loads(part)["tokens"]] == ids
+
+
+def id_stream(data: bytes) -> None:
+    """Cut anywhere, ids have the text that they have whole, or are refused for the same reason."""
+    pieces, form = _cut(data)
+    kind = data[0] >> 6 if data else 0
+    makers = (
+        lambda: IdLines(live().ref.digest),
+        lambda: IdLines(live().ref.digest),
+        lambda: RawIds(IdsForm(OCTETS, "u16")),
+        lambda: RawIds(IdsForm(OCTETS, "u32")),
+    )
+    cut, code = _stream(IdSettler(live(), makers[kind]()), pieces, form)
+    whole, code_of_whole = _stream(IdSettler(live(), makers[kind]()), [data[1:]], form)
+    assert code == code_of_whole != "internal_error"
+    if not code:
+        assert _text_of(cut, form) == _text_of(whole, form)
+    if kind > 1 and not code:
+        ids = np.frombuffer(data[1:], "<u2" if kind == 2 else "<u4")
+        assert _text_of(cut, form) == live().tokenizer.decode(ids.tolist())
+
+
+def _text_of(parts: list[bytes], form: str) -> str:
+    if form == FRAMES:
+        return b"".join(parts).decode()
+    return "".join(json.loads(part)["text"] for part in parts)
+
+
+def _cut(data: bytes) -> tuple[list[bytes], str]:
+    """The pieces that the first byte cuts the rest into, and how the answer is to look."""
+    size = (data[0] & 31) + 1 if data else 1
+    pieces = [data[at : at + size] for at in range(1, len(data), size)]
+    return pieces or [b""], FRAMES if data and data[0] & 32 else NDJSON
+
+
+def _stream(settler: Settler, pieces: list[bytes], form: str) -> tuple[list[bytes], str]:
+    """The parts of the answer, and the code of the error it ends with or nothing."""
+    waiting, sent = list(pieces), []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    stream = TwoWayStream(
+        live(), settler, form=form, queue=_here(), metrics=_METRICS, idle_seconds=60
+    )
+    asyncio.run(stream({"type": "http", "method": "", "path": "", "headers": []}, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    if sent[0]["status"] != 200:
+        return [], json.loads(body)["code"]
+    records = _frames(body) if form == FRAMES else _lines(body)
+    *parts, (is_done, last) = records
+    assert [end for end, _ in parts if end is not None] == []
+    assert is_done is not None
+    return [part for _, part in parts], "" if is_done else json.loads(last)["error"]["code"]
+
+
+def _lines(body: bytes) -> list[tuple[bool | None, bytes]]:
+    """Each record; whether it is the end (True), an error (False) or a part (None)."""
+    kinds = {"done": True, "error": False}
+    lines = body.splitlines()
+    return [(kinds.get(next(iter(json.loads(line)))), line) for line in lines]
+
+
+def _frames(body: bytes) -> list[tuple[bool | None, bytes]]:
+    found, at = [], 0
+    while at < len(body):
+        kind, size = struct.unpack_from("<II", body, at)
+        at += 8 + size
+        assert at <= len(body)
+        found.append((None if kind == DATA_FRAME else kind == END_FRAME, body[at - size : at]))
+    return found
+
+
+def _here() -> WorkQueue:
+    """What would be done on a thread is done at once."""
+
+    class Here(WorkQueue):
+        async def run_admitted(self, work: Any, *arguments: Any) -> Any:
+            return work(*arguments)
+
+    return Here(None)  # type: ignore[arg-type]

@@ -1,0 +1,186 @@
+"""Targets that read files: each takes any bytes, see `targets`.
+
+A vocabulary without a token for each of the 256 bytes is no tokenizer, and two kilobytes of them in
+every input would be in the way: in a text, a NUL stands for those entries.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import hashlib
+import json
+import pickle
+import shutil
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tests.fuzz.promises import taken
+from tests.fuzz.small_tokenizer import BYTES, live, small_spec
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, FormatError
+from tokenizer_core.formats import tiktoken_file
+from tokenizer_core.formats.gpt2_files import (
+    parse_merges_txt,
+    parse_vocab_json,
+    render_gpt2_files,
+    render_token,
+)
+from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
+from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
+from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore, FileRecord, Manifest
+from tokenizer_core.store.active_pointer import ActivePointer
+from tokenizer_core.store.manifest import describe
+
+BYTE_ENTRIES = json.dumps(
+    {render_token(token): id_ for id_, token in BYTES.items()},
+    ensure_ascii=False,
+    separators=(",", ":"),
+)[1:-1].encode()
+BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
+NEXT_FILE = b"\x01"
+"""Stands between the two files of an input that holds two; neither can hold it."""
+
+SEAL, REHASH = 4, 8
+"""Bits of the first byte of an `artifact_folder`; the two below choose the file."""
+
+
+def plain_pickle(data: bytes) -> None:
+    """What is taken is what `pickle` reads, and can be written and read again."""
+    value = parse_plain_pickle(data)
+    with taken():
+        assert pickle.loads(data) == value  # it is plain
+        assert parse_plain_pickle(render_pickle(value)) == value
+
+
+def gpt2_files(data: bytes) -> None:
+    """A pair that makes a tokenizer can be written and read again, if it can be written."""
+    vocab_json, _, merges_txt = data.partition(NEXT_FILE)
+    vocab = parse_vocab_json(vocab_json.replace(b"\0", BYTE_ENTRIES))
+    spec = TokenizerSpec.from_merges(vocab, parse_merges_txt(merges_txt))
+    again, merges = render_gpt2_files(spec)
+    with taken():
+        assert TokenizerSpec.from_merges(parse_vocab_json(again), parse_merges_txt(merges)) == spec
+
+
+def tiktoken(data: bytes) -> None:
+    """Read at once or by lines it is the same; ranks and what is made of them give the same ids."""
+    data = data.replace(b"\0", BYTE_LINES)
+    at_once = tiktoken_file._parse_plain_lines(data)
+    ranks = parse_tiktoken_ranks(data)
+    assert at_once in (None, tiktoken_file._parse_line_by_line(data))
+    spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
+    with taken():
+        assert parse_tiktoken_ranks(tiktoken_file.render_tiktoken(spec)) == ranks
+        text = b"".join(sorted(ranks, key=len)[-20:]).decode(errors="replace")
+        ids = Tokenizer.from_spec(spec, engine="python").encode(text)
+    merges = recover_merges(ranks)  # refuses ranks that no merge reaches
+    with taken():
+        merging = TokenizerSpec.from_merges(spec.vocab, merges)
+        assert Tokenizer.from_spec(merging, engine="python").encode(text) == ids
+
+
+def tokenizer_json(data: bytes) -> None:
+    """What is taken can be written, if it can be, and read again; its texts come back."""
+    spec = parse_tokenizer_json(data.replace(b"\0", BYTE_ENTRIES))
+    with taken():
+        tokenizer = Tokenizer.from_spec(spec, engine="python")
+        text = "".join(["ab c", *spec.special_tokens, "'ll 12 \n"])
+        ids = tokenizer.encode(text)
+        assert spec.normalizer != "none" or tokenizer.decode(ids) == text
+    written = render_tokenizer_json(spec)
+    with taken():
+        assert parse_tokenizer_json(written) == spec
+
+
+def manifest(data: bytes) -> None:
+    """Its seal is checked first; what is behind the seal is tried with a seal made for it."""
+    for sealed in (data, _sealed(data)):
+        try:
+            fields = parse_manifest_json(sealed)
+            read = Manifest.from_json(sealed)
+        except FormatError:
+            continue
+        with taken():
+            assert parse_manifest_json(render_manifest_json(fields)) == fields
+            assert Manifest.from_json(read.to_json()) == read
+        assert read.build_spec(small_spec().vocab, small_spec().merges) == small_spec()
+
+
+def active_pointer(data: bytes) -> None:
+    pointer = ActivePointer.from_json(data)
+    with taken():
+        assert ActivePointer.from_json(pointer.to_json()) == pointer
+
+
+def artifact_folder(data: bytes) -> None:
+    """A store one file of which was exchanged, with or without hashes and a seal that fit it.
+
+    Looking at all there is never fails, and what opens is the tokenizer that was published.
+    """
+    store, ref, files = published()
+    choice, content = (data[0], data[1:]) if data else (0, b"")
+    place = list(files)[choice % len(files)]
+    changed = {path.name: path.read_bytes() for path in files} | {place.name: content}
+    manifest_path = next(path for path in files if path.name == "manifest.json")
+    written = {place: content}
+    if choice & (SEAL | REHASH):
+        hashed = changed if choice & REHASH else None
+        written[manifest_path] = _sealed(changed["manifest.json"], hashed)
+    try:
+        for path, new in written.items():
+            path.write_bytes(new)
+        assert [found.version for found in store.list()] in ([], [ref.version])
+        store.damaged()
+        for look in (store.active, store.previously_active):
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                look()
+        assert store.open(ref) == small_spec()
+        store.verify(ref)
+    finally:
+        for path in written:
+            path.write_bytes(files[path])
+
+
+@cache
+def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
+    """A store with one version, and its four files as they should be; the same at any time."""
+    root = Path(tempfile.mkdtemp(prefix="fuzz-artifacts-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    ref, spec, time = live().ref, small_spec(), "2026-01-01T00:00:00Z"
+    pickles = {"vocab.pkl": render_pickle(spec.vocab), "merges.pkl": render_pickle(spec.merges)}
+    records = {
+        name: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+        for name, data in pickles.items()
+    }
+    made = describe(spec, name=ref.name, version=ref.version, files=records)
+    manifest = replace(made, created_at=time, libraries={})
+    folder = root / "tokenizers" / ref.name / ref.version
+    folder.mkdir(parents=True)
+    files = {folder / "manifest.json": manifest.to_json()}
+    files |= {folder / name: data for name, data in pickles.items()}
+    files[root / "active.json"] = ActivePointer(str(ref), ref.digest, None, time).to_json()
+    for path, data in files.items():
+        path.write_bytes(data)
+    return ArtifactStore(root), ref, files
+
+
+def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
+    """The manifest `data` with a seal that fits, and the hashes of these `files`; as it is where it
+    cannot have one."""
+    try:
+        fields = json.loads(data)
+        for name in ("format", "format_version", "checksum"):
+            del fields[name]
+        for name, record in fields["files"].items() if files else ():
+            record["sha256"] = hashlib.sha256(files[name]).hexdigest()
+            record["size_bytes"] = len(files[name])
+        return render_manifest_json(fields)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return data

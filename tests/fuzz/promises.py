@@ -1,0 +1,18 @@
+"""What was taken must hold: a refusal from here on is a finding, like any other error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.problems import Problem
+from tokenizer_core.errors import TokenizerCoreError
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """The reader has taken its input; whatever is refused in here should not be."""
+    try:
+        yield
+    except (TokenizerCoreError, Problem) as error:
+        raise AssertionError("what was taken is refused afterwards") from error

@@ -1,0 +1,220 @@
+"""Targets that read heads and addresses of requests: each takes any bytes, see `targets`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import httptools
+import uvicorn
+from starlette.requests import Request
+from uvicorn.server import ServerState
+
+from app.auth import AccessKeys, _holds
+from app.binary_forms import choose_ids_form, ids_form_of, wants_bytes
+from app.corpus_urls import CorpusUrl, ListedHost
+from app.http_protocol import GuardedHttpProtocol
+from app.preconditions import not_modified, require_match
+from app.problems import Problem, request_id_of
+from app.request_bodies import (
+    accepts,
+    content_type_of,
+    declared_length,
+    require_acceptable,
+    require_json,
+    require_text,
+)
+from app.request_headers import header_of
+from app.request_heads import check_framing, check_size
+from app.tracing import Tracing
+
+DIGEST = "0123456789abcdef" * 4
+_TURNS = 8
+"""Of the event loop, in which what was received is answered."""
+
+
+def request_headers(data: bytes) -> None:
+    """What routes ask of headers, which stand in lines of `name: value`: an answer or a Problem."""
+    request = _request_of(data)
+    accept, kind = header_of(request, b"accept"), header_of(request, b"content-type")
+    looks: list[Any] = [
+        lambda: require_json(request),
+        lambda: require_text(request, ""),
+        lambda: require_acceptable(request, "application/json"),
+        lambda: choose_ids_form(accept),
+        lambda: wants_bytes(accept),
+        lambda: check_framing(request.scope["headers"], "1.1"),
+        lambda: check_size(b"/", request.scope["headers"], len(data)),
+    ]
+    for look in looks:
+        _answer_or_problem(look)
+    form = _answer_or_problem(lambda: ids_form_of(kind))
+    assert form is None or ids_form_of(form.media_type) == form
+    accepts(request, "application/json", by_name=True)
+    content_type_of(request)
+    assert (declared_length(request) or 0) >= 0
+    assert re.fullmatch(r"[!-~]+", request_id_of(request.scope))
+    assert not _holds(request, AccessKeys.of(["a key that no input has"]).admin)
+    _check_preconditions(request)
+
+
+def _check_preconditions(request: Request) -> None:
+    """Only who names the digest, or takes any, passes."""
+    wanted = header_of(request, b"if-match")
+    is_there = any(name == b"if-match" for name, _ in request.scope["headers"])
+    passes = _answer_or_problem(lambda: require_match(request, DIGEST) or True)
+    assert not passes or not is_there or DIGEST in wanted or "*" in wanted
+    assert passes or f'"{DIGEST}"' not in [part.strip() for part in wanted.split(",")]
+    answer = not_modified(request, f'"{DIGEST}"', {})
+    assert answer is None or f'"{DIGEST}"' in header_of(request, b"if-none-match")
+
+
+def trace_headers(data: bytes) -> None:
+    """A trace that cannot be read is none; the request is answered."""
+    from opentelemetry.trace import NoOpTracer
+
+    reached = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope)
+
+    asyncio.run(Tracing(app, NoOpTracer())(_request_of(data).scope, None, None))  # type: ignore[arg-type]
+    assert reached
+
+
+def http_connection(data: bytes) -> None:
+    """However what comes is cut, the same requests are heard; each is answered in HTTP."""
+    size, sent = (data[0] % 32 + 1, data[1:]) if data else (1, b"")
+    pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
+    whole, cut = asyncio.run(_converse([sent])), asyncio.run(_converse(pieces))
+    assert whole == cut
+    expected = _Heads.of(sent)
+    assert whole == expected[: len(whole)]  # not all: one may close the connection
+    assert whole or not expected
+
+
+async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
+    """The heads of the requests that reach the service when these pieces come."""
+    heard: list[tuple[Any, ...]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.append((scope["raw_path"], scope["http_version"], scope["headers"]))
+        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+            pass
+        if message["type"] == "http.request":
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None)
+    config.load()
+    wire = _Wire()
+    protocol = GuardedHttpProtocol(config, ServerState(), {})
+    protocol.connection_made(wire)
+    for piece in pieces:
+        if not wire.is_closing():
+            protocol.data_received(piece)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    protocol.connection_lost(None)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    assert re.match(rb"HTTP/1\.1 [1-5][0-9][0-9] |\Z", wire.written)
+    return heard
+
+
+class _Heads:
+    """The heads that the parser alone finds, up to the first that is to be refused."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Any, ...]] = []
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parser = httptools.HttpRequestParser(self)
+
+    @classmethod
+    def of(cls, data: bytes) -> list[tuple[Any, ...]]:
+        heads = cls()
+        with contextlib.suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
+            heads._parser.feed_data(data)
+        return heads.found
+
+    def on_message_begin(self) -> None:
+        self._url, self._headers = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        version = self._parser.get_http_version()
+        check_framing(self._headers, version)
+        path = httptools.parse_url(self._url).path
+        path.decode("ascii")
+        self.found.append((path, version, self._headers))
+        self._headers = []  # trailers follow
+
+
+class _Wire(asyncio.Transport):
+    """Takes what is written; nobody reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self._is_closing = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    abort = close
+
+    def write_eof(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def corpus_url(data: bytes) -> None:
+    """A line of the operator's list, then a URL: what is taken is what the standard library reads,
+    and reads the same again."""
+    entry, _, url = data.decode("latin-1").partition("\n")
+    listed = ListedHost.parse(entry)
+    if listed.network is None:
+        for inner in ("127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
+            assert not listed.allows(ipaddress.ip_address(inner))
+    taken = CorpusUrl.parse(url, [listed])
+    again = CorpusUrl.parse(f"{taken.scheme}://{taken.origin}{taken.target}", [listed])
+    assert again == taken
+    parts = urlsplit(url)
+    assert (parts.scheme, parts.username, parts.fragment) == (taken.scheme, None, "")
+    host = parts.hostname or ""
+    assert ListedHost.parse(f"[{host}]" if ":" in host else host).host == taken.host
+    assert (parts.port or {"http": 80, "https": 443}[taken.scheme]) == taken.port
+
+
+def _answer_or_problem(look: Any) -> Any:
+    try:
+        return look()
+    except Problem:
+        return None
+
+
+def _request_of(data: bytes) -> Request:
+    lines = [line.partition(b":") for line in data.split(b"\n")]
+    headers = [(name.strip().lower(), value.strip()) for name, colon, value in lines if colon]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers})

@@ -1,0 +1,98 @@
+"""Run the targets with Atheris: `make fuzz-python ARGS="--seconds 300 manifest"`.
+
+Each target runs in a process of its own, on one processor. What is found is written to `crashes/`
+beside this file, inputs worth keeping to `corpus/`; both stay out of git. A finding that is mended
+goes to `found/TARGET/`, where the ordinary tests read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def fuzz(target: str, options: list[str]) -> None:
+    """Give inputs to one target until libFuzzer ends the process."""
+    import atheris
+
+    with atheris.instrument_imports(include=["app", "tokenizer_core"]):
+        from tests.fuzz.targets import try_target
+    atheris.Setup([sys.argv[0], *options], lambda data: try_target(target, data) and None)
+    atheris.Fuzz()
+
+
+def run(target: str, seconds: int) -> bool:
+    """Whether nothing was found."""
+    corpus, crashes = HERE / "corpus" / target, HERE / "crashes"
+    corpus.mkdir(parents=True, exist_ok=True)
+    crashes.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.fuzz.run", "--only", target),
+            str(corpus),
+            f"-dict={_write_seeds(target, corpus)}",
+            f"-max_total_time={seconds}",
+            f"-artifact_prefix={crashes}/{target}-",
+            *("-max_len=8192", "-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"),
+        ],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    executions = re.search(r"number_of_executed_units: +(\d+)", done.stderr)
+    covered = re.findall(r"^#\d+\s+[A-Z]\w+ +cov: (\d+)", done.stderr, flags=re.MULTILINE)
+    verdict = "nothing found" if done.returncode == 0 else f"FOUND, see {crashes}"
+    print(
+        f"{target:16} {int(executions[1]) if executions else 0:>10,} executions, places covered "
+        f"{covered[0] if covered else '?'} -> {covered[-1] if covered else '?'}: {verdict}"
+    )
+    if done.returncode:
+        print(done.stdout[-4000:], *done.stderr.splitlines()[-12:], sep="\n")
+    sys.stdout.flush()
+    return done.returncode == 0
+
+
+def _write_seeds(target: str, corpus: Path) -> Path:
+    """Write the seeds and earlier findings to `corpus`, and their words to a file for libFuzzer."""
+    from tests.fuzz.seeds import found, seeds
+
+    words: set[bytes] = set()
+    for number, seed in enumerate(seeds()[target]):
+        (corpus / f"seed-{number}").write_bytes(seed)
+        words |= set(re.findall(rb'"[^"\\]{1,40}"|[A-Za-z_-]{3,40}|\\u\w{4}', seed))
+    for path in found(target):
+        shutil.copy(path, corpus / f"found-{path.name}")
+    dictionary = HERE / "corpus" / f"{target}.dict"
+    escaped = ["".join(f"\\x{byte:02x}" for byte in word) for word in sorted(words)]
+    dictionary.write_text("".join(f'"{word}"\n' for word in escaped))
+    return dictionary
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--only"]:
+        fuzz(sys.argv[2], sys.argv[3:])
+        return 0
+    from tests.fuzz.targets import NAMES
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{[*NAMES]}; default: all")
+    parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - set(NAMES):
+        parser.error(f"no target {sorted(unknown)}; there are {[*NAMES]}")
+    if importlib.util.find_spec("atheris") is None:
+        parser.error("there is no Atheris here; `make fuzz-python` installs it for this")
+    found_nothing = [run(target, arguments.seconds) for target in arguments.targets or NAMES]
+    return 0 if all(found_nothing) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

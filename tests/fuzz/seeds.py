@@ -1,0 +1,169 @@
+"""What the fuzzer begins with: a small tokenizer in every form that is read, and a few requests.
+
+Made by code, so that they follow the formats; what was found earlier lies in `found/TARGET/`.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from app.binary_forms import render_ids_form
+from tests.fuzz.body_targets import FORMS
+from tests.fuzz.file_targets import (
+    BYTE_ENTRIES,
+    BYTE_LINES,
+    NEXT_FILE,
+    REHASH,
+    SEAL,
+    published,
+)
+from tests.fuzz.request_targets import DIGEST
+from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
+from tokenizer_core.formats.gpt2_files import render_gpt2_files
+from tokenizer_core.formats.tiktoken_file import render_tiktoken
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+FOUND = Path(__file__).parent / "found"
+
+
+@cache
+def seeds() -> dict[str, list[bytes]]:
+    """Target -> inputs that it takes."""
+    return _of_files() | _of_bodies() | _of_streams() | _of_heads()
+
+
+def found(target: str) -> list[Path]:
+    """Files of inputs that broke something once."""
+    return sorted((FOUND / target).glob("*"))
+
+
+def _of_files() -> dict[str, list[bytes]]:
+    plain = TokenizerSpec.from_merges(VOCAB, MERGES)
+    rich = TokenizerSpec.from_merges(
+        VOCAB,
+        MERGES,
+        [AddedToken(SPECIAL, 260), AddedToken("<think>", 261, special=False)],
+        pattern="llama3",
+        ignore_merges=True,
+        normalizer="nfc",
+        prefix_ids=(260,),
+    )
+    vocab_json, merges_txt = render_gpt2_files(plain)
+    manifest, _, _, pointer = published()[2].values()
+    values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
+    return {
+        "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
+        "gpt2_files": [_short(vocab_json) + NEXT_FILE + merges_txt],
+        "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
+        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
+        "manifest": [manifest],
+        "active_pointer": [pointer],
+        "artifact_folder": [
+            bytes([place | bits]) + file
+            for place, file in enumerate(published()[2].values())
+            for bits in (0, SEAL | REHASH)
+        ],
+    }
+
+
+def _short(table: bytes) -> bytes:
+    """Without white space, and with a NUL for the entries of the 256 bytes."""
+    packed = json.dumps(json.loads(table), ensure_ascii=False, separators=(",", ":")).encode()
+    return packed.replace(BYTE_ENTRIES, b"\0")
+
+
+def _of_bodies() -> dict[str, list[bytes]]:
+    ids, lengths = np.array([1, 258, 2], np.uint32), np.array([1, 2], np.uint64)
+    text = f"ab c, {SPECIAL}\U0001f600"
+    return {
+        "request_json": [
+            b'{"text": "a\\ud83d\\ude00\\n", "ids": [1, -2.5e3, null, true], "b": {"c": []}}',
+            b' [[1], ["ab", "\xc3\xa9"], {}] ',
+            b"[" * 12 + b"]" * 12,
+        ],
+        "ids_body": [
+            bytes([number]) + b"".join(render_ids_form(ids, lengths, form))
+            for number, form in enumerate(FORMS)
+        ],
+        "encode_body": _json(
+            {"text": text},
+            {"text": [text, ""], "return": ["ids", "pieces", "offsets"], "offset_unit": "char"},
+            {"text": "ab", "allowed_special": "none", "disallowed_special": [SPECIAL]},
+            {"text": "ab", "add_special_tokens": True, "max_tokens": 9, "tokenizer": "small"},
+        ),
+        "decode_body": _json(
+            {"tokens": [[97, 256], [240]], "errors": "replace"},
+            {"tokens": [97, 260], "skip_special_tokens": True, "errors": "strict"},
+            {"ids": [97, 256], "skip_special_tokens": False},
+        ),
+        "text_body": [
+            b"0" + _json({"text": [text, "a"], "limit": 2})[0],
+            b"1" + _json({"text": text, "max_tokens": 3, "side": "left"})[0],
+            b"2" + _json({"text": text, "max_tokens": 4, "overlap_tokens": 1})[0],
+            b"3" + _json({"text": text, "allowed_special": []})[0],
+            b"3" + _json({"tokens": [97, 98]})[0],
+        ],
+        "dialect_body": [
+            b"0" + _json({"prompt": [text, "a"], "return_token_strs": True, "model": None})[0],
+            b"0" + _json({"content": text, "with_pieces": True, "parse_special": False})[0],
+            b"0" + _json({"inputs": text, "add_special_tokens": False})[0],
+            b"0" + _json({"text": text})[0],
+            b"1" + _json({"tokens": [[97, 256], [260]], "skip_special_tokens": None})[0],
+        ],
+        "order_body": [
+            b"0" + _json({"documents": ["a b", ""], "vocab_size": 300, "name": "x"})[0],
+            b"0" + _json({"input_paths": ["a.txt"], "limits": {"seconds": 1.5}})[0],
+            b"0" + _json({"input_urls": ["http://a/"], "special_tokens": ["x" * 9]})[0],
+            b"1" + _json({"tokenizer": "small@20260101T000000Z-00000000"})[0],
+        ],
+    }
+
+
+def _of_streams() -> dict[str, list[bytes]]:
+    text = f"ab  c {SPECIAL} it's \U0001f600\r\n".encode()
+    end = {"done": True, "count": 3, "bytes": 3, "digest": live().ref.digest}
+    records = [{"seq": 0, "tokens": [97, 256], "byte_end": 2}, {"seq": 1, "tokens": [260]}, end]
+    return {
+        "text_stream": [b"\x02" + text, b"\x26" + text],
+        "id_stream": [
+            b"\x02" + b"\n".join(_json(*records)),
+            b"\x22" + b"[1, 2, 3]\n\n[240, 159]",
+            b"\x80" + np.array([97, 259, 260], "<u2").tobytes(),
+            b"\xe1" + np.array([97, 259, 260], "<u4").tobytes(),
+        ],
+    }
+
+
+def _of_heads() -> dict[str, list[bytes]]:
+    trace = b"traceparent: 00-%032x-%016x-01\ntracestate: a=b,c=d" % (1, 2)
+    head = b"POST /encode?a=b HTTP/1.1\r\nHost: a.example:80\r\n"
+    return {
+        "request_headers": [
+            b"Host: a.example\nContent-Type: application/json; charset=utf-8\nContent-Length: 12\n"
+            b'Accept: application/octet-stream; dtype=u16;q=0.5, */*\nIf-Match: "%b", W/"x"\n'
+            b'If-None-Match: W/"%b"' % (DIGEST.encode(), DIGEST.encode()),
+            b"Content-Type: application/octet-stream; dtype=u32; layout=batch\nX-Request-Id: a-1\n"
+            b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
+        ],
+        "trace_headers": [trace],
+        "http_connection": [
+            b"\x05" + head + b"Content-Length: 3\r\n\r\nabc" + b"GET / HTTP/1.0\r\n\r\n",
+            b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
+            b"\x09" + head + b"Expect: 100-continue\r\nConnection: close, upgrade\r\n\r\n",
+        ],
+        "corpus_url": [
+            b"data.example.org\nhttps://data.example.org/a%20b?c=d",
+            b"[::1]:9000=::/0\nhttp://[0:0::1]:9000",
+            b"store:80=10.0.0.0/8\nhttp://STORE?x",
+        ],
+    }
+
+
+def _json(*values: object) -> list[bytes]:
+    return [json.dumps(value).encode() for value in values]

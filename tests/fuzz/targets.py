@@ -1,0 +1,75 @@
+"""What is fuzzed: everything that reads bytes a stranger wrote. A target takes any bytes.
+
+A target ends quietly, or with one of the errors that its reader promises. Any other exception is a
+finding, and so is a promise that does not hold for what was taken. Targets know no fuzzer, so that
+their seeds and what was found earlier run in the ordinary suite too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from app.corpus_urls import CorpusUrlError
+from app.problems import Problem, problem_response
+from app.schemas import BatchTooLargeError
+from tests.fuzz import body_targets, file_targets, request_targets
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    FormatError,
+    InvalidSpecError,
+    TokenizerCoreError,
+)
+
+_FILE: Final = (FormatError, InvalidSpecError)
+_BODY: Final = (Problem,)
+
+TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
+    file_targets.plain_pickle: (FormatError,),
+    file_targets.gpt2_files: _FILE,
+    file_targets.tiktoken: _FILE,
+    file_targets.tokenizer_json: _FILE,
+    file_targets.manifest: _FILE,
+    file_targets.active_pointer: (ArtifactCorruptError, FormatError),
+    file_targets.artifact_folder: (ArtifactCorruptError, ArtifactNotFoundError),
+    body_targets.request_json: (),
+    body_targets.ids_body: (Problem, BatchTooLargeError),
+    body_targets.encode_body: _BODY,
+    body_targets.decode_body: _BODY,
+    body_targets.text_body: _BODY,
+    body_targets.dialect_body: _BODY,
+    body_targets.order_body: _BODY,
+    body_targets.text_stream: (),
+    body_targets.id_stream: (),
+    request_targets.request_headers: (),
+    request_targets.trace_headers: (),
+    request_targets.http_connection: (),
+    request_targets.corpus_url: (CorpusUrlError,),
+}
+"""Each target, and the errors that it may end with."""
+
+NAMES: Final = {target.__name__: target for target in TARGETS}
+
+
+def try_target(name: str, data: bytes) -> bool:
+    """Give `data` to the target; whether it was taken. Raises what is a finding."""
+    target = NAMES[name]
+    try:
+        target(data)
+    except TARGETS[target] as error:
+        _check_told(error)
+        return False
+    return True
+
+
+def _check_told(error: Exception) -> None:
+    """What is refused can be told: in an answer that blames the client, or in a line of a log."""
+    str(error).encode()
+    if isinstance(error, Problem):
+        answer = problem_response(error, {"type": "http", "headers": []})
+        assert 400 <= answer.status_code < 500
+        json.loads(bytes(answer.body))
+    elif isinstance(error, TokenizerCoreError):
+        assert str(error).isprintable()
