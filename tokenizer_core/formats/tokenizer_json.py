@@ -180,16 +180,17 @@ def _merge_error(place: int, merges: list[object]) -> FormatError:
 
 def _parse_normalizer(value: object) -> Normalizer:
     """`none` or `nfc`."""
-    if value is None:
-        return "none"
-    if isinstance(value, dict) and value.get("type") == "Sequence":
+    # A loop: newer Pythons read JSON deeper than they call functions.
+    while isinstance(value, dict) and value.get("type") == "Sequence":
         table = check_fields(
             value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
         )
         steps = table["normalizers"]
-        if isinstance(steps, list) and len(steps) == 1:
-            return _parse_normalizer(steps[0])
-        raise FormatError("tokenizer.json: normalizer.normalizers must be one NFC")
+        if not isinstance(steps, list) or len(steps) != 1:
+            raise FormatError("tokenizer.json: normalizer.normalizers must be one NFC")
+        value = steps[0]
+    if value is None:
+        return "none"
     check_fields(value, "normalizer", {"type": ("NFC",)}, required=("type",))
     return "nfc"
 

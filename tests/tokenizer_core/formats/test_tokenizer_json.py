@@ -1,6 +1,7 @@
 """tokenizer.json: what is written gives the same ids in Hugging Face's tokenizers, what is read is
 understood whole or refused by name."""
 
+import contextlib
 import copy
 import json
 
@@ -305,6 +306,14 @@ def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
     del table["model"]["vocab"]["Ġ"]
     with pytest.raises((InvalidSpecError, FormatError)):
         parse(table)
+
+
+@pytest.mark.parametrize("depth", [100, 3000, 50_000])
+def test_normalizers_of_any_depth_are_read_or_refused(depth):
+    nested = '{"type":"Sequence","normalizers":[' * depth + '{"type":"NFC"}' + "]}" * depth
+    text = json.dumps(GPT2 | {"normalizer": "here"}).replace('"here"', nested)
+    with contextlib.suppress(FormatError):  # from which depth on differs between Pythons
+        assert parse_tokenizer_json(text.encode()).normalizer == "nfc"
 
 
 def test_a_field_of_any_name_is_named_in_one_printable_line():
