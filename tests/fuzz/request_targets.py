@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import re
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,19 +101,8 @@ def http_connection(data: bytes) -> None:
 async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
     """The heads of the requests that reach the service when these pieces come."""
     heard: list[tuple[Any, ...]] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        heard.append((scope["raw_path"], scope["http_version"], scope["headers"]))
-        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
-            pass
-        if message["type"] == "http.request":
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-    config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None)
-    config.load()
     wire = _Wire()
-    protocol = GuardedHttpProtocol(config, ServerState(), {})
+    protocol = GuardedHttpProtocol(_config(), ServerState(), {"heard": heard})
     protocol.connection_made(wire)
     for piece in pieces:
         if not wire.is_closing():
@@ -124,6 +114,24 @@ async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
         await asyncio.sleep(0)
     assert re.match(rb"HTTP/1\.1 [1-5][0-9][0-9] |\Z", wire.written)
     return heard
+
+
+@cache
+def _config() -> uvicorn.Config:
+    """Of a server that notes the heads it hears, reads the body and answers with nothing."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        head = (scope["raw_path"], scope["http_version"], scope["headers"])
+        scope["state"]["heard"].append(head)
+        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+            pass
+        if message["type"] == "http.request":
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None)
+    config.load()
+    return config
 
 
 class _Heads:
