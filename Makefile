@@ -8,7 +8,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full reliability test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-long test-full reliability soak test-native test-pythons parity-full \
+	fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -67,6 +68,9 @@ test-full: $(TOOLS) test-native ## run all tests, whole
 
 reliability: $(TOOLS) ## run the rows of bad inputs and the promises; ARGS="-k row_07" runs one
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
+
+soak: $(TOOLS) ## ten minutes of every kind of load, and whether memory grew; ARGS="--minutes 60"
+	$(BIN)/python -m tests.reliability.soak $(ARGS)
 
 test-native: ## run the tests of the compiled engine that are in Rust
 	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)
