@@ -23,14 +23,16 @@ from app.metrics import ServiceMetrics
 from app.preconditions import require_known_specials
 from app.problems import Problem
 from app.request_bodies import validate
-from app.routes import decode, dialects, encode
-from app.schemas import PromoteRequest
+from app.routes import decode, dialects
+from app.schemas import EncodeRequest, PromoteRequest
 from app.strict_json import parse_strict_json
 from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.text_bodies import parse_text_body
 from app.text_schemas import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
 from app.two_way_stream import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
+from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import strict_json as strict_files
 from tokenizer_core.streaming import StreamingEncoder
@@ -94,8 +96,10 @@ def ids_body(data: bytes) -> None:
 
 
 def encode_body(data: bytes) -> None:
-    """Texts come back from their ids, which are those of the Python engine."""
-    wanted = encode.parse(data)
+    """Texts come back from their ids, which are those of the Python engine; the request is the same
+    however it was read."""
+    wanted = parse_text_body(data, EncodeRequest, choose_engine())
+    assert wanted == validate(parse_strict_json(data), EncodeRequest)
     require_known_specials(live(), wanted.disallowed_special)
     answer = json.loads(b"".join(answer_encode(wanted, live()).chunks))
     texts, ids = wanted.text, answer.get("tokens")

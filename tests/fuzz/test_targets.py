@@ -71,7 +71,7 @@ READERS = {
     "artifact_folder": (file_targets.Manifest, "from_json"),
     "request_json": (body_targets, "parse_strict_json"),
     "ids_body": (body_targets, "parse_ids_body"),
-    "encode_body": (body_targets.encode, "parse"),
+    "encode_body": (body_targets, "parse_text_body"),
     "decode_body": (body_targets.decode, "parse"),
     "text_body": (body_targets, "validate"),
     "dialect_body": (body_targets.dialects, "validate"),
