@@ -8,8 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full reliability soak test-native test-pythons parity-full \
-	fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-long test-full reliability soak test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
