@@ -2,9 +2,6 @@
 
 use std::borrow::Cow;
 
-/// Bytes that are looked at together for one that ends a run of plain ones.
-const BLOCK: usize = 32;
-
 /// Of a document that begins with `{"text":` and a string: the string's text, and what stands
 /// behind its closing quote.
 ///
@@ -55,20 +52,27 @@ fn read_string(string: &[u8]) -> Option<(Cow<'_, [u8]>, usize)> {
 
 /// How many bytes come before a quote, a backslash or a control character.
 fn plain_run(bytes: &[u8]) -> usize {
-    let ends_run = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
-    let mut at = 0;
-    // Without a branch in it, so that the compiler makes a few wide instructions of a block.
-    while let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
-        if block
+    let n_plain = plain_blocks::<64>(bytes);
+    let n_plain = n_plain + plain_blocks::<8>(&bytes[n_plain..]);
+    let rest = &bytes[n_plain..];
+    n_plain + rest.iter().position(ends_run).unwrap_or(rest.len())
+}
+
+/// How many bytes the blocks of `N` have that come before the first one with an end in it.
+fn plain_blocks<const N: usize>(bytes: &[u8]) -> usize {
+    let (blocks, _) = bytes.as_chunks::<N>();
+    // A block is looked at without a branch, which a few wide instructions do.
+    let is_plain = |block: &&[u8; N]| {
+        block
             .iter()
-            .fold(false, |found, byte| found | ends_run(byte))
-        {
-            break;
-        }
-        at += BLOCK;
-    }
-    let rest = &bytes[at..];
-    at + rest.iter().position(ends_run).unwrap_or(rest.len())
+            .fold(0, |found, byte| found | ends_run(byte) as u8)
+            == 0
+    };
+    N * blocks.iter().take_while(is_plain).count()
+}
+
+fn ends_run(byte: &u8) -> bool {
+    (*byte < b' ') | (*byte == b'"') | (*byte == b'\\')
 }
 
 /// Appends what the escape means that begins behind its backslash; returns its length.
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_seen_at_every_place_of_a_block() {
-        for n_before in 0..3 * BLOCK {
+        for n_before in 0..200 {
             let before = "é".repeat(n_before / 2) + &"x".repeat(n_before % 2);
             assert_eq!(text_of(before.as_bytes()).as_deref(), Some(&*before));
             for (escape, character) in [(r"\n", "\n"), (r"\u00e9", "é")] {
