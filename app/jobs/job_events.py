@@ -153,13 +153,14 @@ class JobEventStream(Response):
         *,
         last_event_id: str | None,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        send_seconds: float = SEND_IDLE_SECONDS,
     ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(None, headers=headers, media_type="text/event-stream")
         del self.headers["content-length"]
         self._watch, self._job_id, self._first = watch, job_id, first
         self._last_event_id = last_event_id
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds, self._send_seconds = heartbeat_seconds, send_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; returns after the final state, or when the client or the server goes.
@@ -183,27 +184,25 @@ class JobEventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         start = {"status": self.status_code, "headers": self.raw_headers}
-        await _send(send, {"type": "http.response.start", **start})
-        await _send_part(send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
+        await self._send(send, {"type": "http.response.start", **start})
+        await self._send_part(send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
         event: JobEvent | None = self._first
         seen, sent_at = self._last_event_id, time.monotonic()
         while event is not None:
             is_due = time.monotonic() - sent_at >= self._heartbeat_seconds
             if event.id != seen or is_due:
-                await _send_part(send, event.render() if event.id != seen else b":\n\n")
+                await self._send_part(send, event.render() if event.id != seen else b":\n\n")
                 seen, sent_at = event.id, time.monotonic()
             if event.is_final or _server_ends():
                 break
             event = await self._watch.next_look(self._job_id, event)
-        await _send(send, {"type": "http.response.body", "body": b""})
+        await self._send(send, {"type": "http.response.body", "body": b""})
 
+    async def _send_part(self, send: Send, body: bytes) -> None:
+        await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
 
-async def _send_part(send: Send, body: bytes) -> None:
-    await _send(send, {"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _send(send: Send, message: Message) -> None:
-    await send_within(SEND_IDLE_SECONDS, send(message))
+    async def _send(self, send: Send, message: Message) -> None:
+        await send_within(self._send_seconds, send(message))
 
 
 async def _wait_until_gone(receive: Receive) -> None:

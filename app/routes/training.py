@@ -124,7 +124,13 @@ async def follow_job(
     first = await asyncio.to_thread(JobEvent.of, job, services.settings.artifacts_dir)
     if first.is_final and first.id == last_event_id:
         return Response(status_code=204)  # which tells a browser not to come again
-    return JobEventStream(services.job_watch, job_id, first, last_event_id=last_event_id)
+    return JobEventStream(
+        services.job_watch,
+        job_id,
+        first,
+        last_event_id=last_event_id,
+        send_seconds=services.settings.send_seconds,
+    )
 
 
 @router.delete(

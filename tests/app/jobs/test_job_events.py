@@ -157,6 +157,21 @@ def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
+def test_a_listener_that_takes_nothing_is_given_up(jobs: JobStore, job: Job) -> None:
+    class Deaf(Listener):
+        async def _send(self, message: Any) -> None:
+            await asyncio.Event().wait()
+
+    async def follow() -> None:
+        watch = JobWatch(jobs, jobs.path.parent)
+        listener = Deaf(watch, jobs, send_seconds=0.05)
+        with pytest.raises(ClientDisconnect):
+            await listener.task
+        assert watch.n_listeners == 0
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
 def test_all_listeners_are_looked_at_once(
     jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
