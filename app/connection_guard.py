@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from app.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 log = logging.getLogger("app.connections")
 
@@ -56,6 +56,7 @@ class ConnectionGuard:
         send_seconds: float = 60.0,
         stall_seconds: float = 300.0,
         max_drained_bytes: int = 1 << 20,
+        short_paths: Collection[str] = frozenset(),
         count: Callable[[str], None] = lambda code: None,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
@@ -63,6 +64,7 @@ class ConnectionGuard:
         self.send_seconds = send_seconds
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
+        self.short_paths = short_paths
         self._count = count
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in the order of their coming

@@ -77,9 +77,13 @@ async def send_within(seconds: float, sending: Awaitable[None]) -> None:
         raise ClientDisconnect from None
 
 
+async def go_on(waited_for: Any, steps: Generator[Any, Any, Result]) -> Result:
+    """The rest of an awaitable that was begun elsewhere, and waits."""
+    return await _go_on(waited_for, steps)
+
+
 @coroutine
 def _go_on(waited_for: Any, steps: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
-    """The rest of an awaitable that was begun outside, and waits."""
     while True:
         try:
             sent = yield waited_for

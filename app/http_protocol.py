@@ -10,6 +10,7 @@ on a few inner names of the pinned uvicorn; `tests/app/test_http_protocol.py` sa
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import http
 import sys
 from functools import partial
@@ -24,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from app.closing_transport import ClosingTransport
 from app.connection_guard import LINGER_SECONDS, STATE_KEY, ConnectionGuard
+from app.deadlines import go_on
 from app.problems import Problem, problem_response, request_id_of
 from app.request_heads import (
     MAX_HEADER_BYTES,
@@ -238,7 +240,27 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     # The answer
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        super()._start_asgi_task(cycle, partial(self._answer, cycle, app))
+        app = partial(self._answer, cycle, app)
+        if cycle.scope["path"] in self._guard.short_paths:
+            # In the next turn of the loop: the body of a small request is there by then.
+            self.loop.call_soon(self._answer_at_once, cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _answer_at_once(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Answer without a task, which costs more than answering; with one if it has to wait."""
+        if cycle.more_body:
+            super()._start_asgi_task(cycle, app)
+            return
+        context = contextvars.copy_context()
+        steps = cycle.run_asgi(app).__await__()
+        try:
+            waited_for = context.run(next, steps)
+        except StopIteration:
+            return
+        task = self.loop.create_task(go_on(waited_for, steps), context=context)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     async def _answer(
         self,

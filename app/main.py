@@ -14,7 +14,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -208,10 +208,13 @@ async def _lifespan(
         await runner.start()
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
-        yield {STATE_KEY: _guard(settings, service_metrics)}
+        short_paths = frozenset(path for _, path in short_routes(app))
+        yield {STATE_KEY: _guard(settings, service_metrics, short_paths)}
 
 
-def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+def _guard(
+    settings: Settings, service_metrics: ServiceMetrics, short_paths: Collection[str]
+) -> ConnectionGuard:
     """The limits of this process' connections, for a server that runs `app.http_protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
@@ -219,6 +222,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         send_seconds=settings.send_seconds,
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
+        short_paths=short_paths,
         count=service_metrics.count_rejected,
     )
 
