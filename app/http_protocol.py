@@ -4,7 +4,7 @@ It stands alone because uvicorn's own protocol waits for ever: for headers that 
 client that does not read, for the rest of a body after its answer; and takes heads of any size and
 any Host. What it refuses before a request exists is a problem document like any other. It relies
 on a few inner names of the pinned uvicorn; `tests/app/test_http_protocol.py` says which. May import
-`connection_guard`, `closing_transport`, `request_heads`, `problems` and uvicorn.
+`connection_guard`, `closing_transport`, `request_heads`, `deadlines`, `problems` and uvicorn.
 """
 
 from __future__ import annotations
@@ -248,7 +248,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _answer_at_once(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Answer without a task, which costs more than answering; with one if it has to wait."""
+        """Answer, in a task only if something has to be waited for: making one is a twenty-fifth of
+        what a small request costs."""
         if cycle.more_body:
             super()._start_asgi_task(cycle, app)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from contextvars import ContextVar
 from typing import Any
 
 import httptools
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.closing_transport import ClosingTransport
 from app.commands import serving
 from app.connection_guard import STATE_KEY, ConnectionGuard
+from app.deadlines import send_within, within
 from app.http_protocol import GuardedHttpProtocol
 from app.settings import Settings
 
@@ -121,6 +123,9 @@ class SlowApp:
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
             return
+        await self.answer(receive, send)
+
+    async def answer(self, receive: Any, send: Any) -> None:
         await asyncio.sleep(0.5)
         headers = [(b"content-length", b"2")]
         try:
@@ -131,9 +136,11 @@ class SlowApp:
             self.errors.append(error)
 
 
-def converse(guard: ConnectionGuard, sent: bytes, *, read: bool) -> tuple[SlowApp, bytes]:
+def converse(
+    guard: ConnectionGuard, *sent: bytes, read: bool, kind: type[SlowApp] = SlowApp
+) -> tuple[SlowApp, bytes]:
     """Send to a server in this process, and read until it closes or leave at once."""
-    app = SlowApp(guard)
+    app = kind(guard)
 
     async def run() -> bytes:
         config = uvicorn.Config(
@@ -145,9 +152,10 @@ def converse(guard: ConnectionGuard, sent: bytes, *, read: bool) -> tuple[SlowAp
             await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(sent)
-        await writer.drain()
-        await asyncio.sleep(0.1)
+        for part in sent:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.1)
         data = await reader.read() if read else b""
         writer.close()
         await asyncio.sleep(0 if read else 1.5)
@@ -167,3 +175,79 @@ def test_a_head_sent_ahead_has_its_time_when_its_turn_has_come() -> None:
 def test_requests_sent_ahead_by_a_client_that_left_are_no_errors() -> None:
     app, _ = converse(ConnectionGuard(), REQUEST * 3, read=False)
     assert app.errors == []
+
+
+NUMBER: ContextVar[int] = ContextVar("number")
+SHORT = b"POST /short HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\n"
+LAST = SHORT.replace(b"Host", b"Connection: close\r\nHost")
+
+
+class ShortApp(SlowApp):
+    """Answers with the body it was sent; waits only where the body says so."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        super().__init__(guard)
+        self.had_task: list[bool] = []
+        self.n_bytes = 1
+
+    async def answer(self, receive: Any, send: Any) -> None:
+        NUMBER.set(len(self.had_task))
+        number = NUMBER.get()
+        self.had_task.append(asyncio.current_task() is not None)
+        body = (await within(5, receive()))["body"]
+        if body == b"sle":
+            await asyncio.sleep(0.01)
+            assert asyncio.current_task() is not None
+        assert NUMBER.get() == number
+        answer = body * self.n_bytes
+        headers = [(b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        half = len(answer) // 2
+        for part, more in ((answer[:half], True), (answer[half:], False)):
+            message = {"type": "http.response.body", "body": part, "more_body": more}
+            await send_within(5, send(message))
+        self.n_answered += 1
+
+
+class LongApp(ShortApp):
+    """Answers with more than a connection takes at once."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        super().__init__(guard)
+        self.n_bytes = 10_000_000
+
+
+def short() -> ConnectionGuard:
+    return ConnectionGuard(short_paths=frozenset({"/short"}))
+
+
+def bodies(data: bytes) -> list[bytes]:
+    return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
+
+
+def test_a_small_request_is_answered_without_a_task() -> None:
+    sent = SHORT + b"abc" + SHORT + b"sle" + SHORT.replace(b"/short", b"/other") + b"ghi"
+    app, data = converse(short(), sent + LAST + b"def", read=True, kind=ShortApp)
+    assert bodies(data) == [b"abc", b"sle", b"ghi", b"def"]
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [False, False, True, False]
+
+
+def test_one_whose_body_is_still_coming_has_a_task() -> None:
+    app, data = converse(short(), LAST + b"a", b"bc", read=True, kind=ShortApp)
+    assert bodies(data) == [b"abc"] or bodies(data) == [b"a"]  # as it was received
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [True]
+
+
+def test_one_whose_answer_has_to_wait_for_its_reader_goes_on_in_a_task() -> None:
+    app, data = converse(short(), LAST + b"abc", read=True, kind=LongApp)
+    (body,) = bodies(data)
+    assert body == b"abc" * 10_000_000
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [False]
+
+
+def test_one_whose_client_left_is_no_error() -> None:
+    app, _ = converse(short(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
+    assert app.n_answered == 3
