@@ -94,7 +94,8 @@ def pins(lines: list[str]) -> dict[str, str]:
 def test_direct_dependencies_are_pinned_to_the_constraints():
     text = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
     constraints = pins([line for line in text.splitlines() if not line.startswith("#")])
-    direct = pins(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    extras = PROJECT["optional-dependencies"].values()
+    direct = pins([*PROJECT["dependencies"], *(line for extra in extras for line in extra)])
     assert direct == {name: constraints.get(name) for name in direct}, "run `make lock`"
 
 

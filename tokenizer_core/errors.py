@@ -142,7 +142,7 @@ class VocabSizeError(TrainingError, ValueError):
 
 
 class CorpusError(TrainingError, ValueError):
-    """The corpus is missing, empty, changing while it is read, or not UTF-8."""
+    """The corpus is missing, empty, damaged, changing while it is read, or not UTF-8."""
 
     code = "invalid_corpus"
 

@@ -16,8 +16,11 @@ import pytest
 from app.settings import describe
 from tests.conftest import REPOSITORY
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-LIBRARY = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
+PAGES = {
+    name: (REPOSITORY / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/library.md", "docs/corpora.md")
+}
+README = PAGES["README.md"]
 ADMIN_KEY = "key-of-the-readme"
 UNTIL_LIVE = """\
 until curl -s -H "X-API-Key: $ADMIN_KEY" http://127.0.0.1:8000/train | grep -q '"state":"live"'
@@ -84,10 +87,10 @@ def test_the_tour_prints_what_the_readme_says(server):
         assert re.fullmatch(pattern, done.stdout.strip(), flags=re.DOTALL), (command, done.stdout)
 
 
-@pytest.mark.parametrize("page", [README, LIBRARY], ids=["README.md", "docs/library.md"])
-def test_the_python_examples_run(page, monkeypatch):
+@pytest.mark.parametrize("name", PAGES)
+def test_the_python_examples_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    examples = blocks(page, "python")
+    examples = blocks(PAGES[name], "python")
     assert examples
     for example in examples:
         exec(compile(example, "example", "exec"), {"__name__": "example"})

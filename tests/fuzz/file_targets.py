@@ -14,6 +14,7 @@ import json
 import pickle
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,10 @@ from pathlib import Path
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import BYTES, live, small_spec
 from tokenizer_core import Tokenizer
+from tokenizer_core.documents import FORMATS, DocumentPiece
+from tokenizer_core.documents.archives import unpack_gzip, unpack_zstd
+from tokenizer_core.documents.document_pieces import decode_blocks, split_plain_text
+from tokenizer_core.documents.json_lines import read_json_lines
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, FormatError
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import (
@@ -184,3 +189,44 @@ def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
         return render_manifest_json(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data
+
+
+def corpus_file(data: bytes) -> None:
+    """The documents are those of the definition, wherever the file is cut into blocks.
+
+    The first byte chooses the format; Parquet is read by a library of its own, and not here.
+    """
+    format_name = FORMATS[data[0] % 6 if data else 0]
+    file = data[1:]
+    documents = _documents(file, format_name, max(len(file), 1))
+    with taken():
+        assert _documents(file, format_name, 7) == documents
+        text = b"".join(_unpacked(file, format_name, 1 << 20)).decode()
+        if format_name.startswith("jsonl"):
+            expected = [json.loads(line)["text"] for line in text.split("\n") if line]
+        else:
+            expected = text.split("<|e|>")
+            expected = expected if expected[-1] else expected[:-1]
+        assert documents == expected
+
+
+def _unpacked(file: bytes, format_name: str, block_bytes: int) -> Iterator[bytes]:
+    blocks = (file[start : start + block_bytes] for start in range(0, len(file), block_bytes))
+    packed = format_name.partition(".")[2]
+    unpack = {"": lambda blocks, *_: blocks, "gz": unpack_gzip, "zst": unpack_zstd}[packed]
+    return unpack(blocks, "fuzzed", 200.0)
+
+
+def _documents(file: bytes, format_name: str, block_bytes: int) -> list[str]:
+    blocks = _unpacked(file, format_name, block_bytes)
+    pieces: Iterator[DocumentPiece]
+    if format_name.startswith("jsonl"):
+        pieces = read_json_lines(blocks, "fuzzed", "text", 1 << 20, 1 << 24)
+    else:
+        pieces = split_plain_text(decode_blocks(blocks, "fuzzed"), "<|e|>", 1 << 24)
+    documents = [""]
+    for piece in pieces:
+        documents[-1] += piece.text
+        if piece.is_last:
+            documents.append("")
+    return documents[:-1]

@@ -5,9 +5,11 @@ Made by code, so that they follow the formats; what was found earlier lies in `f
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +26,14 @@ from tests.fuzz.file_targets import (
 )
 from tests.fuzz.request_targets import DIGEST
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
+from tests.tokenizer_core.documents.corpus_writer import zstd
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
+CORPUS_TEXT = "one<|e|>\r\n<|e|><|e|>zwei é 🙂".encode()
+CORPUS_LINES = b'{"text": "one", "n": [1.5, null]}\n{"text": "\\u00e9\\ud83d\\ude00 \xc3\xa9"}\r\n'
 FOUND = Path(__file__).parent / "found"
 
 
@@ -68,6 +73,12 @@ def _of_files() -> dict[str, list[bytes]]:
             bytes([place | bits]) + file
             for place, file in enumerate(published()[2].values())
             for bits in (0, SEAL | REHASH)
+        ],
+        "corpus_file": [
+            bytes([number]) + pack(text)
+            for number, (text, pack) in enumerate(
+                product((CORPUS_TEXT, CORPUS_LINES), (bytes, gzip.compress, zstd.compress))
+            )
         ],
     }
 

@@ -18,6 +18,7 @@ from tests.fuzz import body_targets, file_targets, request_targets
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
+    CorpusError,
     FormatError,
     InvalidSpecError,
     TokenizerCoreError,
@@ -34,6 +35,7 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.manifest: _FILE,
     file_targets.active_pointer: (ArtifactCorruptError, FormatError),
     file_targets.artifact_folder: (ArtifactCorruptError, ArtifactNotFoundError),
+    file_targets.corpus_file: (CorpusError,),
     body_targets.request_json: (),
     body_targets.ids_body: (Problem, BatchTooLargeError),
     body_targets.encode_body: _BODY,

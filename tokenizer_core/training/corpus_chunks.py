@@ -13,7 +13,7 @@ A cut is made only where nothing can differ between the two sides taken apart an
 
 Where there is no such place the search goes on, to the end of the file if need be.
 
-It stands apart from the counting because its argument is its own. May import `errors`,
+It stands apart from the counting because its argument is its own. May import `documents`, `errors`,
 `patterns`, `pretokenize`, `special_tokens`.
 """
 
@@ -22,11 +22,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import find_safe_cut
@@ -61,26 +61,8 @@ class CorpusFile:
         Raises:
             CorpusError: it does not exist, cannot be read, or is no regular file.
         """
-        name = os.fspath(path)
-        try:
-            # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
-            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise CorpusError(f"the corpus file {name} does not exist; check the path") from None
-        except (OSError, ValueError) as error:
-            raise CorpusError(f"the corpus file {name} cannot be read: {error}") from error
-        try:
-            status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise CorpusError(f"the corpus {name} is a folder; name the files in it")
-        if not stat.S_ISREG(status.st_mode):
-            raise CorpusError(
-                f"the corpus {name} is not a regular file; write the text to a file first "
-                f"(it is read in parts, and hashed)"
-            )
-        return cls._from_status(name, status)
+        with open_corpus_file(path).file as file:
+            return cls._from_status(os.fspath(path), os.fstat(file.fileno()))
 
     @classmethod
     def _from_status(cls, path: str, status: os.stat_result) -> CorpusFile:

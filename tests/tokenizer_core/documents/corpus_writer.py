@@ -1,0 +1,38 @@
+"""Corpus files as other programs write them, in every format, for the tests of their reader."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+SEPARATOR = "<|endoftext|>"
+PACKERS = {"": lambda data: data, "gz": gzip.compress, "zst": zstd.compress}
+
+
+def render_documents(documents: list[str], format_name: str, separator: str = SEPARATOR) -> bytes:
+    """The bytes of a file of these documents: `txt` or `jsonl`, perhaps packed."""
+    kind, _, packed = format_name.partition(".")
+    if kind == "jsonl":
+        text = "".join(json.dumps({"id": 1, "text": document}) + "\n" for document in documents)
+    else:
+        text = "".join(document + separator for document in documents)
+    return PACKERS[packed](text.encode())
+
+
+def write_corpus(path: Path, documents: list[str], format_name: str) -> Path:
+    """The path of a new file of these documents."""
+    if format_name == "parquet":
+        # Here, as the fuzzer's seeds need the rest of this file, and no hundred megabytes.
+        import pyarrow
+        from pyarrow import parquet
+
+        table = pyarrow.table({"text": pyarrow.array(documents, pyarrow.string())})
+        parquet.write_table(table, path, row_group_size=3)
+    else:
+        path.write_bytes(render_documents(documents, format_name))
+    return path

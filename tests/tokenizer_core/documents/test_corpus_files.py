@@ -1,0 +1,152 @@
+"""Corpus files: each once, in order, and nothing that is no file."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tokenizer_core.documents import corpus_files
+from tokenizer_core.documents.corpus_files import (
+    CorpusFileBytes,
+    find_corpus_files,
+    open_corpus_file,
+)
+from tokenizer_core.errors import CorpusError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "deep/c.txt", "deep/er/d.txt", ".hidden.txt", "[1].txt", "n.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        ("b.txt", ["b.txt"]),
+        (Path("b.txt"), ["b.txt"]),
+        (["b.txt", "a.txt", "b.txt"], ["a.txt", "b.txt"]),
+        ("*.txt", ["[1].txt", "a.txt", "b.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("[1].txt", ["[1].txt"]),
+        ("?.txt", ["a.txt", "b.txt"]),
+        ("deep/*.txt", ["deep/c.txt"]),
+        ("deep/**/*.txt", ["deep/c.txt", "deep/er/d.txt"]),
+        ("*/**/d.txt", ["deep/er/d.txt"]),
+        (["*.txt", "./a.txt", "deep/../b.txt"], ["./a.txt", "[1].txt", "b.txt"]),
+        (".hidden.txt", [".hidden.txt"]),
+    ],
+)
+def test_paths_and_patterns(folder, paths, found):
+    assert find_corpus_files(paths) == found
+
+
+def test_a_file_with_several_names_comes_once(folder):
+    (folder / "link.txt").symlink_to("a.txt")
+    (folder / "hard.txt").hardlink_to("b.txt")
+    assert find_corpus_files(["*.txt"]) == ["[1].txt", "a.txt", "b.txt"]
+    assert find_corpus_files(["link.txt", "hard.txt"]) == ["hard.txt", "link.txt"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        ([], "no corpus files are named; give"),
+        ("none.txt", "'none.txt' does not exist; check the path"),
+        (["a.txt", "none.txt"], "'none.txt' does not exist"),
+        ("none*.txt", r"no file matches the pattern 'none\*.txt'; check"),
+        ("none/**", "does not exist|no file matches"),
+        ("deep", "'deep' is a folder; name the files in it"),
+        ("dee*", "'deep' is a folder"),
+        ("deep/**", "'deep/' is a folder"),
+        ("a.txt/b.txt", "'a.txt/b.txt' cannot be read: Not a directory"),
+        ("a\0*.txt", "cannot be read: .*embedded null"),
+        ("dangling*", "'dangling' does not exist"),
+        ("pipe", "'pipe' is not a regular file; write what it gives to a file"),
+        ("*pe", "'pipe' is not a regular file"),
+        ("/dev/zero", "'/dev/zero' is not a regular file"),
+        ("socket", "'socket' cannot be read"),
+        ("loop", "'loop' cannot be read"),
+        ("\n\udcff", r"'\\n\\udcff' does not exist"),
+    ],
+)
+@pytest.mark.row(24)
+def test_what_is_no_file_is_an_error(folder, paths, told):
+    os.mkfifo("pipe")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        with pytest.raises(CorpusError, match=told) as caught:
+            find_corpus_files(paths)
+    assert str(caught.value).isprintable()
+
+
+def test_what_may_not_be_read_is_an_error(folder, monkeypatch):
+    # As root everything may be read: the refusal is played.
+    def refuse(name: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr(corpus_files.os, "open", refuse)
+    with pytest.raises(CorpusError, match=r"'a\.txt' cannot be read: Permission denied; check"):
+        find_corpus_files("a.txt")
+
+
+def test_a_folder_that_a_pattern_cannot_look_into_is_an_error(folder, monkeypatch):
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if os.fspath(path).endswith("er"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(corpus_files.os, "scandir", refuse)
+    with pytest.raises(CorpusError, match=r"folder '\./deep/er' cannot be read: Permission denied"):
+        find_corpus_files("**/*.txt")
+
+
+def read_all(source: CorpusFileBytes) -> None:
+    for _ in source.blocks():
+        pass
+    source.finish()
+
+
+@pytest.mark.row(26)
+def test_a_file_that_changes_is_an_error(folder):
+    for change in (b"", b"longer than it was", b"c.txt"):
+        source = open_corpus_file("b.txt")
+        (folder / "b.txt").write_bytes(change)
+        os.utime("b.txt", ns=(1, 1))
+        with pytest.raises(CorpusError, match=r"'b\.txt' changed while it was read; read a copy"):
+            read_all(source)
+        source.file.close()
+        (folder / "b.txt").write_text("b.txt")
+    read_all(open_corpus_file("b.txt"))
+
+
+def test_a_file_that_grows_as_fast_as_it_is_read_does_not_go_on_for_ever(folder):
+    def grow_on(source: CorpusFileBytes) -> None:
+        for _ in source.blocks():
+            with (folder / "b.txt").open("ab") as file:
+                file.write(b"more")
+
+    with pytest.raises(CorpusError, match="changed while it was read"):
+        grow_on(open_corpus_file("b.txt"))
+
+
+def test_a_disk_that_will_not_read_is_an_error(folder):
+    source = open_corpus_file("b.txt")
+    source.file.close()
+    source.file = BadDisk()
+    with pytest.raises(CorpusError, match=r"'b\.txt' cannot be read: .*Input/output error"):
+        list(source.blocks())
+
+
+class BadDisk:
+    def read(self, n_bytes: int) -> bytes:
+        raise OSError(5, "Input/output error")

@@ -1,0 +1,101 @@
+"""Pieces: the same documents wherever the text is cut, in pieces of the promised size."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_core.documents.document_pieces import (
+    DocumentPiece,
+    cut_document,
+    decode_blocks,
+    split_plain_text,
+)
+from tokenizer_core.errors import CorpusError
+
+
+def split_by_definition(text: str, separator: str) -> list[str]:
+    documents = text.split(separator)
+    return documents if documents[-1] else documents[:-1]
+
+
+def join(pieces: list[DocumentPiece]) -> list[str]:
+    documents, parts = [], []
+    for piece in pieces:
+        parts.append(piece.text)
+        if piece.is_last:
+            documents.append("".join(parts))
+            parts.clear()
+    assert parts == []
+    return documents
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a<|e|>", ["a"]),
+        ("a<|e|>b", ["a", "b"]),
+        ("<|e|>a", ["", "a"]),
+        ("<|e|>", [""]),
+        ("a<|e|><|e|>b<|e|>", ["a", "", "b"]),
+        ("a\n<|e|>\n", ["a\n", "\n"]),
+        ("a\r\n<|e|>\r\nb", ["a\r\n", "\r\nb"]),
+        ("a<|e|<|e|>|>", ["a<|e|", "|>"]),
+        ("\ufeffa<|e|>b", ["\ufeffa", "b"]),
+    ],
+)
+def test_documents_end_at_the_separator(text, documents):
+    assert split_by_definition(text, "<|e|>") == documents
+    for cut in range(len(text) + 1):
+        for max_chars in (1, 2, 100):
+            parts = [text[:cut], text[cut:]]
+            assert join(list(split_plain_text(parts, "<|e|>", max_chars))) == documents
+    assert join(list(split_plain_text(text, "<|e|>", 100))) == documents
+
+
+@given(
+    st.lists(st.text("ab", max_size=6)),
+    st.sampled_from(["a", "aa", "aba", "ab", "aab", "abaab"]),
+    st.integers(1, 8),
+)
+def test_separators_that_overlap_themselves(parts, separator, max_chars):
+    pieces = list(split_plain_text(parts, separator, max_chars))
+    assert join(pieces) == split_by_definition("".join(parts), separator)
+    # Where the text was cut is not to be seen.
+    assert pieces == list(split_plain_text(["".join(parts)], separator, max_chars))
+
+
+def test_without_a_separator_a_text_is_one_document():
+    assert list(split_plain_text([], None, 5)) == [DocumentPiece("", is_last=True)]
+    assert list(split_plain_text(["", "abc", "de"], None, 5)) == [("abcde", True)]
+    assert list(split_plain_text(["abc", "def"], None, 3)) == [("abc", False), ("def", True)]
+
+
+@given(st.text(max_size=40), st.integers(1, 12))
+def test_all_pieces_but_the_last_are_full(text, max_chars):
+    pieces = list(cut_document(text, max_chars))
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert {len(piece.text) for piece in pieces[:-1]} <= {max_chars}
+    assert 0 < len(pieces[-1].text) <= max_chars or not text
+    assert pieces == list(split_plain_text(text, "no such", max_chars)) or not text
+    assert pieces == list(split_plain_text(text, None, max_chars))
+
+
+@pytest.mark.parametrize(
+    ("data", "offset"),
+    [
+        (b"\xff", 0),
+        (b"caf\xc3", 3),
+        (b"caf\xc3\xa9\x80", 5),
+        (b"ab\xed\xa0\x80", 2),
+        ("a€".encode()[:-1], 1),
+        (b"\xff\xfea\x00", 0),
+    ],
+)
+def test_what_is_not_utf8_is_named_by_its_byte(data, offset):
+    for size in range(1, len(data) + 1):
+        blocks = [data[start : start + size] for start in range(0, len(data), size)]
+        with pytest.raises(CorpusError, match=rf"'some\.txt' is not UTF-8.* byte {offset};"):
+            list(decode_blocks(blocks, "some.txt"))

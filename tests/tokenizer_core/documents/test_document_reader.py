@@ -1,0 +1,236 @@
+"""open_documents: what was written comes back, from every format, in little memory."""
+
+import gzip
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from tests.tokenizer_core.documents.corpus_writer import (
+    PACKERS,
+    SEPARATOR,
+    render_documents,
+    write_corpus,
+)
+from tests.tokenizer_core.documents.test_document_pieces import join
+from tokenizer_core import Tokenizer, train_bpe
+from tokenizer_core.documents import (
+    FORMATS,
+    corpus_files,
+    find_corpus_files,
+    open_documents,
+    read_documents,
+)
+from tokenizer_core.errors import CorpusError
+
+DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(documents=st.lists(st.text(max_size=30)), max_chars=st.integers(1, 40))
+def test_any_documents_come_back(tmp_path, format_name, documents, max_chars):
+    path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)
+    with open_documents(path, separator=SEPARATOR, max_piece_chars=max_chars) as reader:
+        assert join(list(reader)) == documents
+        assert reader.position_bytes == reader.size_bytes == path.stat().st_size
+    assert list(read_documents(path, separator=SEPARATOR)) == documents
+
+
+@pytest.mark.parametrize("format_name", FORMATS[:-1])
+def test_blocks_of_any_size_give_the_same_pieces(tmp_path, format_name, monkeypatch):
+    path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
+    expected = list(open_documents(path, separator=SEPARATOR, max_piece_chars=3))
+    assert join(expected) == DOCUMENTS
+    for block_bytes in range(1, path.stat().st_size + 1):
+        monkeypatch.setattr(corpus_files, "BLOCK_BYTES", block_bytes)
+        assert list(open_documents(path, separator=SEPARATOR, max_piece_chars=3)) == expected
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_position_and_hash(tmp_path, format_name):
+    documents = [f"document {number} " * 3_000 for number in range(40)]
+    path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)
+    reader = open_documents(path, separator=SEPARATOR, hash_source=True)
+    assert (reader.path, reader.format, reader.position_bytes) == (str(path), format_name, 0)
+    positions = []
+    for _ in reader:
+        assert reader.sha256 is None
+        positions.append(reader.position_bytes)
+    assert positions == sorted(positions)
+    assert positions[-1] <= reader.position_bytes == reader.size_bytes == path.stat().st_size
+    assert format_name != "parquet" or len(set(positions)) == 40
+    assert reader.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert open_documents(path).sha256 is None
+    with open_documents(path) as reader:
+        list(reader)
+        assert reader.sha256 is None
+
+
+def test_the_format_is_that_of_the_name_or_the_one_named(tmp_path):
+    data = render_documents(DOCUMENTS, "jsonl.gz")
+    for name in ("a.jsonl.gz", "B.JSONL.GZ"):
+        (tmp_path / name).write_bytes(data)
+        assert list(read_documents(tmp_path / name)) == DOCUMENTS
+    (tmp_path / "blob").write_bytes(data)
+    assert list(read_documents(tmp_path / "blob", format="jsonl.gz")) == DOCUMENTS
+    for name in ("blob", "corpus.csv", "corpus.gz", "txt", "corpus.txt.bz2"):
+        with pytest.raises(
+            CorpusError, match=rf"'.*{name}' does not say its format; end it in one"
+        ):
+            open_documents(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"format": "csv"},
+        {"separator": ""},
+        {"separator": "\ud800"},
+        {"max_piece_chars": 0},
+        {"max_piece_chars": 1 << 25},
+        {"max_line_bytes": 0},
+        {"max_expansion": 0.5},
+        {"max_expansion": float("nan")},
+    ],
+)
+def test_arguments_out_of_range(tmp_path, arguments):
+    path = write_corpus(tmp_path / "corpus.txt", ["a"], "txt")
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        open_documents(path, **arguments)
+
+
+def test_without_a_separator_a_file_is_one_document_even_empty(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("one<|endoftext|>\n")
+    assert list(read_documents(path)) == ["one<|endoftext|>\n"]
+    path.write_text("")
+    assert list(read_documents(path)) == [""]
+    assert list(read_documents(path, separator=SEPARATOR)) == []
+
+
+@pytest.mark.parametrize("format_name", ["txt.gz", "txt.zst", "jsonl.gz", "jsonl.zst"])
+def test_a_truncated_archive_ends_in_an_error(tmp_path, format_name):
+    path = write_corpus(tmp_path / f"corpus.{format_name}", ["text" * 100] * 50, format_name)
+    data = path.read_bytes()
+    for size in (0, 1, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(CorpusError, match="ends inside its"):
+            list(read_documents(path, separator=SEPARATOR))
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path):
+    for format_name in FORMATS:
+        path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
+        with open_documents(path, separator=SEPARATOR, max_piece_chars=1) as reader:
+            next(reader)
+            with path.open("ab") as file:
+                file.write(b"\n")
+            with pytest.raises(CorpusError, match="changed while it was read"):
+                list(reader)
+
+
+def test_leaving_early_closes_the_file(tmp_path):
+    for format_name in FORMATS:
+        path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
+        with open_documents(path, separator=SEPARATOR) as reader:
+            assert next(reader).text == "one\r\n"
+        assert reader._source.file.closed
+        assert list(reader) == []
+        with open_documents(path) as reader:
+            pass
+        assert reader._source.file.closed
+        reader = open_documents(path, separator=SEPARATOR)
+        list(reader)
+        assert reader._source.file.closed
+
+
+@pytest.mark.parametrize("text", ["one<|e|>two\n<|e|>\n", "<|e|><|e|>a", "\ufeffa<|e|>b", "a\r\n"])
+def test_documents_have_the_ids_that_the_file_has(tmp_path, text):
+    # With the token behind each document but an unfinished one: as encode and training cut.
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(text.encode())
+    tokenizer = Tokenizer(*train_bpe(path, 260, ["<|e|>"]), ["<|e|>"])
+    ids = []
+    for document in read_documents(path, separator="<|e|>"):
+        ids += [*tokenizer.encode(document), 256]
+    assert ids == tokenizer.encode(text + ("" if text.endswith("<|e|>") else "<|e|>"))
+
+
+def test_many_files(tmp_path):
+    for number, format_name in enumerate(FORMATS):
+        write_corpus(tmp_path / f"{number}.{format_name}", [f"{number}", "b"], format_name)
+    files = find_corpus_files(tmp_path / "*")
+    read = [text for file in files for text in read_documents(file, separator=SEPARATOR)]
+    assert read == [text for number in range(len(FORMATS)) for text in (f"{number}", "b")]
+
+
+READER = """
+import json, sys
+from pathlib import Path
+from tokenizer_core.documents import open_documents
+if sys.argv[1].endswith("parquet"):
+    import pyarrow.parquet
+def peak_bytes():
+    # Not ru_maxrss: a new process inherits the peak of the one that started it.
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+before = peak_bytes()
+n_chars = 0
+for piece in open_documents(sys.argv[1], hash_source=True):
+    n_chars += len(piece.text)
+print(json.dumps([n_chars, peak_bytes() - before]))
+"""
+BLOCK_CHARS = 1 << 20
+MAX_EXTRA_BYTES = 40 << 20
+
+
+def write_large(path: Path, format_name: str, n_blocks: int) -> None:
+    """A file of `n_blocks` times 2**20 characters: one document of plain text, else many."""
+    generator = random.Random(n_blocks)
+    blocks = (generator.randbytes(BLOCK_CHARS // 2).hex() for _ in range(n_blocks))
+    kind, _, packed = format_name.partition(".")
+    if kind == "parquet":
+        schema = pyarrow.schema({"text": pyarrow.string()})
+        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for block in blocks:
+                texts = [block[start : start + 4096] for start in range(0, BLOCK_CHARS, 4096)]
+                writer.write_table(pyarrow.table({"text": texts}), row_group_size=1 << 20)
+        return
+    with path.open("wb") as file:
+        for block in blocks:
+            text = block if kind == "txt" else json.dumps({"text": block}) + "\n"
+            # At gzip's default level this would take most of the test's time.
+            pack = partial(gzip.compress, compresslevel=1) if packed == "gz" else PACKERS[packed]
+            file.write(pack(text.encode()))
+
+
+def check_memory(path: Path, format_name: str, n_blocks: int) -> None:
+    write_large(path, format_name, n_blocks)
+    command = [sys.executable, "-c", READER, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    n_chars, extra_bytes = json.loads(done.stdout)
+    assert n_chars == n_blocks * BLOCK_CHARS
+    assert extra_bytes < MAX_EXTRA_BYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("format_name", ["txt", "txt.zst", "jsonl", "parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path, format_name):
+    check_memory(tmp_path / f"large.{format_name}", format_name, 64)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_memory_is_flat_over_300_megabytes(tmp_path, format_name):
+    check_memory(tmp_path / f"large.{format_name}", format_name, 300)

@@ -1,0 +1,106 @@
+"""JSONL: each line a document, or an error that names the line and what to do."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.documents.test_document_pieces import join
+from tokenizer_core.documents.json_lines import read_json_lines
+from tokenizer_core.errors import CorpusError
+
+
+def read(
+    data: bytes, block_bytes: int = 1 << 20, field: str = "text", limit: int = 1 << 20
+) -> list:
+    blocks = (data[start : start + block_bytes] for start in range(0, len(data), block_bytes))
+    return join(list(read_json_lines(blocks, "some.jsonl", field, limit, 7)))
+
+
+@given(
+    st.lists(st.text(max_size=30)),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.integers(1, 60),
+)
+def test_any_documents_come_back(documents, ascii_only, line_end, is_ended, block_bytes):
+    lines = [json.dumps({"n": 1, "text": text}, ensure_ascii=ascii_only) for text in documents]
+    data = line_end.join(lines) + (line_end if is_ended and lines else "")
+    assert read(data.encode(), block_bytes) == documents
+
+
+def test_an_empty_file_has_no_documents_and_an_empty_string_is_one():
+    assert read(b"") == []
+    assert read(b'{"text": ""}\n') == [""]
+
+
+def test_line_ends_of_other_kinds_are_text():
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf"
+    assert read(json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "strict")) == [text]
+
+
+def test_the_field_is_chosen():
+    line = b'{"text": 1, "story": "a", "meta": {"text": []}}'
+    assert read(line, field="story") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"", "it is empty; each line must hold a JSON object, so remove it"),
+        (b" \r", "it is empty"),
+        (b"[1]", "it holds no JSON object"),
+        (b'"text"', "it holds no JSON object"),
+        (b"null", "it holds no JSON object"),
+        (b"{", "it is not JSON: .* at character 1; each line must hold one whole"),
+        (b'{"text": "a"} {"text": "b"}', "it is not JSON: Extra data"),
+        (b'{"text": "a\tb"}', "it is not JSON: Invalid control character"),
+        (b"{'text': 'a'}", "it is not JSON"),
+        (b'{"texts": "a"}', "it has no field 'text'; say with field="),
+        (b'{"text": null}', "its field 'text' is no string; mend"),
+        (b'{"text": 1}', "its field 'text' is no string"),
+        (b'{"text": ["a"]}', "its field 'text' is no string"),
+        (b'{"text": "a", "text": "b"}', "the same key twice"),
+        (b'{"text": "a", "score": NaN}', "it holds NaN, which is not JSON; write null"),
+        (b'{"text": "a", "score": -Infinity}', "it holds -Infinity"),
+        (b'{"text": "a", "n": ' + b"9" * 5_000 + b"}", "4,300 digits"),
+        (b'{"text": "\xff"}', "its byte 10 is not UTF-8; convert"),
+        (b'{"text": "\xed\xa0\x80"}', "its byte 10 is not UTF-8"),
+        (b'{"text": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"text": "\\udc00\\ud800"}', "half of a surrogate pair"),
+        (b'{"text": "a"' + b" " * 1_000 + b"}", "longer than 1000 bytes; raise max_line_bytes"),
+        (b'{"text": "a", "deep": ' + b"[" * 400 + b"1" + b"]" * 400 + b"}", None),
+        (b'{"text": "\\ud83d\\ude00"}', None),
+    ],
+)
+@pytest.mark.parametrize("line_number", [1, 3])
+def test_a_line_without_a_text_is_an_error(line, told, line_number):
+    before = b'{"text": "a"}\n' * (line_number - 1)
+    limit = 1_000 if told is None or "digits" not in told else 10_000
+    if told is None:
+        assert len(read(before + line + b'\n{"text": "b"}', limit=limit)) == line_number + 1
+        return
+    for block_bytes in (1, 5, 1 << 20):
+        with pytest.raises(CorpusError, match=rf"'some\.jsonl', line {line_number}: .*{told}") as e:
+            read(before + line + b'\n{"text": "b"}', block_bytes, limit=limit)
+        assert str(e.value).isprintable()
+
+
+def test_what_is_nested_deeper_than_can_be_read_is_an_error():
+    with pytest.raises(CorpusError, match="line 1: it is nested too deep"):
+        read(b'{"text": "a", "deep": ' + b"[" * 200_000 + b"]" * 200_000 + b"}")
+
+
+def test_a_byte_order_mark_is_an_error_in_front_and_text_elsewhere():
+    with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark; write"):
+        read(b'\xef\xbb\xbf{"text": "a"}')
+    assert read(b'{"text": "\xef\xbb\xbfa"}') == ["\ufeffa"]
+
+
+def test_a_line_of_the_length_allowed_is_read():
+    line = b'{"text": "abcdefg"}'
+    assert read(line + b"\n" + line, limit=len(line)) == ["abcdefg", "abcdefg"]
+    with pytest.raises(CorpusError, match="line 2: it is longer"):
+        read(line + b"\n" + line + b" ", limit=len(line))

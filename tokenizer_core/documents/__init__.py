@@ -1,0 +1,25 @@
+"""Documents out of files: plain text, JSON lines and Parquet, also compressed, in bounded memory.
+
+    from tokenizer_core.documents import find_corpus_files, open_documents
+
+`open_documents` says what a file's documents are; the names below are what others may use.
+"""
+
+from tokenizer_core.documents.corpus_files import find_corpus_files
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece
+from tokenizer_core.documents.document_reader import (
+    FORMATS,
+    DocumentReader,
+    open_documents,
+    read_documents,
+)
+
+__all__ = [
+    "DEFAULT_PIECE_CHARS",
+    "FORMATS",
+    "DocumentPiece",
+    "DocumentReader",
+    "find_corpus_files",
+    "open_documents",
+    "read_documents",
+]

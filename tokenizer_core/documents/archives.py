@@ -1,0 +1,178 @@
+"""gzip and Zstandard files as their bytes, a bit at a time, and never more than is believable.
+
+An archive that ends early, is damaged, or has something behind its end is an error: a part of a
+corpus must not pass for all of it. A few bytes can stand for terabytes, so how much comes out is
+held against how much went in. It stands alone because no format cares how it was packed. May
+import `errors`.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
+
+from tokenizer_core.errors import CorpusError
+
+DEFAULT_MAX_EXPANSION: Final = 200.0
+"""Text packs to a third or a tenth, the most repetitive logs to a fiftieth."""
+
+FREE_BYTES: Final = 1 << 26
+"""So much may come out of anything: a small file of one repeated line is no bomb."""
+
+MAX_ZSTD_WINDOW_LOG: Final = 27
+"""Reading takes as much memory as the window: 2**27 bytes, the most that zstd itself takes unasked
+and its levels make. `zstd --long=31` makes files that need 2 GB."""
+
+# Small, as what is behind the end of a member is copied for each member that ends in it.
+_FED_BYTES: Final = 1 << 14
+_TAKEN_BYTES: Final = 1 << 18
+
+
+class Unpacker(Protocol):
+    """Unpacks one gzip member or zstd frame; the interface of the standard library's zstd."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member ended, whole."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes out of what went in."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What stands behind the end."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        """At most `max_length` bytes; `data` is empty unless `needs_input`."""
+        ...
+
+
+class _GzipMember:
+    """zlib's object with the interface of `Unpacker`."""
+
+    def __init__(self) -> None:
+        # 16: with gzip's header and its check sum; 15: any window that gzip can have (32 KiB).
+        self._zlib = zlib.decompressobj(16 + 15)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        taken = self._zlib.decompress(data or self._zlib.unconsumed_tail, max_length)
+        self.needs_input = not self._zlib.unconsumed_tail
+        return taken
+
+
+def unpack_gzip(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
+    """What is packed in a gzip file of any number of members; zeros may fill up its end.
+
+    Raises:
+        CorpusError: it ends early, is damaged, is no gzip file, or holds more than
+            `max_expansion` times its size (and more than FREE_BYTES).
+    """
+    return _unpack(blocks, name, "gzip", _GzipMember, zlib.error, max_expansion)
+
+
+def unpack_zstd(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
+    """What is packed in a zstd file of any number of frames.
+
+    Raises:
+        CorpusError: as for gzip; it needs a window of more than 2**27 bytes; or no library for it
+            is installed.
+    """
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ImportError:
+        raise CorpusError(
+            f"the corpus file {name!r} cannot be read: reading .zst needs the extra zstd; "
+            f"pip install 'tokenizer-service[zstd]'"
+        ) from None
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_ZSTD_WINDOW_LOG}
+
+    def open_frame() -> Unpacker:
+        return zstd.ZstdDecompressor(options=options)
+
+    return _unpack(blocks, name, "zstd", open_frame, zstd.ZstdError, max_expansion)
+
+
+def _unpack(
+    blocks: Iterable[bytes],
+    name: str,
+    kind: str,
+    open_member: Callable[[], Unpacker],
+    error_class: type[Exception],
+    max_expansion: float,
+) -> Iterator[bytes]:
+    n_fed = n_taken = n_members = 0
+    member: Unpacker | None = None
+    for data in _cut(blocks):
+        n_fed += len(data)
+        while True:
+            if member is None:
+                # gzip's own programs take zeros behind a member for the padding of a tape.
+                data = data.lstrip(b"\0") if n_members and kind == "gzip" else data
+                if not data:
+                    break
+                member = open_member()
+                n_members += 1
+            try:
+                taken = member.decompress(data, _TAKEN_BYTES)
+            except error_class as error:
+                raise _damaged(name, kind, error) from None
+            n_taken += len(taken)
+            if n_taken > max(FREE_BYTES, max_expansion * n_fed):
+                raise expands_too_much(name, max_expansion)
+            if taken:
+                yield taken
+            data = b""
+            if member.eof:
+                data, member = member.unused_data, None
+            elif member.needs_input:
+                break
+    if member is not None or not n_members:
+        raise CorpusError(
+            f"the corpus file {name!r} ends inside its {kind} data; it was not written or copied "
+            f"to its end, so fetch or write it again"
+        )
+
+
+def expands_too_much(name: str, max_expansion: float) -> CorpusError:
+    """The error for what comes out of a file that is far smaller."""
+    return CorpusError(
+        f"the corpus file {name!r} holds more than {max_expansion:g} times as much text as it has "
+        f"bytes, which no text of people does; if it is meant, raise max_expansion"
+    )
+
+
+def _damaged(name: str, kind: str, error: Exception) -> CorpusError:
+    if "too much memory" in str(error):
+        return CorpusError(
+            f"the corpus file {name!r} needs a {kind} window of more than "
+            f"{1 << MAX_ZSTD_WINDOW_LOG} bytes of memory to read; compress it again without "
+            f"--long, or with --long={MAX_ZSTD_WINDOW_LOG} at most"
+        )
+    return CorpusError(
+        f"the corpus file {name!r} is no {kind} file, is damaged, or has something else behind its "
+        f"end ({error!s:.80}); fetch or write it again"
+    )
+
+
+def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    for block in blocks:
+        for start in range(0, len(block), _FED_BYTES):
+            yield block[start : start + _FED_BYTES]

@@ -1,0 +1,177 @@
+"""Corpus files: found by paths and patterns, opened, and read once with what there is to know.
+
+`open_corpus_file` is the one place where bytes of a corpus are opened: an address of another kind
+would be opened here, and nothing else would change. May import `errors`.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import IO, Final
+
+from tokenizer_core.errors import CorpusError
+
+BLOCK_BYTES: Final = 1 << 18
+"""How much of a file is read at once."""
+
+
+class CorpusFileBytes:
+    """The bytes of an open corpus file, counted, and hashed if asked.
+
+    `size_bytes` is what it had when it was opened; `position_bytes` is how many of them are done.
+    """
+
+    def __init__(self, name: str, file: IO[bytes], *, hash_source: bool) -> None:
+        self.name, self.file = name, file
+        self._status = _identity(file)
+        self.size_bytes = self._status[0]
+        self.position_bytes = 0
+        self._digest = hashlib.sha256() if hash_source else None
+        self.sha256: str | None = None
+
+    def blocks(self) -> Iterator[bytes]:
+        """All bytes in order, in blocks, moving `position_bytes` on.
+
+        Raises:
+            CorpusError: the disk would not read, or there are more than there were.
+        """
+        while block := self._read():
+            self.position_bytes += len(block)
+            # Or a file that is written to faster than it is read would never end.
+            if self.position_bytes > self.size_bytes:
+                raise self._changed()
+            if self._digest is not None:
+                self._digest.update(block)
+            yield block
+
+    def hash_apart(self) -> None:
+        """Hash the file, if asked, in a pass of its own: for what is not read front to back."""
+        if self._digest is not None:
+            self.position_bytes = 0
+            self.file.seek(0)
+            for _ in self.blocks():
+                pass
+        self.position_bytes = self.size_bytes
+
+    def finish(self) -> None:
+        """Settle `sha256`, once everything is read, and see that the file stayed what it was.
+
+        Raises:
+            CorpusError: it did not.
+        """
+        if self.position_bytes != self.size_bytes or _identity(self.file) != self._status:
+            raise self._changed()
+        if self._digest is not None:
+            self.sha256 = self._digest.hexdigest()
+
+    def _read(self) -> bytes:
+        try:
+            return self.file.read(BLOCK_BYTES)
+        except OSError as error:
+            raise CorpusError(f"the corpus file {self.name!r} cannot be read: {error}") from error
+
+    def _changed(self) -> CorpusError:
+        return CorpusError(
+            f"the corpus file {self.name!r} changed while it was read; read a copy that nobody "
+            f"writes to"
+        )
+
+
+def _identity(file: IO[bytes]) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
+
+
+def open_corpus_file(path: str | os.PathLike[str], *, hash_source: bool = False) -> CorpusFileBytes:
+    """The bytes of the regular file at `path`.
+
+    Raises:
+        CorpusError: it does not exist, cannot be read, or is no regular file.
+    """
+    name = os.fspath(path)
+    try:
+        # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
+        descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CorpusError(
+            f"the corpus file {name!r} cannot be read: {reason}; check the path and who may read it"
+        ) from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        file = os.fdopen(descriptor, "rb", buffering=0)
+        return CorpusFileBytes(name, file, hash_source=hash_source)
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise CorpusError(f"the corpus {name!r} is a folder; name the files in it")
+    raise CorpusError(
+        f"the corpus {name!r} is not a regular file; write what it gives to a file first"
+    )
+
+
+def find_corpus_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[str]:
+    """The files that paths and patterns name, sorted, each once; every one can be read.
+
+    A path that exists is itself, whatever characters it has. Another with `*`, `?` or `[` in it is
+    a pattern: `*` stays within a folder, `**` goes into folders, and neither takes names that begin
+    with a dot. A file with several names (links, `./`) comes once, under the first of them.
+
+    Raises:
+        CorpusError: nothing is named; a path does not exist; a pattern matches nothing; what is
+            named or matched is a folder, a FIFO or a device, or cannot be read.
+
+    Example:
+        >>> import tempfile; from pathlib import Path; folder = tempfile.TemporaryDirectory()
+        >>> for name in ("b.txt", "a.txt", "notes.md"):
+        ...     _ = (Path(folder.name) / name).write_text("text")
+        >>> files = find_corpus_files([f"{folder.name}/*.txt", f"{folder.name}/a.txt"])
+        >>> [Path(file).name for file in files]
+        ['a.txt', 'b.txt']
+    """
+    named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not named:
+        raise CorpusError("no corpus files are named; give at least one path or pattern")
+    found = {name for path in named for name in _matches(os.fspath(path))}
+    files: dict[tuple[int, int], str] = {}
+    for name in sorted(found):
+        opened = open_corpus_file(name)
+        with opened.file as file:
+            status = os.fstat(file.fileno())
+        files.setdefault((status.st_dev, status.st_ino), name)
+    return list(files.values())
+
+
+def _matches(path: str) -> list[str]:
+    if "\0" in path or os.path.lexists(path) or not glob.has_magic(path):
+        return [path]
+    if "**" in path:
+        _check_folders_can_be_read(path)
+    # Not Path.glob, which takes names that begin with a dot and drops a leading "./".
+    matches = glob.glob(path, recursive=True)  # noqa: PTH207
+    if not matches:
+        raise CorpusError(f"no file matches the pattern {path!r}; check the folder and the ending")
+    return matches
+
+
+def _check_folders_can_be_read(pattern: str) -> None:
+    """Raise CorpusError for a folder that glob would pass over in silence."""
+
+    def refuse(error: OSError) -> None:
+        if os.path.isdir(error.filename):  # noqa: PTH112
+            raise CorpusError(
+                f"the folder {error.filename!r} cannot be read: {error.strerror}; check who may "
+                f"read it, or name the folders beside it"
+            )
+
+    above, _, _ = pattern.partition("**")
+    for above_folder in glob.glob(os.path.dirname(above) or "."):  # noqa: PTH120, PTH207
+        for _, folders, _ in os.walk(above_folder, onerror=refuse):
+            folders[:] = [folder for folder in folders if not folder.startswith(".")]

@@ -1,0 +1,100 @@
+"""DocumentPiece: how documents are handed on, and texts cut into such pieces.
+
+A document may be larger than memory, so it comes in pieces. It stands alone because every format
+makes them. May import `errors`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from tokenizer_core.errors import CorpusError
+
+DEFAULT_PIECE_CHARS: Final = 1 << 18
+
+MAX_PIECE_CHARS: Final = 1 << 24
+"""More is no piece any more: the text up to there is copied with every block that is read."""
+
+
+class DocumentPiece(NamedTuple):
+    """A piece of a document; the documents of a file are its pieces in order.
+
+    A document has at least one piece, and exactly its last one `is_last`. All but the last have the
+    full number of characters; the last has what remains, nothing only if the document is empty.
+    """
+
+    text: str
+    is_last: bool
+
+
+def cut_document(text: str, max_piece_chars: int) -> Iterator[DocumentPiece]:
+    """The pieces of a document that is known whole.
+
+    Example:
+        >>> [piece.text for piece in cut_document("abcdef", 3)]
+        ['abc', 'def']
+    """
+    start = 0
+    while len(text) - start > max_piece_chars:
+        yield DocumentPiece(text[start : start + max_piece_chars], is_last=False)
+        start += max_piece_chars
+    yield DocumentPiece(text[start:], is_last=True)
+
+
+def split_plain_text(
+    texts: Iterable[str], separator: str | None, max_piece_chars: int
+) -> Iterator[DocumentPiece]:
+    """The documents of a text that comes in parts, cut anywhere.
+
+    A document ends where the separator stands, or with the text: what is behind the last separator
+    is a document unless it is empty. Separators are found leftmost and do not overlap, as the only
+    special token of a tokenizer would be. Without a separator the text is one document, even empty.
+
+    Example:
+        >>> [piece.text for piece in split_plain_text(["a<", "|>b<|>"], "<|>", 10)]
+        ['a', 'b']
+    """
+    # The last characters may be the beginning of a separator whose end has not come yet.
+    n_doubtful = len(separator) - 1 if separator else 0
+    pending = ""
+    for part in texts:
+        searched = max(len(pending) - n_doubtful, 0)
+        text = pending + part
+        start = 0
+        if separator:
+            while (end := text.find(separator, max(searched, start))) >= 0:
+                yield from cut_document(text[start:end], max_piece_chars)
+                start = end + len(separator)
+        while len(text) - n_doubtful - start > max_piece_chars:
+            yield DocumentPiece(text[start : start + max_piece_chars], is_last=False)
+            start += max_piece_chars
+        pending = text[start:]
+    if pending or not separator:
+        yield from cut_document(pending, max_piece_chars)
+
+
+def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
+    """The text of blocks of UTF-8, cut anywhere; a byte order mark is text like any other.
+
+    Raises:
+        CorpusError: not UTF-8; the message names the file and the byte offset in the (unpacked)
+            text.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    n_bytes = 0
+    try:
+        for block in blocks:
+            n_held = len(decoder.getstate()[0])
+            text = decoder.decode(block)
+            n_bytes += len(block)
+            yield text
+        n_held = len(decoder.getstate()[0])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        offset = n_bytes - n_held + error.start
+        raise CorpusError(
+            f"the corpus file {name!r} is not UTF-8: its text is wrong at byte {offset}; convert "
+            f"it to UTF-8, or mend it there"
+        ) from None

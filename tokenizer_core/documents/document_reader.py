@@ -1,0 +1,237 @@
+"""open_documents: a corpus file of any format as its documents, in bounded memory.
+
+Each format has its module; here stands how one is chosen, and what they have in common. May import
+the modules beside it and `errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
+from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
+from tokenizer_core.documents.document_pieces import (
+    DEFAULT_PIECE_CHARS,
+    MAX_PIECE_CHARS,
+    DocumentPiece,
+    decode_blocks,
+    split_plain_text,
+)
+from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
+from tokenizer_core.documents.parquet_rows import read_parquet_rows
+from tokenizer_core.errors import CorpusError
+
+FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
+"""The formats by name; a file whose name ends in a dot and one of these is of that format."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    field: str
+    separator: str | None
+    max_piece_chars: int
+    max_line_bytes: int
+    max_expansion: float
+
+
+class DocumentReader(Iterator[DocumentPiece]):
+    """The documents of one file, as pieces in order; made by `open_documents`.
+
+    `path`, `format` and `size_bytes` are the file's; `position_bytes` is how many of its bytes are
+    done (of the archive's, if it is one; of a Parquet file the share of its rows), for progress.
+    `sha256` is the digest of the file as it lies on the disk, in hex, once all documents are read,
+    if `hash_source` was asked for, else None. A context manager: leaving it closes the file.
+    """
+
+    def __init__(self, source: CorpusFileBytes, format: str, options: _Options) -> None:  # noqa: A002
+        self.path, self.format, self.size_bytes = source.name, format, source.size_bytes
+        self._source = source
+        self._pieces = _read(source, format, options)
+
+    @property
+    def position_bytes(self) -> int:
+        """How many of the `size_bytes` are done."""
+        return self._source.position_bytes
+
+    @property
+    def sha256(self) -> str | None:
+        """Of the file; None before all documents are read, or where it was not asked for."""
+        return self._source.sha256
+
+    def __next__(self) -> DocumentPiece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Close the file; there are no more pieces then."""
+        self._pieces.close()
+        self._source.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_documents(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the word of the field
+    field: str = "text",
+    separator: str | None = None,
+    max_piece_chars: int = DEFAULT_PIECE_CHARS,
+    max_line_bytes: int = DEFAULT_LINE_BYTES,
+    max_expansion: float = DEFAULT_MAX_EXPANSION,
+    hash_source: bool = False,
+) -> DocumentReader:
+    r"""The documents of a file, each as pieces of at most `max_piece_chars` characters.
+
+    - `txt`: a document ends where `separator` (a special token, often) stands, or with the file;
+      behind the last separator there is a document only if anything is. Without a separator the
+      file is one document. Nothing is stripped: line ends, spaces, a byte order mark are text.
+    - `jsonl`: one JSON object a line, of at most `max_line_bytes` bytes; the string in `field` is
+      the document.
+    - `parquet`: the column `field`, one document a row. Needs the extra `parquet`.
+    - `txt.gz`, `txt.zst`, `jsonl.gz`, `jsonl.zst`: packed; of one or several members or frames. zst
+      needs the extra `zstd`.
+
+    Empty documents are kept. A separator is looked for in plain text only, and `field` plays no
+    part in it. A document that is not read whole ends in an error, never in silence.
+
+    Memory is bounded by `max_piece_chars`, `max_line_bytes` (nine times), for zst the window (128
+    MiB at most), and for Parquet a few values and pages, which its writer made as large as they
+    are. `max_expansion` is how many times the size of a packed file, or of a Parquet file, its text
+    may have, beyond the first 64 MiB.
+
+    Args:
+        format: one of `FORMATS`; by default, what the name ends in.
+        hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
+
+    Raises:
+        CorpusError: here, if the file cannot be opened or its name says no format; while reading,
+            if it is damaged, ends early, is not UTF-8, holds a line or a row without a text,
+            expands too much, changes meanwhile, or a library that it needs is not installed.
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> import tempfile; folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "some.txt")
+        >>> with open(path, "w") as file:
+        ...     _ = file.write("one<|endoftext|>two")
+        >>> with open_documents(path, separator="<|endoftext|>", max_piece_chars=2) as pieces:
+        ...     for piece in pieces:
+        ...         print(piece.text, piece.is_last, pieces.position_bytes)
+        on False 19
+        e True 19
+        tw False 19
+        o True 19
+    """
+    _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
+    chosen = _choose_format(os.fspath(path), format)
+    options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion)
+    return DocumentReader(open_corpus_file(path, hash_source=hash_source), chosen, options)
+
+
+def read_documents(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    field: str = "text",
+    separator: str | None = None,
+) -> Iterator[str]:
+    """The documents of a file, each whole: for documents that are known to be small.
+
+    The arguments, and what is raised, are those of `open_documents`.
+
+    Example:
+        >>> import tempfile; folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "some.jsonl")
+        >>> with open(path, "w") as file:
+        ...     _ = file.write('{"story": "one"}' + chr(10) + '{"story": "two"}')
+        >>> list(read_documents(path, field="story"))
+        ['one', 'two']
+    """
+    pieces: list[str] = []
+    with open_documents(path, format=format, field=field, separator=separator) as reader:
+        for piece in reader:
+            pieces.append(piece.text)
+            if piece.is_last:
+                yield "".join(pieces)
+                pieces.clear()
+
+
+def _read(
+    source: CorpusFileBytes, format_name: str, options: _Options
+) -> Generator[DocumentPiece, None, None]:
+    with source.file:
+        if format_name == "parquet":
+            yield from read_parquet_rows(
+                source, options.field, options.max_expansion, options.max_piece_chars
+            )
+            source.hash_apart()
+        else:
+            kind, _, packed = format_name.partition(".")
+            blocks = _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+            if kind == "jsonl":
+                yield from read_json_lines(
+                    blocks,
+                    source.name,
+                    options.field,
+                    options.max_line_bytes,
+                    options.max_piece_chars,
+                )
+            else:
+                texts = decode_blocks(blocks, source.name)
+                yield from split_plain_text(texts, options.separator, options.max_piece_chars)
+        source.finish()
+
+
+_UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {
+    "": lambda blocks, name, max_expansion: blocks,
+    "gz": unpack_gzip,
+    "zst": unpack_zstd,
+}
+
+
+def _choose_format(name: str, format_name: str | None) -> str:
+    if format_name is not None:
+        if format_name not in FORMATS:
+            raise ValueError(f"there is no format {format_name!r:.40}; give one of {_LISTED}")
+        return format_name
+    for known in FORMATS:
+        if name.lower().endswith(f".{known}"):
+            return known
+    raise CorpusError(
+        f"the name of the corpus file {name!r} does not say its format; end it in one of "
+        f"{_LISTED}, or say which one it is with format="
+    )
+
+
+_LISTED: Final = ", ".join(FORMATS)
+
+
+def _check_arguments(
+    separator: str | None, max_piece_chars: int, max_line_bytes: int, max_expansion: float
+) -> None:
+    if separator is not None:
+        if not separator:
+            raise ValueError("the separator is empty; give a string, or None for one document")
+        try:
+            separator.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("the separator holds a lone surrogate, which no text has") from None
+    if not 1 <= max_piece_chars <= MAX_PIECE_CHARS:
+        raise ValueError(f"max_piece_chars must be from 1 to {MAX_PIECE_CHARS}")
+    if max_line_bytes < 1:
+        raise ValueError("max_line_bytes must be at least 1")
+    if not max_expansion >= 1:
+        raise ValueError("max_expansion must be at least 1")

@@ -1,0 +1,135 @@
+"""JSONL: one JSON object a line, one of whose fields is a document. Strict: no line is left out.
+
+It stands alone because its errors are about lines. May import `document_pieces`, `errors`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final, NoReturn
+
+from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
+from tokenizer_core.errors import CorpusError
+
+DEFAULT_LINE_BYTES: Final = 1 << 24
+"""A line is in memory whole, and while it is parsed up to nine times: bytes, text, value."""
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class _LineError(Exception):
+    """What is wrong with a line, and the remedy; who knows file and line puts them before it."""
+
+
+def read_json_lines(
+    blocks: Iterable[bytes], name: str, field: str, max_line_bytes: int, max_piece_chars: int
+) -> Iterator[DocumentPiece]:
+    r"""The documents of a JSONL file that comes in blocks, cut anywhere.
+
+    Raises:
+        CorpusError: a line is too long, is no JSON object, has no text in its `field`; it names
+            file and line.
+
+    Example:
+        >>> blocks = [b'{"text": "a"}\n{"te', b'xt": "b"}']
+        >>> [piece.text for piece in read_json_lines(blocks, "some.jsonl", "text", 100, 100)]
+        ['a', 'b']
+    """
+    for number, line in _lines(blocks, name, max_line_bytes):
+        try:
+            text = _parse_document(line, field, is_first=number == 1)
+        except _LineError as error:
+            raise _error(name, number, str(error)) from None
+        yield from cut_document(text, max_piece_chars)
+
+
+def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Numbers and lines, without their ends; behind the last end there is a line if anything is."""
+    number = 1
+    parts: list[bytes] = []
+    n_bytes = 0
+    for block in blocks:
+        start = 0
+        while start < len(block):
+            end = block.find(b"\n", start)
+            stop = len(block) if end < 0 else end
+            n_bytes += stop - start
+            if n_bytes > max_line_bytes:
+                what = f"it is longer than {max_line_bytes} bytes; raise max_line_bytes if that is"
+                raise _error(
+                    name, number, f"{what} meant (memory for nine times as much is needed)"
+                )
+            parts.append(block[start:stop])
+            start = stop + 1
+            if end >= 0:
+                yield number, b"".join(parts)
+                number += 1
+                parts.clear()
+                n_bytes = 0
+    if n_bytes:
+        yield number, b"".join(parts)
+
+
+def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
+    if is_first and line.startswith(_BYTE_ORDER_MARK):
+        raise _LineError("it begins with a byte order mark; write the file without one")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _LineError(
+            f"its byte {error.start} is not UTF-8; convert the file to UTF-8, or mend it there"
+        ) from None
+    record = _parse_object(text)
+    if field not in record:
+        raise _LineError(f"it has no field {field!r}; say with field= which one holds the text")
+    document = record[field]
+    if not isinstance(document, str):
+        raise _LineError(f"its field {field!r} is no string; mend the line, or leave it out")
+    # Bytes that are UTF-8 hold none; only an escape can make one.
+    if "\\u" in text:
+        try:
+            document.encode("utf-8")
+        except UnicodeEncodeError:
+            raise _LineError(
+                f"its field {field!r} holds half of a surrogate pair, which is no text; mend the "
+                f"escape, or leave the line out"
+            ) from None
+    return document
+
+
+def _parse_object(text: str) -> dict[str, object]:
+    if not text or text.isspace():
+        raise _LineError("it is empty; each line must hold a JSON object, so remove it")
+    try:
+        record = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise _LineError(
+            f"it is not JSON: {error.msg} at character {error.pos}; each line must hold one whole "
+            f"JSON object"
+        ) from None
+    except RecursionError:
+        raise _LineError("it is nested too deep to be read; write it flatter") from None
+    except ValueError:  # int() refuses more than 4,300 digits
+        raise _LineError("it holds a number of more than 4,300 digits; write a string") from None
+    if not isinstance(record, dict):
+        raise _LineError("it holds no JSON object; write {...} with the text in a field")
+    return record
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _LineError(f"it holds {name}, which is not JSON; write null")
+
+
+def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise _LineError("an object in it has the same key twice; leave one of them out")
+    return built
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object, parse_constant=_refuse_constant)
+
+
+def _error(name: str, number: int, what: str) -> CorpusError:
+    return CorpusError(f"the corpus file {name!r}, line {number}: {what}")

@@ -1,0 +1,125 @@
+"""Parquet: a column of strings, one document a row, read a few rows at a time with pyarrow.
+
+The only module that imports pyarrow, and only when there is Parquet to read. May import `archives`,
+`corpus_files`, `document_pieces`, `errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+from tokenizer_core.documents.archives import FREE_BYTES, expands_too_much
+from tokenizer_core.documents.corpus_files import CorpusFileBytes
+from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
+from tokenizer_core.errors import CorpusError
+
+_BUFFER_BYTES: Final = 1 << 16
+_MOST_ROWS_AT_ONCE: Final = 64
+
+
+def read_parquet_rows(
+    source: CorpusFileBytes, column: str, max_expansion: float, max_piece_chars: int
+) -> Iterator[DocumentPiece]:
+    """The documents in a column of a Parquet file, in the order of its rows.
+
+    `source.position_bytes` is the share of the rows that are done, of the file's bytes.
+
+    Raises:
+        CorpusError: pyarrow is not installed; the file is damaged or no Parquet file; it has no
+            such column, or that one holds no strings; a row has null or what is not UTF-8; it holds
+            more than `max_expansion` times its size (and more than FREE_BYTES).
+    """
+    pyarrow, parquet = _import_pyarrow(source.name)
+    try:
+        file = parquet.ParquetFile(
+            pyarrow.PythonFile(source.file, mode="r"),
+            buffer_size=_BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        _check_column(pyarrow, file, source.name, column)
+        n_total = file.metadata.num_rows
+        n_bytes = n_rows = 0
+        for value in _values(file, source, column, max_expansion):
+            text = _text(value, source.name, column, n_rows)
+            n_bytes += len(text)
+            if n_bytes > max(FREE_BYTES, max_expansion * source.size_bytes):
+                raise expands_too_much(source.name, max_expansion)
+            yield from cut_document(text, max_piece_chars)
+            n_rows += 1
+            source.position_bytes = source.size_bytes * n_rows // max(n_total, n_rows)
+        if n_rows != n_total:
+            raise _damaged(source.name, f"{n_rows} rows of {n_total}")
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _damaged(source.name, next(iter(str(error).splitlines()), "")) from error
+
+
+def _values(file: Any, source: CorpusFileBytes, column: str, max_expansion: float) -> Iterator[Any]:
+    """The values of the column as pyarrow's scalars, one row group after another."""
+    metadata = file.metadata
+    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+    leaf = paths.index(column)
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(leaf)
+        n_bytes = max(chunk.total_uncompressed_size, 1)
+        if n_bytes > max(
+            FREE_BYTES, max_expansion * min(chunk.total_compressed_size, source.size_bytes)
+        ):
+            raise expands_too_much(source.name, max_expansion)
+        # One value of the dictionary may stand in all rows, and a batch holds it once for each.
+        n_rows = min(max(FREE_BYTES // n_bytes, 1), _MOST_ROWS_AT_ONCE)
+        for batch in file.iter_batches(n_rows, [group], [column], use_threads=False):
+            yield from batch.column(0)
+
+
+def _text(value: Any, name: str, column: str, row: int) -> str:
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"the corpus file {name!r}, row {row}: byte {error.start} of the column {column!r} is "
+            f"not UTF-8; write the file again from text"
+        ) from None
+    if not isinstance(text, str):
+        raise CorpusError(
+            f"the corpus file {name!r}, row {row}: the column {column!r} is null; leave such rows "
+            f"out, or write an empty string"
+        )
+    return text
+
+
+def _check_column(pyarrow: ModuleType, file: Any, name: str, column: str) -> None:
+    schema = file.schema_arrow
+    if schema.names.count(column) != 1:
+        raise CorpusError(
+            f"the corpus file {name!r} has no column {column!r}, or several; say with field= which "
+            f"one holds the text"
+        )
+    kind = schema.field(column).type
+    kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
+        raise CorpusError(
+            f"the corpus file {name!r}: the column {column!r} is of type {kind!s:.60}, not of "
+            f"strings; say with field= which one holds the text, or write it as strings"
+        )
+
+
+def _damaged(name: str, what: str) -> CorpusError:
+    return CorpusError(
+        f"the corpus file {name!r} is no Parquet file, or is damaged ({what!r:.120}); fetch or "
+        f"write it again"
+    )
+
+
+def _import_pyarrow(name: str) -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise CorpusError(
+            f"the corpus file {name!r} cannot be read: reading Parquet needs the extra parquet; "
+            f"pip install 'tokenizer-service[parquet]'"
+        ) from None
+    return pyarrow, parquet
