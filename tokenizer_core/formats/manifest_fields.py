@@ -2,36 +2,32 @@
 
 Pickles hold vocabulary and merges; split pattern, added tokens, normalizer and declared gaps also
 decide ids and stand in the manifest beside them. It is here, below the store that writes it, so
-that `Tokenizer.from_files` on a published folder gives the published tokenizer. The text must be
-exactly what `render_manifest_json` writes, and carries a sha256 over its own fields, so that no
-flipped bit goes unnoticed.
+that `Tokenizer.from_files` on a published folder gives the published tokenizer. Its text is
+sealed, as `sealed_json` says.
 
 May import `errors`, `patterns`, `spec` and its neighbours.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import check_gaps
-from tokenizer_core.formats.strict_json import parse_strict_json
+from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import CUSTOM, PATTERNS, UNICODE_TABLES, SplitPattern, resolve_pattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_T = TypeVar("_T")
-
 FORMAT_NAME: Final = "tokenizer-artifact"
-FORMAT_VERSION: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
+
+_FORMAT: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
 
 
 def render_manifest_json(fields: Mapping[str, object]) -> bytes:
@@ -40,22 +36,7 @@ def render_manifest_json(fields: Mapping[str, object]) -> bytes:
     Raises:
         FormatError: a value that JSON cannot hold (NaN, bytes, a lone surrogate).
     """
-    table = {"format": FORMAT_NAME, "format_version": FORMAT_VERSION, **fields}
-    try:
-        return _render({**table, "checksum": _checksum(table)})
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"the manifest cannot be written as JSON: {error!s:.120}") from None
-
-
-def _render(table: Mapping[str, object]) -> bytes:
-    return (json.dumps(table, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
-
-
-def _checksum(table: Mapping[str, object]) -> str:
-    text = json.dumps(
-        table, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _FORMAT.render(fields)
 
 
 def parse_manifest_json(data: bytes) -> dict[str, Any]:
@@ -64,23 +45,7 @@ def parse_manifest_json(data: bytes) -> dict[str, Any]:
     Raises:
         FormatError: no manifest of this format and version, or changed since it was written.
     """
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise FormatError(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes")
-    table = parse_strict_json(data, "the manifest")
-    if not isinstance(table, dict) or table.get("format") != FORMAT_NAME:
-        raise FormatError("the manifest is not that of a tokenizer artifact")
-    if table.get("format_version") != FORMAT_VERSION:
-        raise FormatError(
-            f"the manifest has format version {table.get('format_version')!r:.20}; this release "
-            f"reads version {FORMAT_VERSION}"
-        )
-    try:
-        unchanged = _render(table) == data and table.pop("checksum", None) == _checksum(table)
-    except (ValueError, RecursionError):  # JSON that is never written: a lone surrogate, 1e999
-        unchanged = False
-    if not unchanged:
-        raise FormatError("the manifest was changed or damaged after it was written")
-    return {key: value for key, value in table.items() if key not in ("format", "format_version")}
+    return _FORMAT.parse(data)
 
 
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
@@ -121,9 +86,9 @@ def build_spec(
         pattern = _parse_pattern(fields["pattern"])
         added = tuple(
             AddedToken(
-                _typed(token["content"], str),
-                _typed(token["id"], int),
-                _typed(token["special"], bool),
+                typed(token["content"], str),
+                typed(token["id"], int),
+                typed(token["special"], bool),
             )
             for token in fields["added_tokens"]
         )
@@ -133,11 +98,11 @@ def build_spec(
             merges=tuple(merges),
             pattern=pattern,
             added_tokens=added,
-            ignore_merges=_typed(fields["ignore_merges"], bool),
+            ignore_merges=typed(fields["ignore_merges"], bool),
             normalizer=fields["normalizer"],
-            prefix_ids=tuple(_typed(id_, int) for id_ in fields["prefix_ids"]),
-            suffix_ids=tuple(_typed(id_, int) for id_ in fields["suffix_ids"]),
-            unicode_tables=_typed(fields["unicode_tables"], str),
+            prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
+            suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
+            unicode_tables=typed(fields["unicode_tables"], str),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:
@@ -164,7 +129,7 @@ def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
         FormatError: they are missing or malformed.
     """
     try:
-        return [(_typed(first, int), _typed(last, int)) for first, last in fields["gaps"]]
+        return [(typed(first, int), typed(last, int)) for first, last in fields["gaps"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"the manifest's gaps are malformed: {error!r:.120}") from None
 
@@ -180,7 +145,7 @@ def check_unicode_tables(spec: TokenizerSpec) -> None:
 
 
 def _parse_pattern(table: Mapping[str, Any]) -> SplitPattern:
-    name, expression = _typed(table["name"], str), _typed(table["expression"], str)
+    name, expression = typed(table["name"], str), typed(table["expression"], str)
     if name == CUSTOM:
         pattern = SplitPattern(CUSTOM, expression)
         resolve_pattern(expression)  # refuses what does not compile
@@ -196,10 +161,3 @@ def _parse_kind(value: object) -> Literal["merges", "ranks"]:
     if value == "ranks":
         return "ranks"
     raise FormatError(f"the manifest's kind is {value!r:.40}, neither merges nor ranks")
-
-
-def _typed(value: Any, kind: type[_T]) -> _T:
-    """`value` if its type is `kind` itself: JSON's true is no id."""
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.60} is no {kind.__name__}")
-    return value

@@ -1,0 +1,90 @@
+"""A manifest's text: JSON that names its format and carries a sha256 over its own fields.
+
+Two kinds of manifest are written like this (artifacts, token files): the text must be exactly what
+is rendered here, so that no flipped bit goes unnoticed. May import `errors` and `strict_json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.strict_json import parse_strict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFormat:
+    """One kind of manifest: the word and version in the file, what it describes, its size cap."""
+
+    name: str
+    version: int
+    described: str
+    max_bytes: int
+
+    def render(self, fields: Mapping[str, object]) -> bytes:
+        """The text of a manifest: its format, `fields`, and the sha256 that seals them.
+
+        Raises:
+            FormatError: a value that JSON cannot hold (NaN, bytes, a lone surrogate).
+
+        Example:
+            >>> kind = SealedFormat("example", 1, "an example", 1 << 20)
+            >>> kind.parse(kind.render({"a": 1}))
+            {'a': 1}
+        """
+        table = {"format": self.name, "format_version": self.version, **fields}
+        try:
+            return _render({**table, "checksum": _checksum(table)})
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"the manifest cannot be written as JSON: {error!s:.120}") from None
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        """The fields of a manifest, its seal checked and taken off.
+
+        Raises:
+            FormatError: no manifest of this format and version, or changed since it was written.
+        """
+        if len(data) > self.max_bytes:
+            raise FormatError(f"the manifest is larger than {self.max_bytes} bytes")
+        table = parse_strict_json(data, "the manifest")
+        if not isinstance(table, dict) or table.get("format") != self.name:
+            raise FormatError(f"the manifest is not that of {self.described}")
+        if table.get("format_version") != self.version:
+            raise FormatError(
+                f"the manifest has format version {table.get('format_version')!r:.20}; this "
+                f"release reads version {self.version}"
+            )
+        try:
+            unchanged = _render(table) == data and table.pop("checksum", None) == _checksum(table)
+        except (ValueError, RecursionError):  # JSON that is never written: a lone surrogate, 1e999
+            unchanged = False
+        if not unchanged:
+            raise FormatError("the manifest was changed or damaged after it was written")
+        own = ("format", "format_version")
+        return {key: value for key, value in table.items() if key not in own}
+
+
+def typed(value: Any, kind: type[_T]) -> _T:
+    """`value` if its type is `kind` itself, else TypeError: JSON's true is no id."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.60} is no {kind.__name__}")
+    return value
+
+
+def _render(table: Mapping[str, object]) -> bytes:
+    return (json.dumps(table, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+
+
+def _checksum(table: Mapping[str, object]) -> str:
+    text = json.dumps(
+        table, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
