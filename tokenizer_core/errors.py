@@ -15,6 +15,10 @@
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
     │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
     │   └── TrainingCancelledError                 the caller's `should_cancel` said so
+    ├── TokenFilesError
+    │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written as asked
+    │   ├── TokenFilesCorruptError  (ValueError)   hashes, manifest and files do not agree
+    │   └── TokenizerMismatchError  (ValueError)   the token files are another tokenizer's
     └── ArtifactError
         ├── ArtifactNameError       (ValueError)   no name or version a tokenizer can have
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
@@ -151,6 +155,30 @@ class TrainingCancelledError(TrainingError):
     """Training stopped because the caller asked for it; nothing was written."""
 
     code = "cancelled"
+
+
+class TokenFilesError(TokenizerCoreError):
+    """Token files could not be written or read."""
+
+    code = "token_files_failed"
+
+
+class TokenFilesPlanError(TokenFilesError, ValueError):
+    """The token files cannot be written as asked; found before anything is written."""
+
+    code = "invalid_token_files_plan"
+
+
+class TokenFilesCorruptError(TokenFilesError, ValueError):
+    """Manifest, hashes and token files do not agree; write them anew from the corpus."""
+
+    code = "token_files_corrupt"
+
+
+class TokenizerMismatchError(TokenFilesError, ValueError):
+    """The token files were written by another tokenizer than the one given."""
+
+    code = "tokenizer_mismatch"
 
 
 class ArtifactError(TokenizerCoreError):

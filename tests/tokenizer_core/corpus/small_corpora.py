@@ -1,0 +1,58 @@
+"""Small tokenizers, documents of ids, and token files of them, for the tests beside this."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.tokenizer_core.formats.small_specs import BYTES
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import TokenFilesPlan, TokenFilesWriter, TokenManifest, plan_token_files
+
+LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
+
+NARROW = Tokenizer(BYTES | {256: b"ab"}, [(b"a", b"b")], ["<|begin|>", "<|end|>"])
+"""Largest id 258: uint16."""
+
+WIDE = Tokenizer.from_spec(
+    TokenizerSpec.from_merges(
+        BYTES, [], [AddedToken("<|begin|>", 65_536), AddedToken("<|end|>", 70_000)]
+    )
+)
+"""Largest id 70,000, and nothing between 255 and 65,536: uint32."""
+
+TEXTS = ["ab abab", "", "naïve café 🙂", "x" * 11, "the end<|end|>"]
+
+
+def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [tokenizer.encode(text) for text in texts]
+
+
+def write(
+    folder: Path,
+    plan: TokenFilesPlan,
+    documents: list[list[int]],
+    *,
+    validation: list[list[int]] | None = None,
+    n_bytes: int = 0,
+    batch: int = 1,
+) -> TokenManifest:
+    """Token files of the documents, `batch` of them appended at a time."""
+    with TokenFilesWriter(folder, plan) as writer:
+        for split, listed in (("train", documents), ("validation", validation or [])):
+            for start in range(0, len(listed), batch):
+                part = listed[start : start + batch]
+                ids = np.array([id_ for document in part for id_ in document], dtype=np.uint32)
+                offsets = np.cumsum([0, *map(len, part)])
+                writer.append_batch(ids, offsets, n_bytes=n_bytes, split=split)
+        return writer.finish()
+
+
+def write_texts(folder: Path, layout: str = "raw", tokenizer: Tokenizer = NARROW, **options):
+    """Token files of TEXTS, in shards of 7 ids."""
+    plan = plan_token_files(tokenizer, layout=layout, **{"tokens_per_shard": 7} | options)
+    return write(folder, plan, encode_all(tokenizer, TEXTS), validation=[[104, 105]])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -1,0 +1,112 @@
+"""What cannot work is refused before anything is written, with the remedy."""
+
+import pytest
+
+from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE
+from tests.tokenizer_core.formats.small_specs import BYTES
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
+from tokenizer_core.store import ArtifactRef
+
+
+def with_largest_id(largest_id: int) -> Tokenizer:
+    return Tokenizer.from_spec(
+        TokenizerSpec.from_merges(BYTES, [], [AddedToken("<|x|>", largest_id)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest_id", "dtype"), [(256, "uint16"), (65_535, "uint16"), (65_536, "uint32")]
+)
+def test_the_width_is_that_of_the_largest_id_not_of_the_count(largest_id, dtype):
+    tokenizer = with_largest_id(largest_id)
+    assert tokenizer.vocab_size == 257
+    assert plan_token_files(tokenizer).dtype == dtype
+    assert plan_token_files(tokenizer, dtype="uint32").dtype == "uint32"
+
+
+def test_uint16_that_does_not_fit_is_refused_with_the_remedy():
+    with pytest.raises(
+        TokenFilesPlanError,
+        match=r"largest id is 65536, and uint16 ends at 65535; take dtype uint32 \(or auto\)",
+    ):
+        plan_token_files(with_largest_id(65_536), dtype="uint16")
+    assert plan_token_files(with_largest_id(65_535), dtype="uint16").dtype == "uint16"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "int64"}, "no dtype 'int64'.*take auto, uint16 or uint32"),
+        ({"layout": "csv"}, "no layout is named 'csv'; there are raw, npy, megatron, llmc"),
+        ({"tokens_per_shard": 0}, "tokens_per_shard is 0; in the layout raw it must be at least 1"),
+        ({"tokens_per_shard": -1}, "must be at least 1"),
+        (
+            {"layout": "llmc", "tokens_per_shard": 1 << 31},
+            "in the layout llmc it must be between 1 and 2147483647",
+        ),
+        (
+            {"end_of_document": "<|eot|>"},
+            r"no special token '<\|eot\|>' .*it has '<\|begin\|>', '<\|end\|>'",
+        ),
+        ({"begin_of_document": "ab"}, "no special token 'ab'"),
+    ],
+)
+def test_what_cannot_be_written(options, message):
+    with pytest.raises(TokenFilesPlanError, match=message) as raised:
+        plan_token_files(NARROW, **options)
+    assert isinstance(raised.value, (TokenFilesError, ValueError))
+    assert raised.value.code == "invalid_token_files_plan"
+
+
+def test_a_special_token_that_is_not_there_cannot_be_allowed():
+    with pytest.raises(ValueError, match="allowed_special names"):
+        plan_token_files(NARROW, allowed_special={"<|x|>"})
+
+
+def test_the_plan_says_who_writes_and_how():
+    ref = ArtifactRef("t", "20261121T041500Z-1a2b3c4d", NARROW.spec.fingerprint)
+    plan = plan_token_files(
+        NARROW,
+        begin_of_document="<|begin|>",
+        end_of_document="<|end|>",
+        allowed_special={"<|end|>"},
+        disallowed_special="all",
+        seed=3,
+        ref=ref,
+    )
+    assert (plan.begin_of_document_id, plan.end_of_document_id, plan.seed) == (257, 258, 3)
+    assert plan.recognised_special == ("<|end|>",)
+    assert plan.forbidden_special == ("<|begin|>",)
+    identity = plan.tokenizer
+    assert (identity.name, identity.version, identity.fingerprint) == (
+        ref.name,
+        ref.version,
+        ref.digest,
+    )
+    assert identity.pattern == NARROW.spec.pattern
+    assert (identity.vocab_size, identity.largest_id) == (259, 258)
+    assert str(identity) == f"{ref}, fingerprint {ref.digest[:12]}"
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_the_names_of_the_files_sort_in_their_order(layout):
+    plan = plan_token_files(WIDE, layout=layout, tokens_per_shard=5)
+    names = [plan.file_names("train", index)[0] for index in range(1001)]
+    assert names == sorted(names)
+    assert names[0].startswith("train_000000.")
+
+
+def test_one_file_is_named_as_nanogpt_names_it():
+    plan = plan_token_files(NARROW)
+    assert plan.file_names("train", 0) == ["train.bin"]
+    assert plan.file_names("validation", 0) == ["val.bin"]
+    assert plan_token_files(NARROW, layout="megatron").file_names("train", 0) == [
+        "train.bin",
+        "train.idx",
+    ]
+
+
+def test_llmc_has_shards_of_a_hundred_million_ids_unless_told_otherwise():
+    assert plan_token_files(NARROW, layout="llmc").tokens_per_shard == 100_000_000

@@ -1,0 +1,281 @@
+"""Documents in, token files out: read back by each trainer's rules, whole or not at all."""
+
+import fcntl
+import os
+import tracemalloc
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.corpus.small_corpora import (
+    LAYOUT_NAMES,
+    NARROW,
+    TEXTS,
+    WIDE,
+    content,
+    encode_all,
+    write,
+    write_texts,
+)
+from tests.tokenizer_core.corpus.trainer_readers import READERS, read_megatron_documents
+from tokenizer_core.corpus import (
+    TokenFiles,
+    TokenFilesWriter,
+    plan_token_files,
+    token_writer,
+    verify_token_files,
+)
+from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
+from tokenizer_core.training.pretoken_counts import CorpusSource
+
+
+def joined(documents):
+    return list(chain.from_iterable(documents))
+
+
+def documents_of(tokenizer):
+    ids = st.sampled_from(sorted(tokenizer.spec.vocab))
+    return st.lists(st.lists(ids, max_size=9), min_size=1, max_size=9)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_what_is_written_is_read_back_by_the_trainers_rules(layout, data, tmp_path_factory):
+    wide = data.draw(st.booleans())
+    tokenizer = WIDE if wide else NARROW
+    documents = data.draw(documents_of(tokenizer).filter(any))
+    validation = data.draw(st.just([]) | documents_of(tokenizer).filter(any))
+    limit = data.draw(st.none() | st.integers(1, 20))
+    folder = tmp_path_factory.mktemp("t") / "tokens"
+    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=limit)
+    batch = data.draw(st.integers(1, 9))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)  # a hundred folders, none kept
+        manifest = write(folder, plan, documents, validation=validation, batch=batch)
+        write(again := folder.with_name("again"), plan, documents, validation=validation, batch=99)
+    assert content(folder) == content(again), "it depends on how documents were put into batches"
+    for split, stem, expected in (("train", "train", documents), ("validation", "val", validation)):
+        shards = READERS[layout](folder, stem, wide)
+        assert [id_ for shard in shards for id_ in shard.tolist()] == joined(expected)
+        if not expected:
+            assert split not in [record.name for record in manifest.splits]
+            continue
+        ends = np.fromfile(folder / f"{stem}.document-ends.u64", dtype="<u8")
+        assert ends.tolist() == np.cumsum([len(document) for document in expected]).tolist()
+        record = manifest.split(split)
+        assert (record.n_documents, record.n_tokens) == (len(expected), ends[-1])
+        assert [shard.n_tokens for shard in record.shards] == [len(shard) for shard in shards]
+        check_cuts(layout, limit, shards, expected, folder, stem, wide)
+        files = TokenFiles.open(folder, tokenizer)
+        for index, document in enumerate(expected):
+            assert files.document(index, split).tolist() == document
+    assert verify_token_files(folder, tokenizer=tokenizer).n_tokens == len(
+        joined(documents + validation)
+    )
+
+
+def check_cuts(layout, limit, shards, expected, folder, stem, wide):
+    """Where shards end: a stream of ids is cut anywhere, Megatron's documents never."""
+    sizes = [len(shard) for shard in shards]
+    if layout != "megatron":
+        n_tokens = sum(sizes)
+        limit = limit or n_tokens
+        full, rest = divmod(n_tokens, limit)
+        assert sizes == [limit] * full + [rest] * (rest > 0)
+        return
+    found = read_megatron_documents(folder, stem, wide)
+    assert [document.tolist() for shard in found for document in shard] == expected
+    if limit is None:
+        assert len(found) == 1
+        return
+    for index, shard in enumerate(found):
+        longer_than_a_shard = [document for document in shard if len(document) > limit]
+        assert sizes[index] <= limit or len([d for d in shard if len(d)]) == 1
+        assert not longer_than_a_shard or sizes[index] == len(longer_than_a_shard[0])
+    for left, right in pairwise(found):
+        first = next(document for document in right if len(document))
+        assert sum(map(len, left)) + len(first) > limit, "a shard was ended too early"
+
+
+def test_nanogpt_and_the_course_find_their_files(tmp_path):
+    documents = encode_all(NARROW, TEXTS)
+    write(tmp_path / "t", plan_token_files(NARROW), documents, validation=[[1, 2, 3]])
+    train = np.memmap(tmp_path / "t" / "train.bin", dtype=np.uint16, mode="r")
+    val = np.memmap(tmp_path / "t" / "val.bin", dtype=np.uint16, mode="r")
+    assert train.tolist() == joined(documents)
+    assert val.tolist() == [1, 2, 3]
+
+
+def test_npy_files_are_those_numpy_writes(tmp_path):
+    write_texts(tmp_path / "t", "npy", WIDE)
+    for path in sorted((tmp_path / "t").glob("*.npy")):
+        np.save(tmp_path / "numpy.npy", np.load(path))
+        assert path.read_bytes() == (tmp_path / "numpy.npy").read_bytes()
+
+
+def test_megatrons_own_reader(tmp_path):
+    own = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    documents = [document for document in encode_all(WIDE, TEXTS) if document]
+    write(tmp_path / "t", plan_token_files(WIDE, layout="megatron"), documents)
+    dataset = own.IndexedDataset(str(tmp_path / "t" / "train"))
+    assert [dataset[index].tolist() for index in range(len(dataset))] == documents
+
+
+def test_the_manifest_says_what_was_given(tmp_path):
+    plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=7)
+    source = CorpusSource("a.txt", 3, "0" * 64)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append([97, 258], n_bytes=1)
+        writer.append_batch([98, 258, 99, 258], [0, 2, 4], n_bytes=2)
+        written = writer.finish(sources=[source])
+    manifest = TokenFiles.open(tmp_path / "t").manifest
+    assert manifest == written
+    assert (manifest.plan, manifest.sources) == (plan, (source,))
+    assert manifest.plan.tokenizer.fingerprint == NARROW.spec.fingerprint
+    record = manifest.split("train")
+    assert (record.n_documents, record.n_tokens, record.n_bytes) == (3, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "message"),
+    [
+        ([1, 259], [0, 2], r"ids\[1\] = 259 is not between 0 and 258"),
+        ([-1, 2], [0, 2], r"ids\[0\] = -1 is not between 0 and 258"),
+        ([1 << 40], [0, 1], r"not between 0 and 258"),
+        ([65_536], [0, 1], r"not between 0 and 258"),
+        ([1.0, 2.0], [0, 2], "must be a sequence of integers"),
+        ([True], [0, 1], "must be a sequence of integers"),
+        ([[1, 2]], [0, 2], "must be a sequence of integers"),
+        ([1, 2], [0, 1], r"offsets must rise from 0 to the number of ids \(2\)"),
+        ([1, 2], [1, 2], "offsets must rise"),
+        ([1, 2], [0, 2, 1, 2], "offsets must rise"),
+        ([1, 2], [], "offsets must rise"),
+        ([1, 2], [0.0, 2.0], "offsets must rise"),
+    ],
+)
+def test_a_batch_that_is_refused_leaves_the_writer_as_it_was(ids, offsets, message, tmp_path):
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+        writer.append([1, 2])
+        for split in ("train", "validation"):
+            with pytest.raises(TokenFilesPlanError, match=message):
+                writer.append_batch(ids, offsets, split=split)
+        writer.append_batch([], [0], split="validation")
+        assert [record.n_tokens for record in writer.finish().splits] == [2]
+
+
+def test_documents_without_their_begin_or_end_are_refused(tmp_path):
+    plan = plan_token_files(NARROW, begin_of_document="<|begin|>", end_of_document="<|end|>")
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        with pytest.raises(TokenFilesPlanError, match=r"document 1 .* not begin with id 257"):
+            writer.append_batch([257, 258, 1, 258], [0, 2, 4])
+        with pytest.raises(TokenFilesPlanError, match=r"document 1 .* not end with id 258"):
+            writer.append_batch([257, 258, 257, 1], [0, 2, 4])
+        with pytest.raises(TokenFilesPlanError, match="document 0 of this batch does not begin"):
+            writer.append([])
+        writer.append([257, 1, 258])
+        writer.finish()
+    assert verify_token_files(tmp_path / "t").n_documents == 1
+
+
+def test_a_document_too_long_for_megatron_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_writer, "MAX_DOCUMENT_TOKENS", 3)
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, layout="megatron")) as writer:
+        with pytest.raises(TokenFilesPlanError, match=r"a document has 4 ids.*another layout"):
+            writer.append([1, 2, 3, 4])
+        writer.append([1, 2, 3])
+        assert writer.finish().split("train").n_tokens == 3
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_files_without_any_id_are_refused(layout, tmp_path):
+    plan = plan_token_files(NARROW, layout=layout)
+    with (
+        TokenFilesWriter(tmp_path / "t", plan) as writer,
+        pytest.raises(TokenFilesError, match="no ids were written for train and validation"),
+    ):
+        writer.finish()
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append([1])
+        writer.append([], split="validation")
+        with pytest.raises(TokenFilesError, match="no ids were written for validation"):
+            writer.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_never_written_over(tmp_path):
+    write_texts(tmp_path / "t")
+    before = content(tmp_path / "t")
+    with pytest.raises(TokenFilesError, match=r"'t' is there already.*remove it"):
+        TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW))
+    with TokenFilesWriter(tmp_path / "u", plan_token_files(NARROW)) as writer:
+        writer.append([1])
+        (tmp_path / "u").mkdir()
+        with pytest.raises(TokenFilesError, match="'u' is there already"):
+            writer.finish()
+    assert content(tmp_path / "t") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "u"]
+
+
+def test_one_writer_at_a_time(tmp_path):
+    plan = plan_token_files(NARROW)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append([1])
+        with pytest.raises(TokenFilesError, match="another process is writing 't'"):
+            TokenFilesWriter(tmp_path / "t", plan)
+        writer.finish()
+    assert verify_token_files(tmp_path / "t").n_tokens == 1
+
+
+def test_a_writer_that_waited_for_the_lock_does_not_clear_what_was_finished(tmp_path, monkeypatch):
+    """The other one's folder gets its name between the opening of it and the lock on it."""
+    plan = plan_token_files(NARROW)
+    first = TokenFilesWriter(tmp_path / "t", plan)
+    first.append([1])
+    real = fcntl.flock
+
+    def locked_late(descriptor, flags):
+        first.finish()
+        real(descriptor, flags)
+
+    monkeypatch.setattr(fcntl, "flock", locked_late)
+    with pytest.raises(TokenFilesError, match="is there already"):
+        TokenFilesWriter(tmp_path / "t", plan)
+    assert verify_token_files(tmp_path / "t").n_tokens == 1
+
+
+def test_leaving_without_finish_leaves_nothing(tmp_path):
+    with TokenFilesWriter(tmp_path / "a" / "t", plan_token_files(NARROW)) as writer:
+        writer.append([1])
+    assert list((tmp_path / "a").iterdir()) == []
+    with pytest.raises(TokenFilesError, match="has finished"):
+        writer.append([1])
+
+
+def test_what_a_dead_writer_left_is_cleared_away(tmp_path):
+    left = tmp_path / ".t.partial"
+    (left / "folder").mkdir(parents=True)
+    (left / "train_000007.bin").write_bytes(b"old")
+    (left / "link").symlink_to(tmp_path)
+    write_texts(tmp_path / "t")
+    verify_token_files(tmp_path / "t")
+    assert tmp_path.is_dir()
+
+
+def test_memory_is_bounded_by_the_batch(tmp_path):
+    """Ten times the documents take no more: 20 MB of ids, and 8 bytes a document in an index."""
+    plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3_000_000)
+    ids, offsets = np.zeros(100_000, np.uint32), np.arange(0, 100_001, 10)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                writer.append_batch(ids, offsets)
+            assert writer.finish().split("train").n_documents == 1_000_000
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < 8 << 20

@@ -1,0 +1,242 @@
+"""Damage anywhere is found; so is what no hash can show."""
+
+import dataclasses
+import hashlib
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.tokenizer_core.corpus.small_corpora import (
+    LAYOUT_NAMES,
+    NARROW,
+    TEXTS,
+    WIDE,
+    content,
+    encode_all,
+    write,
+    write_texts,
+)
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tokenizer_core import AddedToken, Tokenizer
+from tokenizer_core.corpus import TokenFiles, TokenManifest, plan_token_files, verify_token_files
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
+from tokenizer_core.store import FileRecord
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_sound_files(layout, tmp_path):
+    write_texts(tmp_path / "t", layout)
+    found = verify_token_files(
+        tmp_path / "t", tokenizer=NARROW, texts={"train": iter(TEXTS), "validation": ["hi"]}
+    )
+    assert found.n_files == len(content(tmp_path / "t"))
+    assert (found.n_documents, found.n_texts) == (6, 6)
+    assert found.n_tokens == sum(map(len, encode_all(NARROW, TEXTS))) + 2
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_one_byte_flipped_anywhere_is_found(layout, tmp_path):
+    folder = tmp_path / "t"
+    write_texts(folder, layout)
+    n_found = 0
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        # Every byte of what is short; of long headers of zeros, and of the manifest, some.
+        for place in range(0, len(data), 11 if len(data) > 1000 else 1):
+            with path.open("r+b") as file:
+                file.seek(place)
+                file.write(bytes([data[place] ^ (1 << place % 8)]))
+            with pytest.raises(TokenFilesCorruptError):
+                verify_token_files(folder)
+            n_found += 1
+            path.write_bytes(data)
+    assert n_found > 400
+    verify_token_files(folder)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_files_cut_short_made_longer_missing_or_too_many(layout, tmp_path):
+    folder = tmp_path / "t"
+    write_texts(folder, layout)
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        for changed in (data[:-1], data + b"\0", b""):
+            path.write_bytes(changed)
+            with pytest.raises(TokenFilesCorruptError):
+                verify_token_files(folder)
+        path.unlink()
+        with pytest.raises(TokenFilesError, match=r"write the|write them"):
+            verify_token_files(folder)
+        path.write_bytes(data)
+    (folder / "train_000099.bin").write_bytes(b"\1\0")
+    with pytest.raises(TokenFilesCorruptError, match=r"'train_000099.bin' stands among"):
+        verify_token_files(folder)
+
+
+def reseal(folder, name, change):
+    """Change a file, and the manifest so that size and hash are right again."""
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+    record = FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+    manifest = TokenManifest.from_json((folder / "manifest.json").read_bytes())
+    splits = []
+    for split in manifest.splits:
+        if name == split.ends_name:
+            split = dataclasses.replace(split, document_ends=record)
+        shards = tuple(
+            dataclasses.replace(shard, files={**shard.files, name: record})
+            if name in shard.files
+            else shard
+            for shard in split.shards
+        )
+        splits.append(dataclasses.replace(split, shards=shards))
+    (folder / "manifest.json").write_bytes(
+        dataclasses.replace(manifest, splits=tuple(splits)).to_json()
+    )
+
+
+def put(place, value, dtype="<u8"):
+    data = np.array([value], dtype=dtype).tobytes()
+
+    def change(file):
+        start = place * len(data) if place >= 0 else len(file) + place * len(data)
+        file[start : start + len(data)] = data
+
+    return change
+
+
+def test_ids_outside_the_vocabulary_are_found_though_the_hashes_are_right(tmp_path):
+    write_texts(tmp_path / "a", "raw", WIDE)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    reseal(tmp_path / "a", "train_000001.bin", put(2, 70_001, "<u4"))
+    with pytest.raises(
+        TokenFilesCorruptError, match=r"train_000001.bin holds the id 70001 at place 2"
+    ):
+        verify_token_files(tmp_path / "a")
+    reseal(tmp_path / "b", "train_000001.bin", put(2, 300, "<u4"))  # a gap of the vocabulary
+    verify_token_files(tmp_path / "b")
+    with pytest.raises(TokenFilesCorruptError, match="holds the id 300 at place 2"):
+        verify_token_files(tmp_path / "b", tokenizer=WIDE)
+
+
+def test_negative_ids_of_megatron_are_found(tmp_path):
+    write_texts(tmp_path / "t", "megatron", WIDE)
+    reseal(tmp_path / "t", "train_000001.bin", put(0, -5, "<i4"))
+    with pytest.raises(TokenFilesCorruptError, match="holds the id -5 at place 0"):
+        verify_token_files(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (-1, 7, "goes back"),
+        (0, 1 << 63, "goes back"),
+        (-1, 999, "ends at 999, and train has"),
+        (0, 3, None),
+    ],
+)
+@pytest.mark.parametrize("layout", ["raw", "megatron"])
+def test_document_ends_that_do_not_add_up(layout, place, value, message, tmp_path):
+    write_texts(tmp_path / "t", layout)
+    reseal(tmp_path / "t", "train.document-ends.u64", put(place, value))
+    if message is None and layout == "raw":
+        verify_token_files(tmp_path / "t")  # only the text itself can show this
+        with pytest.raises(TokenFilesCorruptError, match="document 0 of train does not decode"):
+            verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"train": TEXTS})
+        return
+    with pytest.raises(TokenFilesCorruptError, match=message or "does not agree with"):
+        verify_token_files(tmp_path / "t")
+
+
+@pytest.mark.parametrize("place", [34, 38, 60, -1])
+def test_a_megatron_index_that_does_not_agree(place, tmp_path):
+    write_texts(tmp_path / "t", "megatron")
+
+    def change(file):
+        file[place] ^= 1
+
+    reseal(tmp_path / "t", "train_000000.idx", change)
+    with pytest.raises(TokenFilesCorruptError, match=r"train_000000.idx does not agree with"):
+        verify_token_files(tmp_path / "t")
+
+
+def test_a_megatron_index_with_too_many_or_too_few_documents(tmp_path):
+    write_texts(tmp_path / "t", "megatron")
+    last = sorted((tmp_path / "t").glob("train*.idx"))[-1].name
+    for count, message in ((0, "too few documents"), (99, "too many documents")):
+        shutil.copytree(tmp_path / "t", tmp_path / str(count))
+
+        def change(file, count=count):
+            file[18:] = np.array([count, count + 1], "<u8").tobytes()
+            file += bytes(12 * count + 8 * (count + 1))
+
+        reseal(tmp_path / str(count), last, change)
+        with pytest.raises(TokenFilesCorruptError, match=message):
+            verify_token_files(tmp_path / str(count))
+
+
+def test_headers_are_checked_though_the_hashes_are_right(tmp_path):
+    for layout, name, place in (("llmc", "train_000000.bin", 8), ("npy", "train_000000.npy", 70)):
+        write_texts(tmp_path / layout, layout)
+
+        def change(file, place=place):
+            file[place] ^= 1
+
+        reseal(tmp_path / layout, name, change)
+        with pytest.raises(TokenFilesCorruptError, match=f"{name} does not begin with the header"):
+            verify_token_files(tmp_path / layout)
+
+
+@pytest.mark.parametrize("name", ["begin", "end"])
+def test_documents_without_their_begin_or_end_are_found(name, tmp_path):
+    plan = plan_token_files(NARROW, **{f"{name}_of_document": "<|end|>"})
+    write(tmp_path / "t", plan, [[258, 258], [258]])
+    verify_token_files(tmp_path / "t")
+    ends = tmp_path / "u"
+    shutil.copytree(tmp_path / "t", ends)
+    reseal(tmp_path / "t", "train.bin", put(0 if name == "begin" else 1, 5, "<u2"))
+    reseal(ends, "train.document-ends.u64", put(0, 3))
+    for folder in (tmp_path / "t", ends):
+        with pytest.raises(TokenFilesCorruptError, match="does not begin or end with id 258"):
+            verify_token_files(folder)
+
+
+def test_texts_are_compared_without_what_stands_around_documents(tmp_path):
+    plan = plan_token_files(NARROW, begin_of_document="<|begin|>", end_of_document="<|end|>")
+    documents = [[257, *ids, 258] for ids in encode_all(NARROW, TEXTS)]
+    write(tmp_path / "t", plan, documents)
+    verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"train": TEXTS})
+    for texts, message in (
+        ([*TEXTS[:-1], "other"], "document 4 of train does not decode to its text"),
+        (TEXTS[:-1], "train has more documents than there are texts"),
+        ([*TEXTS, "more"], "train has more texts than there are documents"),
+    ):
+        with pytest.raises(TokenFilesCorruptError, match=message):
+            verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"train": texts})
+
+
+def test_texts_that_are_normalized(tmp_path):
+    spec = trained_spec(
+        normalizer="nfc", pattern="qwen2", special_tokens=[AddedToken("<|a|>", 900)]
+    )
+    tokenizer = Tokenizer.from_spec(spec)
+    # NFC would join the last character of the special token with what stands behind it.
+    texts = ["cafe\u0301", "<|a|>\u0338x", "\u2126"]
+    write(tmp_path / "t", plan_token_files(tokenizer), encode_all(tokenizer, texts))
+    verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})
+    with pytest.raises(TokenFilesCorruptError, match="document 0"):
+        verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": ["cafe", *texts]})
+
+
+def test_refusals(tmp_path):
+    write_texts(tmp_path / "t")
+    with pytest.raises(TokenizerMismatchError, match="written by another tokenizer"):
+        verify_token_files(tmp_path / "t", tokenizer=WIDE)
+    with pytest.raises(TokenFilesError, match="needs the tokenizer"):
+        verify_token_files(tmp_path / "t", texts={"train": TEXTS})
+    with pytest.raises(LookupError, match="no split 'test'"):
+        verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"test": TEXTS})
+    assert TokenFiles.open(tmp_path / "t").n_documents("validation") == 1

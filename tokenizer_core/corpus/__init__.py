@@ -1,0 +1,37 @@
+"""Token files: the ids of a corpus as files a model trains on, bound to the tokenizer they are of.
+
+`token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
+trainer · `token_writer`, `split_writer`, `staged_file` writing them · `token_manifest` what binds
+them · `document_ends` where documents are · `token_files` reading them · `verify_token_files`
+checking them · `token_dataset` batches for training.
+"""
+
+from tokenizer_core.corpus.token_dataset import TokenDataset
+from tokenizer_core.corpus.token_files import TokenFiles
+from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
+from tokenizer_core.corpus.token_manifest import ShardRecord, SplitRecord, TokenManifest
+from tokenizer_core.corpus.token_plan import (
+    SPLITS,
+    TokenFilesPlan,
+    TokenizerIdentity,
+    plan_token_files,
+)
+from tokenizer_core.corpus.token_writer import TokenFilesWriter
+from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
+
+__all__ = [
+    "LAYOUTS",
+    "SPLITS",
+    "ShardRecord",
+    "SplitRecord",
+    "TokenDataset",
+    "TokenFiles",
+    "TokenFilesPlan",
+    "TokenFilesWriter",
+    "TokenLayout",
+    "TokenManifest",
+    "TokenizerIdentity",
+    "VerifiedTokenFiles",
+    "plan_token_files",
+    "verify_token_files",
+]

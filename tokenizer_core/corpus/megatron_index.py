@@ -1,0 +1,83 @@
+"""The `.idx` of a Megatron dataset, which says where its documents are in the `.bin`.
+
+As NVIDIA/Megatron-LM's `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `_IndexReader`)
+lays it out: the magic `MMIDIDX\\0\\0`, u64 version 1, u8 dtype code (uint16 is 8, int32 is 4), u64
+number of sequences, u64 number of document indices; then int32 length of each sequence, int64 place
+of each in bytes, int64 document indices: 0, and for each document the sequence it ends before. Here
+a document is one sequence. Everything is little-endian and rendered in pieces, so that millions
+of documents need no memory. May import `errors` only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.errors import TokenFilesCorruptError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+MAX_DOCUMENT_TOKENS: Final = (1 << 31) - 1
+"""Lengths are int32."""
+
+_HEADER: Final = struct.Struct("<9sQBQQ")
+_MAGIC: Final = b"MMIDIDX\0\0"
+_VERSION: Final = 1
+_DTYPE_CODES: Final = {"uint16": 8, "int32": 4}
+_PIECE: Final = 1 << 16
+
+Lengths = Callable[[], "Iterator[NDArray[np.int64]]"]
+
+
+def render_megatron_index(
+    n_documents: int, lengths: Lengths, dtype: np.dtype[Any]
+) -> Iterator[bytes]:
+    """The bytes of an `.idx`, in pieces.
+
+    `lengths()` gives the number of tokens of each document, (n,) int64, in pieces of any size; it
+    is called twice. `dtype` is that of the ids in the `.bin`.
+
+    Example:
+        >>> lengths = lambda: iter([np.array([3, 2])])
+        >>> index = b"".join(render_megatron_index(2, lengths, np.dtype("<u2")))
+        >>> len(index), index[:7]
+        (82, b'MMIDIDX')
+    """
+    yield _HEADER.pack(_MAGIC, _VERSION, _DTYPE_CODES[dtype.name], n_documents, n_documents + 1)
+    for piece in lengths():
+        yield piece.astype("<i4").tobytes()
+    place = 0
+    for piece in lengths():
+        ends = place + np.cumsum(piece, dtype=np.int64) * dtype.itemsize
+        yield (ends - piece * dtype.itemsize).astype("<i8").tobytes()
+        place = int(ends[-1])
+    for start in range(0, n_documents + 1, _PIECE):
+        yield np.arange(start, min(start + _PIECE, n_documents + 1), dtype="<i8").tobytes()
+
+
+def check_megatron_header(path: Path, dtype: np.dtype[Any]) -> int:
+    """The number of documents of an `.idx`, if its header and size are right.
+
+    Raises:
+        TokenFilesCorruptError: magic, version, dtype code or size are not what they must be.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(_HEADER.size)
+    if len(data) == _HEADER.size:
+        magic, version, code, n_sequences, n_indices = _HEADER.unpack(data)
+        found = (magic, version, code, n_indices)
+        size_bytes = _HEADER.size + 12 * n_sequences + 8 * n_indices
+        if found == (_MAGIC, _VERSION, _DTYPE_CODES[dtype.name], n_sequences + 1) and (
+            path.stat().st_size == size_bytes
+        ):
+            return int(n_sequences)
+    raise TokenFilesCorruptError(
+        f"{path.name} is no Megatron index of {dtype.name} ids; write the token files anew"
+    )

@@ -1,0 +1,143 @@
+"""SplitWriter: the shards and the document ends of one split, as they grow.
+
+It stands apart from TokenFilesWriter because it knows nothing of folders that appear whole; it
+takes ids that were checked. May import `staged_file`, `megatron_index`, `token_plan` and
+`token_manifest`'s records.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.corpus.document_ends import iterate_lengths
+from tokenizer_core.corpus.megatron_index import render_megatron_index
+from tokenizer_core.corpus.staged_file import StagedFile
+from tokenizer_core.corpus.token_manifest import ShardRecord, SplitRecord, ends_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
+    from tokenizer_core.store import FileRecord
+
+_CAST_TOKENS: Final = 1 << 18
+"""Ids are cast in pieces: a batch may be large, and a copy of it whole need not be."""
+
+
+class SplitWriter:
+    """Appends checked documents to the files of one split in a folder nobody reads yet."""
+
+    def __init__(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
+        self._folder, self._plan, self._split = folder, plan, split
+        self._layout, self._dtype = plan.layout, plan.disk_dtype
+        self._n_documents = self._n_tokens = self._n_bytes = 0
+        self._ends = StagedFile(folder / ends_name(split))
+        self._shards: list[ShardRecord] = []
+        self._shard: StagedFile | None = None
+        self._shard_tokens = 0
+        # Where this shard's documents begin; of meaning only where none spans two shards.
+        self._shard_first_document = self._shard_first_token = 0
+
+    def append(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int) -> None:
+        """Append the documents of a batch, which end at `ends` within `ids`."""
+        if self._layout.spans_shards:
+            self._append_stream(ids)
+            self._append_ends(ends)
+        else:
+            self._append_documents(ids, ends)
+        self._n_bytes += n_bytes
+
+    def close(self) -> SplitRecord:
+        """All files on the disk; what they are."""
+        self._close_shard()
+        return SplitRecord(
+            name=self._split,
+            n_documents=self._n_documents,
+            n_tokens=self._n_tokens,
+            n_bytes=self._n_bytes,
+            document_ends=self._ends.close(),
+            shards=tuple(self._shards),
+        )
+
+    def discard(self) -> None:
+        """Close what is open without any promise."""
+        self._ends.discard()
+        if self._shard:
+            self._shard.discard()
+
+    def _append_stream(self, ids: NDArray[np.integer[Any]]) -> None:
+        place = 0
+        while place < len(ids):
+            if self._shard_tokens == self._plan.tokens_per_shard:
+                self._close_shard()
+            part = ids[place : place + self._room(len(ids))]
+            self._write(part)
+            place += len(part)
+
+    def _append_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
+        done = place = 0
+        while done < len(ends):
+            # As many whole documents as fit; one that is larger than a shard has one to itself.
+            stop = int(np.searchsorted(ends, place + self._room(len(ids)), side="right"))
+            if stop == done and self._shard_tokens:
+                self._close_shard()
+                continue
+            stop = max(stop, done + 1)
+            self._write(ids[place : ends[stop - 1]])
+            self._append_ends(ends[done:stop] - place)
+            done, place = stop, int(ends[stop - 1])
+
+    def _room(self, n_waiting: int) -> int:
+        limit = self._plan.tokens_per_shard
+        # Never below zero, so that an empty document goes with the one that was too large.
+        return n_waiting if limit is None else max(0, limit - self._shard_tokens)
+
+    def _append_ends(self, ends: NDArray[np.int64]) -> None:
+        """Note documents that end at `ends`, counted from the first id they brought."""
+        if len(ends):
+            first = self._n_tokens - int(ends[-1])
+            self._ends.write((ends + first).astype("<u8").tobytes())
+            self._n_documents += len(ends)
+
+    def _write(self, ids: NDArray[np.integer[Any]]) -> None:
+        if self._shard is None:
+            name = self._plan.shard_name(self._split, len(self._shards))
+            self._shard = StagedFile(self._folder / name)
+            self._shard.write(bytes(self._layout.header_bytes))
+            self._shard_first_document = self._n_documents
+            self._shard_first_token = self._n_tokens
+        for start in range(0, len(ids), _CAST_TOKENS):
+            self._shard.write(ids[start : start + _CAST_TOKENS].astype(self._dtype).tobytes())
+        self._shard_tokens += len(ids)
+        self._n_tokens += len(ids)
+
+    def _close_shard(self) -> None:
+        if self._shard is None:
+            return
+        header = self._layout.render_header(self._shard_tokens, self._dtype)
+        names = self._plan.file_names(self._split, len(self._shards))
+        files = {names[0]: self._shard.close(header)}
+        if self._layout.has_index:
+            files[names[1]] = self._write_index(names[1])
+        self._shards.append(ShardRecord(self._shard_tokens, files))
+        self._shard, self._shard_tokens = None, 0
+
+    def _write_index(self, name: str) -> FileRecord:
+        """The `.idx` of the shard that was closed just now, from the ends noted on the disk."""
+        self._ends.flush()
+        first, stop = self._shard_first_document, self._n_documents
+        lengths = partial(
+            iterate_lengths, self._ends.path, first, stop, begin=self._shard_first_token
+        )
+        index = StagedFile(self._folder / name)
+        try:
+            for piece in render_megatron_index(stop - first, lengths, self._dtype):
+                index.write(piece)
+            return index.close()
+        finally:
+            index.discard()

@@ -1,0 +1,69 @@
+"""StagedFile: one file that grows in a folder nobody reads yet.
+
+Everything ends in functions of `os`, which the crash tests replace one by one. May import
+`store.manifest`'s FileRecord.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.store import FileRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BUFFER_BYTES: Final = 1 << 20
+
+
+class StagedFile:
+    """A new file, written from its beginning in bounded memory, on the disk once it is closed.
+
+    Raises:
+        OSError: from every method, where the disk refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def write(self, data: bytes) -> None:
+        """Append `data`."""
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what waits to the system, so that a reader of the path sees it."""
+        view = memoryview(b"".join(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def close(self, beginning: bytes = b"") -> FileRecord:
+        """Put `beginning` over the first bytes, the file on the disk; what it must be from now on.
+
+        The hash is taken of what the file holds, read again: its beginning, where the number of
+        ids stands, is known only now.
+        """
+        self.flush()
+        if beginning:
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            self.write(beginning)
+            self.flush()
+        os.fsync(self._descriptor)
+        self.discard()
+        with self.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return FileRecord(digest, file.seek(0, os.SEEK_END))
+
+    def discard(self) -> None:
+        """Close the descriptor without any promise; a second time does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -1,0 +1,129 @@
+"""TokenDataset: batches of `(batch, context)` out of token files, for a training loop.
+
+Sampling as CS336 asks it (assignment 1, "Data loading"): each row begins at a place drawn uniformly
+from all that leave room for its targets, which are the same ids one place further. A split is one
+stretch of ids here whatever its shards are, so the same generator gives the same batches for any
+size of shards. Windows are copied out of mapped files; no shard is ever read whole. May import
+`token_files`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_core.corpus.token_files import TokenFiles
+from tokenizer_core.errors import TokenFilesError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.tokenizer import Tokenizer
+
+    Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class TokenDataset:
+    """One split of token files, to sample training batches from or to go through in order.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
+        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        ...     writer.append(tokenizer.encode("to be or not to be"))
+        ...     _ = writer.finish()
+        >>> dataset = TokenDataset.open(folder, tokenizer)
+        >>> inputs, targets = dataset.sample_batch(4, 8, np.random.default_rng(0))
+        >>> inputs.shape, targets.dtype, bool((inputs[:, 1:] == targets[:, :-1]).all())
+        ((4, 8), dtype('int64'), True)
+    """
+
+    def __init__(self, files: TokenFiles, split: str = "train") -> None:
+        self._files, self._split = files, split
+        self._n_tokens = files.n_tokens(split)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        tokenizer: Tokenizer | None = None,
+        *,
+        split: str = "train",
+    ) -> TokenDataset:
+        """The split of the token files in a folder, of that tokenizer if one is given.
+
+        Raises:
+            LookupError: no such split.
+            TokenFilesError and what is below it: as `TokenFiles.open`.
+        """
+        return cls(TokenFiles.open(folder, tokenizer), split)
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return self._n_tokens
+
+    @property
+    def files(self) -> TokenFiles:
+        """The token files, with their manifest."""
+        return self._files
+
+    def sample_batch(self, batch_size: int, context_length: int, rng: np.random.Generator) -> Batch:
+        """Inputs and targets, each of shape (batch_size, context_length), int64.
+
+        Each row begins at a place drawn from `rng`, uniformly and with replacement from all
+        `len(self) - context_length` that leave room for the targets.
+
+        Raises:
+            TokenFilesError: the split has too few ids for one row.
+            ValueError: a size below 1.
+        """
+        n_starts = self._count_starts(batch_size, context_length)
+        return self._batch(rng.integers(0, n_starts, size=batch_size).tolist(), context_length)
+
+    def windows(self, batch_size: int, context_length: int) -> Iterator[Batch]:
+        """Windows in order, for a validation loss that counts every id once.
+
+        Each begins where the one before it ended: inputs `[0, context)`, `[context, 2 context)`
+        and so on. The last batch may have fewer rows. What is left at the end and too short for a
+        window, fewer than `context_length` targets, is left out.
+
+        Raises:
+            TokenFilesError, ValueError: as `sample_batch`; when called, not when iterated.
+        """
+        n_starts = self._count_starts(batch_size, context_length)
+        starts = range(0, n_starts, context_length)
+        return (
+            self._batch(starts[first : first + batch_size], context_length)
+            for first in range(0, len(starts), batch_size)
+        )
+
+    def _count_starts(self, batch_size: int, context_length: int) -> int:
+        if batch_size < 1 or context_length < 1:
+            raise ValueError(
+                f"batch_size and context_length must be at least 1, not {batch_size} and "
+                f"{context_length}"
+            )
+        n_starts = self._n_tokens - context_length
+        if n_starts < 1:
+            raise TokenFilesError(
+                f"{self._split} has {self._n_tokens} ids, and a row of context_length "
+                f"{context_length} with its targets needs {context_length + 1}; take a shorter "
+                f"context, or more text"
+            )
+        return n_starts
+
+    def _batch(self, starts: Iterable[int], context_length: int) -> Batch:
+        listed = list(starts)
+        rows = np.empty((len(listed), context_length + 1), np.int64)
+        for row, start in zip(rows, listed, strict=True):
+            self._files.copy_tokens(start, row, self._split)
+        # Two arrays of their own: whoever changes the inputs must not change the targets.
+        return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])

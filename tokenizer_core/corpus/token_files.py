@@ -1,0 +1,200 @@
+"""TokenFiles: a folder of token files, opened to be read; what every reader here stands on.
+
+Nothing is read whole: shards are mapped, and of the document index two numbers are read for a
+document. Opening checks the manifest, the size of each file and the header of each shard that is
+touched, not the hashes: `verify_token_files` does. May import `token_manifest`, `document_ends` and
+`store.folders`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenizer_core.corpus.document_ends import document_range
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, TokenManifest
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenizerMismatchError,
+)
+from tokenizer_core.store.folders import open_folder, read_file
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_layouts import TokenArray
+    from tokenizer_core.corpus.token_manifest import SplitRecord
+    from tokenizer_core.corpus.token_plan import TokenFilesPlan
+    from tokenizer_core.tokenizer import Tokenizer
+
+
+class TokenFiles:
+    """Token files on the disk: their manifest, and any stretch or document of a split.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
+        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        ...     for text in ("first", "second"):
+        ...         writer.append(tokenizer.encode(text))
+        ...     _ = writer.finish()
+        >>> files = TokenFiles.open(folder)
+        >>> files.n_documents(), files.decode_document(1, tokenizer)
+        (2, 'second')
+    """
+
+    def __init__(self, folder: Path, manifest: TokenManifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._readers = {split.name: _SplitReader(self, split) for split in manifest.splits}
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> TokenFiles:
+        """The token files in a folder, of that tokenizer if one is given.
+
+        Raises:
+            TokenFilesError: there are no token files.
+            TokenFilesCorruptError: the manifest is damaged, a file is missing or of another size.
+            TokenizerMismatchError: another tokenizer wrote them; names both.
+            OSError: the disk refuses.
+        """
+        path = Path(folder)
+        try:
+            with open_folder(path) as descriptor:
+                data = read_file(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        except (FileNotFoundError, NotADirectoryError, ArtifactCorruptError) as error:
+            raise TokenFilesError(
+                f"{path.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
+                f"written last, so they were never finished, or it was removed; name another "
+                f"folder, or write them anew"
+            ) from None
+        manifest = TokenManifest.from_json(data)
+        for name, record in manifest.files().items():
+            _check_size(path / name, record.size_bytes)
+        if tokenizer is not None:
+            check_tokenizer(manifest.plan, tokenizer)
+        return cls(path, manifest)
+
+    def n_tokens(self, split: str = "train") -> int:
+        """The number of ids of a split; raises LookupError where there is no such split."""
+        return self.manifest.split(split).n_tokens
+
+    def n_documents(self, split: str = "train") -> int:
+        """The number of documents of a split; raises LookupError where there is no such split."""
+        return self.manifest.split(split).n_documents
+
+    def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
+        """Fill `out`, shape (n,), with the ids from `start` on, across shards.
+
+        Raises:
+            IndexError: the stretch does not lie within the split.
+        """
+        self._reader(split).copy(start, out)
+
+    def document(self, index: int, split: str = "train") -> NDArray[np.uint32]:
+        """The ids of document `index` (from 0), shape (n_tokens,), uint32, begin and end ids
+        included; nothing else is read.
+
+        Raises:
+            IndexError: there are not so many documents.
+            LookupError: no such split.
+        """
+        record = self.manifest.split(split)
+        if not 0 <= index < record.n_documents:
+            raise IndexError(
+                f"there is no document {index}: {split} has documents 0 to {record.n_documents - 1}"
+            )
+        start, stop = document_range(self.folder / record.ends_name, index)
+        if not 0 <= start <= stop <= record.n_tokens:
+            raise TokenFilesCorruptError(
+                f"{record.ends_name} says document {index} has the ids {start} to {stop} of "
+                f"{record.n_tokens}; write the token files anew"
+            )
+        ids = np.empty(stop - start, np.uint32)
+        self.copy_tokens(start, ids, split)
+        return ids
+
+    def decode_document(self, index: int, tokenizer: Tokenizer, split: str = "train") -> str:
+        """The text of document `index` (from 0) with the tokens around it; nothing else is read.
+
+        Raises:
+            TokenizerMismatchError: another tokenizer wrote the files.
+            IndexError, LookupError: as `document`.
+            UnknownTokenIdError: an id is not in the vocabulary: the files are damaged.
+        """
+        check_tokenizer(self.manifest.plan, tokenizer)
+        return tokenizer.decode(self.document(index, split))
+
+    def map_shard(self, index: int, split: str = "train") -> TokenArray:
+        """The ids of one shard, shape (n_tokens,), mapped and not read."""
+        return self._reader(split).shard(index)
+
+    def _reader(self, split: str) -> _SplitReader:
+        return self._readers[self.manifest.split(split).name]
+
+
+class _SplitReader:
+    """The shards of one split as one stretch of ids, each mapped when it is first touched."""
+
+    def __init__(self, files: TokenFiles, record: SplitRecord) -> None:
+        self._files, self._record = files, record
+        counts = [shard.n_tokens for shard in record.shards]
+        self._starts = list(accumulate(counts, initial=0))
+        self._shards: dict[int, TokenArray] = {}
+
+    def shard(self, index: int) -> TokenArray:
+        if index not in self._shards:
+            plan, record = self._files.manifest.plan, self._record.shards[index]
+            path = self._files.folder / plan.shard_name(self._record.name, index)
+            self._shards[index] = plan.layout.map_shard(path, plan.dtype, record.n_tokens)
+        return self._shards[index]
+
+    def copy(self, start: int, out: NDArray[Any]) -> None:
+        if not 0 <= start <= self._record.n_tokens - len(out):
+            raise IndexError(
+                f"{self._record.name} has no ids {start} to {start + len(out)}: it has "
+                f"{self._record.n_tokens}"
+            )
+        done = 0
+        index = bisect_right(self._starts, start) - 1
+        while done < len(out):
+            place = start + done - self._starts[index]
+            part = self.shard(index)[place : place + len(out) - done]
+            out[done : done + len(part)] = part
+            done += len(part)
+            index += 1
+
+
+def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
+    """Raise TokenizerMismatchError unless `tokenizer` is the one of the plan."""
+    fingerprint = tokenizer.spec.fingerprint
+    if fingerprint != plan.tokenizer.fingerprint:
+        raise TokenizerMismatchError(
+            f"these token files were written by another tokenizer ({plan.tokenizer}) than the one "
+            f"given (fingerprint {fingerprint[:12]}), and the same ids mean other text; open that "
+            f"tokenizer, or write the files anew with this one"
+        )
+
+
+def _check_size(path: Path, size_bytes: int) -> None:
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise TokenFilesCorruptError(
+            f"{path.name} is missing; write the token files anew, or copy the folder whole"
+        ) from None
+    if found != size_bytes:
+        raise TokenFilesCorruptError(
+            f"{path.name} has {found} bytes, the manifest says {size_bytes}; write the token files "
+            f"anew, or copy the folder whole"
+        )

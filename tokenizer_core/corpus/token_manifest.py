@@ -1,0 +1,274 @@
+"""TokenManifest: the `manifest.json` that binds token files to what they were made from and by.
+
+It is written last and read strictly: what it says of names, sizes and counts must hold together
+before any file is opened. It carries no time and no machine, so that the same documents and plan
+give the same bytes. May import `token_plan`, `formats.sealed_json`, `store` and `training`'s
+CorpusSource.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tokenizer_core.corpus.token_plan import (
+    ENDS_SUFFIX,
+    SPLITS,
+    Split,
+    TokenFilesPlan,
+    TokenizerIdentity,
+)
+from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesPlanError
+from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.store import FileRecord
+from tokenizer_core.training.pretoken_counts import CorpusSource
+
+MANIFEST_NAME: Final = "manifest.json"
+MAX_MANIFEST_BYTES: Final = 1 << 28
+"""The size cap: a million sources and shards."""
+
+_FORMAT: Final = SealedFormat("token-files", 1, "token files", MAX_MANIFEST_BYTES)
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+_REMEDY: Final = (
+    "write the token files anew from the corpus, or read them with the release that wrote them"
+)
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One shard: its number of ids, and its files, that of the ids first."""
+
+    n_tokens: int
+    files: Mapping[str, FileRecord]
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """One split: `n_bytes` is of its text in UTF-8; `document_ends` is the file that holds, for
+    each document, the number of ids up to its end in the whole split, as u64."""
+
+    name: Split
+    n_documents: int
+    n_tokens: int
+    n_bytes: int
+    document_ends: FileRecord
+    shards: tuple[ShardRecord, ...]
+
+    @property
+    def ends_name(self) -> str:
+        """The name of the file of document ends."""
+        return ends_name(self.name)
+
+
+@dataclass(frozen=True)
+class TokenManifest:
+    """The contents of the `manifest.json` beside token files."""
+
+    plan: TokenFilesPlan
+    splits: tuple[SplitRecord, ...]
+    sources: tuple[CorpusSource, ...] = ()
+
+    def split(self, name: str) -> SplitRecord:
+        """The split of that name; raises LookupError, naming those there are."""
+        found = {split.name: split for split in self.splits}
+        for split in self.splits:
+            if split.name == name:
+                return split
+        raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
+
+    def files(self) -> dict[str, FileRecord]:
+        """Every file that stands beside the manifest, by name."""
+        found: dict[str, FileRecord] = {}
+        for split in self.splits:
+            found[split.ends_name] = split.document_ends
+            for shard in split.shards:
+                found.update(shard.files)
+        return found
+
+    def to_json(self) -> bytes:
+        """The text of `manifest.json`, sealed; raises FormatError where a value is no JSON."""
+        plan, tokenizer = self.plan, self.plan.tokenizer
+        return _FORMAT.render(
+            {
+                "layout": plan.layout_name,
+                "dtype": plan.dtype,
+                "tokens_per_shard": plan.tokens_per_shard,
+                "tokenizer": {
+                    "fingerprint": tokenizer.fingerprint,
+                    "name": tokenizer.name,
+                    "version": tokenizer.version,
+                    "pattern": asdict(tokenizer.pattern),
+                    "unicode_tables": tokenizer.unicode_tables,
+                    "normalizer": tokenizer.normalizer,
+                    "vocab_size": tokenizer.vocab_size,
+                    "largest_id": tokenizer.largest_id,
+                },
+                "special_tokens": {
+                    "recognised": list(plan.recognised_special),
+                    "forbidden": list(plan.forbidden_special),
+                },
+                "begin_of_document_id": plan.begin_of_document_id,
+                "end_of_document_id": plan.end_of_document_id,
+                "seed": plan.seed,
+                "sources": [asdict(source) for source in self.sources],
+                "splits": [_render_split(split) for split in self.splits],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TokenManifest:
+        """The manifest that `data` is the text of.
+
+        Raises:
+            TokenFilesCorruptError: damaged, of another format or version, a field missing or
+                malformed, or fields that contradict each other.
+        """
+        try:
+            fields = _FORMAT.parse(data)
+            manifest = cls(
+                plan=_parse_plan(fields),
+                splits=tuple(_parse_split(split) for split in fields["splits"]),
+                sources=tuple(_parse_source(source) for source in fields["sources"]),
+            )
+            manifest.check()
+        except FormatError as error:
+            raise TokenFilesCorruptError(f"{error}; {_REMEDY}") from None
+        except (KeyError, TypeError, AttributeError, TokenFilesPlanError) as error:
+            raise TokenFilesCorruptError(
+                f"the manifest is malformed: {error!s:.200}; {_REMEDY}"
+            ) from None
+        if manifest.to_json() != data:
+            raise TokenFilesCorruptError(f"the manifest has fields of another kind; {_REMEDY}")
+        return manifest
+
+    def check(self) -> None:
+        """Raise TokenFilesCorruptError unless names, sizes and counts hold together."""
+        self.plan.check()
+        largest_id = self.plan.tokenizer.largest_id
+        for id_ in (self.plan.begin_of_document_id, self.plan.end_of_document_id):
+            _require(id_ is None or 0 <= id_ <= largest_id, "a document's first or last id")
+        names = [split.name for split in self.splits]
+        _require(bool(names) and names == [name for name in SPLITS if name in names], "the splits")
+        hashes = [self.plan.tokenizer.fingerprint, *(source.sha256 for source in self.sources)]
+        hashes += [record.sha256 for record in self.files().values()]
+        _require(all(map(_SHA256.fullmatch, hashes)), "a sha256")
+        _require(all(source.size_bytes >= 0 for source in self.sources), "the size of a source")
+        for split in self.splits:
+            self._check_split(split)
+
+    def _check_split(self, split: SplitRecord) -> None:
+        plan = self.plan
+        _require(split.n_documents > 0 and split.n_bytes >= 0, f"the counts of {split.name}")
+        _require(split.document_ends.size_bytes == 8 * split.n_documents, split.ends_name)
+        total = sum(shard.n_tokens for shard in split.shards)
+        _require(split.n_tokens == total > 0, f"the number of tokens of {split.name}")
+        may_be_many = plan.tokens_per_shard is not None
+        _require(may_be_many or len(split.shards) == 1, f"the shards of {split.name}")
+        header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
+        limit = plan.tokens_per_shard or total
+        for index, shard in enumerate(split.shards):
+            names = plan.file_names(split.name, index)
+            _require(list(shard.files) == names, f"the files of shard {index} of {split.name}")
+            is_last = index == len(split.shards) - 1
+            is_full = shard.n_tokens == limit or not plan.layout.spans_shards
+            _require(shard.n_tokens > 0 and (is_full or is_last), names[0])
+            size_bytes = header_bytes + shard.n_tokens * item_bytes
+            _require(shard.files[names[0]].size_bytes == size_bytes, f"the size of {names[0]}")
+
+
+def ends_name(split: Split) -> str:
+    """The name of a split's file of document ends.
+
+    Example:
+        >>> ends_name("validation")
+        'val.document-ends.u64'
+    """
+    return ("val" if split == "validation" else split) + ENDS_SUFFIX
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
+
+
+def _render_file(record: FileRecord) -> dict[str, object]:
+    return {"size_bytes": record.size_bytes, "sha256": record.sha256}
+
+
+def _render_split(split: SplitRecord) -> dict[str, object]:
+    return {
+        "name": split.name,
+        "n_documents": split.n_documents,
+        "n_tokens": split.n_tokens,
+        "n_bytes": split.n_bytes,
+        "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
+        "shards": [
+            {
+                "n_tokens": shard.n_tokens,
+                "files": [
+                    {"file": name, **_render_file(record)} for name, record in shard.files.items()
+                ],
+            }
+            for shard in split.shards
+        ],
+    }
+
+
+def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
+    table, special = fields["tokenizer"], fields["special_tokens"]
+    pattern = table["pattern"]
+    identity = TokenizerIdentity(
+        fingerprint=typed(table["fingerprint"], str),
+        name=_optional(table["name"], str),
+        version=_optional(table["version"], str),
+        pattern=SplitPattern(typed(pattern["name"], str), typed(pattern["expression"], str)),
+        unicode_tables=typed(table["unicode_tables"], str),
+        normalizer=typed(table["normalizer"], str),
+        vocab_size=typed(table["vocab_size"], int),
+        largest_id=typed(table["largest_id"], int),
+    )
+    return TokenFilesPlan(
+        layout_name=typed(fields["layout"], str),
+        dtype=typed(fields["dtype"], str),  # type: ignore[arg-type]  # check() looks at it
+        tokens_per_shard=_optional(fields["tokens_per_shard"], int),
+        tokenizer=identity,
+        recognised_special=tuple(typed(name, str) for name in special["recognised"]),
+        forbidden_special=tuple(typed(name, str) for name in special["forbidden"]),
+        begin_of_document_id=_optional(fields["begin_of_document_id"], int),
+        end_of_document_id=_optional(fields["end_of_document_id"], int),
+        seed=_optional(fields["seed"], int),
+    )
+
+
+def _optional(value: Any, kind: type[Any]) -> Any:
+    return None if value is None else typed(value, kind)
+
+
+def _parse_source(table: Mapping[str, Any]) -> CorpusSource:
+    path, sha256 = typed(table["path"], str), typed(table["sha256"], str)
+    return CorpusSource(path, typed(table["size_bytes"], int), sha256)
+
+
+def _parse_file(table: Mapping[str, Any]) -> tuple[str, FileRecord]:
+    record = FileRecord(typed(table["sha256"], str), typed(table["size_bytes"], int))
+    return typed(table["file"], str), record
+
+
+def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
+    name, ends = _parse_file(table["document_ends"])
+    split = SplitRecord(
+        name=typed(table["name"], str),  # type: ignore[arg-type]  # check() looks at it
+        n_documents=typed(table["n_documents"], int),
+        n_tokens=typed(table["n_tokens"], int),
+        n_bytes=typed(table["n_bytes"], int),
+        document_ends=ends,
+        shards=tuple(
+            ShardRecord(typed(shard["n_tokens"], int), dict(map(_parse_file, shard["files"])))
+            for shard in table["shards"]
+        ),
+    )
+    _require(name == split.ends_name, f"the name {name!r:.60}")
+    return split

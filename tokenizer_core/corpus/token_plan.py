@@ -1,0 +1,206 @@
+"""TokenFilesPlan: everything about token files that is decided before the first id is written.
+
+What cannot work is refused here, in the first second and not in the tenth hour: ids that do not
+fit, a layout that is not there, an end-of-document token that the tokenizer does not have. May
+import `token_layouts`, `store.artifact_ref` and what is below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tokenizer_core.corpus.token_layouts import (
+    INDEX_SUFFIX,
+    MAX_UINT16_ID,
+    TokenLayout,
+    Width,
+    find_layout,
+)
+from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.special_tokens import resolve_policy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.special_tokens import Allowed, Disallowed
+    from tokenizer_core.store import ArtifactRef
+    from tokenizer_core.tokenizer import Tokenizer
+
+Split = Literal["train", "validation"]
+
+SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
+ENDS_SUFFIX: Final = ".document-ends.u64"
+
+_STEMS: Final[dict[Split, str]] = {"train": "train", "validation": "val"}
+"""What trainers call the files: nanoGPT opens `val.bin`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerIdentity:
+    """Which tokenizer wrote the ids: its fingerprint (sha256 over all that decides an id), the
+    name and version it is published under, if any, and what people ask of it."""
+
+    fingerprint: str
+    name: str | None
+    version: str | None
+    pattern: SplitPattern
+    unicode_tables: str
+    normalizer: str
+    vocab_size: int
+    largest_id: int
+
+    @classmethod
+    def of(cls, spec: TokenizerSpec, ref: ArtifactRef | None = None) -> TokenizerIdentity:
+        """The identity of a spec, published as `ref`."""
+        return cls(
+            fingerprint=spec.fingerprint,
+            name=ref.name if ref else None,
+            version=ref.version if ref else None,
+            pattern=spec.pattern,
+            unicode_tables=spec.unicode_tables,
+            normalizer=spec.normalizer,
+            vocab_size=len(spec.vocab),
+            largest_id=spec.largest_id,
+        )
+
+    def __str__(self) -> str:
+        published = f"{self.name}@{self.version}, " if self.name else ""
+        return f"{published}fingerprint {self.fingerprint[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFilesPlan:
+    """How token files are written. Make it with `plan_token_files`, which checks it.
+
+    - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file a split.
+    - `recognised_special`, `forbidden_special`: the policy the text is encoded with, as names.
+    - `begin_of_document_id`, `end_of_document_id`: what each document begins and ends with, or
+      None. `seed`: of the shuffle and the split of the documents, None where they stand as read.
+    """
+
+    layout_name: str
+    dtype: Width
+    tokens_per_shard: int | None
+    tokenizer: TokenizerIdentity
+    recognised_special: tuple[str, ...] = ()
+    forbidden_special: tuple[str, ...] = ()
+    begin_of_document_id: int | None = None
+    end_of_document_id: int | None = None
+    seed: int | None = None
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The layout of that name."""
+        return find_layout(self.layout_name)
+
+    @property
+    def disk_dtype(self) -> np.dtype[Any]:
+        """The dtype of an id on the disk, little-endian."""
+        return self.layout.disk_dtype(self.dtype)
+
+    def shard_name(self, split: Split, index: int) -> str:
+        """The file of ids of shard `index` (from 0): `train.bin`, or `train_000000.bin` where
+        there may be several."""
+        number = "" if self.tokens_per_shard is None else f"_{index:06d}"
+        return f"{_STEMS[split]}{number}{self.layout.suffix}"
+
+    def file_names(self, split: Split, index: int) -> list[str]:
+        """All files of shard `index`, that of its ids first."""
+        name = self.shard_name(split, index)
+        stem = name.removesuffix(self.layout.suffix)
+        return [name, stem + INDEX_SUFFIX] if self.layout.has_index else [name]
+
+    def check(self) -> None:
+        """Raise TokenFilesPlanError unless files can be written like this."""
+        layout, largest_id = self.layout, self.tokenizer.largest_id
+        if self.dtype not in ("uint16", "uint32"):
+            raise TokenFilesPlanError(
+                f"there is no dtype {self.dtype!r:.40} of token files; take auto, uint16 or uint32"
+            )
+        if self.dtype == "uint16" and largest_id > MAX_UINT16_ID:
+            raise TokenFilesPlanError(
+                f"the tokenizer's largest id is {largest_id}, and uint16 ends at {MAX_UINT16_ID}; "
+                f"take dtype uint32 (or auto), or a tokenizer with a smaller vocabulary"
+            )
+        most = layout.max_tokens_per_shard
+        if self.tokens_per_shard is None:
+            fits = most is None
+        else:
+            fits = 1 <= self.tokens_per_shard <= (most or self.tokens_per_shard)
+        if not fits:
+            bound = f"between 1 and {most}" if most else "at least 1"
+            raise TokenFilesPlanError(
+                f"tokens_per_shard is {self.tokens_per_shard}; in the layout {layout.name} it "
+                f"must be {bound}"
+            )
+
+
+def plan_token_files(
+    tokenizer: Tokenizer,
+    *,
+    layout: str = "raw",
+    dtype: Literal["auto"] | Width = "auto",
+    tokens_per_shard: int | None = None,
+    begin_of_document: str | None = None,
+    end_of_document: str | None = None,
+    allowed_special: Allowed = "all",
+    disallowed_special: Disallowed = (),
+    seed: int | None = None,
+    ref: ArtifactRef | None = None,
+) -> TokenFilesPlan:
+    """The plan of token files for `tokenizer`, checked.
+
+    `layout` is `raw`, `npy`, `megatron` or `llmc`. `dtype="auto"` takes uint16 where the largest
+    id (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` cuts the
+    output into files of that many ids, None writes one file a split (100,000,000 ids with `llmc`,
+    whose files cannot be of any size). `begin_of_document` and `end_of_document` name the special
+    tokens around each document. `ref` is the name and version the tokenizer is published under.
+
+    Raises:
+        TokenFilesPlanError: ids do not fit into `dtype`, no such layout, a number of tokens that
+            the layout cannot have, a special token that the tokenizer does not have.
+        ValueError: `allowed_special` names a token that the tokenizer does not have.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+        >>> plan = plan_token_files(tokenizer, end_of_document="<|end|>")
+        >>> plan.dtype, plan.end_of_document_id, plan.shard_name("train", 0)
+        ('uint16', 256, 'train.bin')
+    """
+    spec = tokenizer.spec
+    width: Width
+    if dtype == "auto":
+        width = "uint16" if spec.largest_id <= MAX_UINT16_ID else "uint32"
+    else:
+        width = dtype
+    default = find_layout(layout).default_tokens_per_shard
+    recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
+    plan = TokenFilesPlan(
+        layout_name=layout,
+        dtype=width,
+        tokens_per_shard=default if tokens_per_shard is None else tokens_per_shard,
+        tokenizer=TokenizerIdentity.of(spec, ref),
+        recognised_special=tuple(sorted(recognised)),
+        forbidden_special=tuple(sorted(forbidden)),
+        begin_of_document_id=_special_id(spec, begin_of_document),
+        end_of_document_id=_special_id(spec, end_of_document),
+        seed=seed,
+    )
+    plan.check()
+    return plan
+
+
+def _special_id(spec: TokenizerSpec, name: str | None) -> int | None:
+    if name is None:
+        return None
+    if name not in spec.special_tokens:
+        listed = ", ".join(map(repr, sorted(spec.special_tokens)[:8])) or "none at all"
+        raise TokenFilesPlanError(
+            f"the tokenizer has no special token {name!r:.60} to put around documents; it has "
+            f"{listed}"
+        )
+    return spec.special_tokens[name]

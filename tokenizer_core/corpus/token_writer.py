@@ -1,0 +1,260 @@
+"""TokenFilesWriter: documents of ids in, a folder of token files out, whole or not at all.
+
+All files grow in a folder with a name of its own beside the one asked for, and that is renamed
+when everything in it is on the disk. Memory is bounded by the batch that is appended. May import
+`split_writer`, its neighbours below it and `store.folders`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenizer_core.corpus.megatron_index import MAX_DOCUMENT_TOKENS
+from tokenizer_core.corpus.split_writer import SplitWriter
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, TokenManifest
+from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
+from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
+from tokenizer_core.store.folders import make_folder, remove_folder, sync_folder, write_synced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.training.pretoken_counts import CorpusSource
+
+    Ids = Sequence[int] | NDArray[np.integer[Any]]
+
+
+class TokenFilesWriter:
+    """Writes the documents of a corpus as token files into a new folder.
+
+    Documents are appended in the order they will stand in. The folder appears when `finish`
+    returns, with everything in it; before that, or when the process dies, there is only
+    `.NAME.partial` beside it, which the next writer to the same folder clears away. Leaving the
+    `with` block without `finish` does so too. Not for several threads at once.
+
+    Raises:
+        TokenFilesError: the folder is there already, or another process is writing it.
+        OSError: the disk refuses.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.corpus import TokenFiles, plan_token_files
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+        >>> plan = plan_token_files(tokenizer, end_of_document="<|end|>")
+        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
+        >>> with TokenFilesWriter(folder, plan) as writer:
+        ...     writer.append(tokenizer.encode("one<|end|>"), n_bytes=3)
+        ...     manifest = writer.finish()
+        >>> sorted(path.name for path in folder.iterdir())
+        ['manifest.json', 'train.bin', 'train.document-ends.u64']
+        >>> TokenFiles.open(folder).decode_document(0, tokenizer)
+        'one<|end|>'
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], plan: TokenFilesPlan) -> None:
+        plan.check()
+        self.folder = Path(folder)
+        self.plan = plan
+        self._staged = self.folder.with_name(f".{self.folder.name}.partial")
+        self._splits: dict[Split, SplitWriter] = {}
+        self._lock = _claim(self._staged, self.folder)
+
+    def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
+        """Append one document, as `append_batch`."""
+        self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)
+
+    def append_batch(
+        self, ids: Ids, offsets: Ids, *, n_bytes: int = 0, split: Split = "train"
+    ) -> None:
+        """Append the documents `ids[offsets[i]:offsets[i + 1]]`, in order.
+
+        `ids` has shape (n_tokens,) and `offsets` shape (n_documents + 1,), any integer dtype, as
+        `Tokenizer.encode_batch_to_numpy` gives them; the plan's begin and end ids of documents are
+        already in them. `n_bytes` is the size of their text in UTF-8. A batch that is refused
+        leaves the writer as it was.
+
+        Raises:
+            TokenFilesPlanError: an id that the plan's tokenizer cannot have produced, offsets that
+                do not fit, a document without the plan's begin or end id, no such split.
+            OSError: the disk refuses; the writer is of no further use.
+        """
+        if split not in SPLITS:
+            raise TokenFilesPlanError(
+                f"no split is named {split!r:.40}; take {' or '.join(SPLITS)}"
+            )
+        self._require_open()
+        checked = _checked_ids(ids, self.plan.tokenizer.largest_id)
+        ends = _checked_ends(np.asarray(offsets), len(checked))
+        self._check_documents(checked, ends)
+        if not len(ends):
+            return
+        if split not in self._splits:
+            self._splits[split] = SplitWriter(self._staged, self.plan, split)
+        self._splits[split].append(checked, ends, n_bytes)
+
+    def finish(self, *, sources: Iterable[CorpusSource] = ()) -> TokenManifest:
+        """Close all files, write the manifest and give the folder its name; what it says.
+
+        `sources` are the files the text was read from, with size and sha256.
+
+        Raises:
+            TokenFilesError: nothing was appended to a split, or only documents without ids: no
+                trainer opens an empty file; or the folder has appeared meanwhile.
+            OSError: the disk refuses; nothing is left.
+        """
+        self._require_open()
+        try:
+            splits = tuple(self._splits[name].close() for name in SPLITS if name in self._splits)
+            if not splits or any(split.n_tokens == 0 for split in splits):
+                empty = [split.name for split in splits if split.n_tokens == 0] or list(SPLITS)
+                raise TokenFilesError(
+                    f"no ids were written for {' and '.join(empty)}, and trainers cannot open "
+                    f"empty files; give documents with text"
+                )
+            manifest = TokenManifest(self.plan, splits, tuple(sources))
+            manifest.check()
+            write_synced(self._staged / MANIFEST_NAME, manifest.to_json())
+            sync_folder(self._staged)
+            if self.folder.exists():
+                raise _exists(self.folder)
+            self._staged.rename(self.folder)
+        except BaseException:
+            self.abort()
+            raise
+        self._release()
+        sync_folder(self.folder.parent)
+        return manifest
+
+    def abort(self) -> None:
+        """Drop everything written so far; does nothing after `finish`, or a second time."""
+        if self._lock >= 0:
+            for split in self._splits.values():
+                split.discard()
+            remove_folder(self._staged)
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+    def _check_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
+        begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
+        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+        longest = int((ends - starts).max(initial=0))
+        if not self.plan.layout.spans_shards and longest > MAX_DOCUMENT_TOKENS:
+            raise TokenFilesPlanError(
+                f"a document has {longest} ids, and Megatron's lengths end at "
+                f"{MAX_DOCUMENT_TOKENS}; split it, or take another layout"
+            )
+        for name, expected, places in (("begin", begin, starts), ("end", end, ends - 1)):
+            if expected is None:
+                continue
+            wrong = starts == ends  # an empty document has no such id
+            wrong[~wrong] = ids[places[~wrong]] != expected
+            if wrong.any():
+                raise TokenFilesPlanError(
+                    f"document {int(np.argmax(wrong))} of this batch does not {name} with id "
+                    f"{expected}, as the plan says; add it, or plan without it"
+                )
+
+    def _require_open(self) -> None:
+        if self._lock < 0:
+            raise TokenFilesError("this writer has finished; open another one for another folder")
+
+    def _release(self) -> None:
+        descriptor, self._lock = self._lock, -1
+        os.close(descriptor)
+
+
+def _claim(staged: Path, folder: Path) -> int:
+    """Take and empty the folder `staged`; the descriptor that holds it until it is closed.
+
+    The lock is the kernel's, on the folder itself: it ends with the process, and goes with the
+    folder where that is renamed.
+    """
+    if folder.exists():
+        raise _exists(folder)
+    make_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        staged.mkdir()
+    descriptor = os.open(staged, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TokenFilesError(
+                f"another process is writing {folder.name!r:.80}; wait for it, or name another "
+                f"folder"
+            ) from None
+        if not _is_same_folder(descriptor, staged) or folder.exists():
+            raise _exists(folder)
+        for left in staged.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_same_folder(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _exists(folder: Path) -> TokenFilesError:
+    return TokenFilesError(
+        f"{folder.name!r:.80} is there already, and token files are never changed; remove it, or "
+        f"name another folder"
+    )
+
+
+def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:
+    ids: NDArray[Any] = np.asarray(given) if len(given) else np.empty(0, np.uint32)
+    if ids.ndim != 1 or ids.dtype.kind not in "ui":
+        raise TokenFilesPlanError(
+            f"ids must be a sequence of integers, not an array of {ids.dtype} of shape {ids.shape}"
+        )
+    if len(ids) and (ids.max() > largest_id or ids.min() < 0):
+        place = int(np.argmax((ids > largest_id) | (ids < 0)))
+        raise TokenFilesPlanError(
+            f"ids[{place}] = {int(ids[place])} is not between 0 and {largest_id}, the largest id "
+            f"of the tokenizer in the plan; encode with that tokenizer"
+        )
+    return ids
+
+
+def _checked_ends(offsets: NDArray[Any], n_tokens: int) -> NDArray[np.int64]:
+    """The ends of the documents within the batch."""
+    fits = offsets.ndim == 1 and offsets.dtype.kind in "ui" and len(offsets) > 0
+    if fits:
+        signed = offsets.astype(np.int64)
+        fits = signed[0] == 0 and signed[-1] == n_tokens and bool((np.diff(signed) >= 0).all())
+    if not fits:
+        raise TokenFilesPlanError(
+            f"offsets must rise from 0 to the number of ids ({n_tokens}): one more than documents"
+        )
+    return signed[1:]

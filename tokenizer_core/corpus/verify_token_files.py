@@ -1,0 +1,235 @@
+"""Checking token files from end to end: hashes, headers, counts, index, ids, and the text itself.
+
+It stands apart from opening because it reads everything. The first thing found is raised, with the
+name of the file. May import its neighbours, `normalize` and `special_tokens`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.corpus.document_ends import iterate_ends, iterate_lengths
+from tokenizer_core.corpus.megatron_index import check_megatron_header, render_megatron_index
+from tokenizer_core.corpus.token_files import TokenFiles
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.special_tokens import matcher_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_plan import TokenFilesPlan
+    from tokenizer_core.tokenizer import Tokenizer
+
+_PIECE: Final = 1 << 20
+_REMEDY: Final = "write the token files anew"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTokenFiles:
+    """What was found sound: of all splits together; `n_texts` were compared with their source."""
+
+    n_files: int
+    n_documents: int
+    n_tokens: int
+    n_texts: int
+
+
+def verify_token_files(
+    folder: str | os.PathLike[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    texts: Mapping[str, Iterable[str]] | None = None,
+) -> VerifiedTokenFiles:
+    """Check everything about token files that can be checked; what was found sound.
+
+    Always: the manifest, that no other file stands in the folder (a trainer's `train_*.bin` would
+    take it along), size and sha256 of each file, headers, that documents end in order and add up,
+    that each begins and ends as the manifest says, that no id is above the largest. With a
+    `tokenizer`: that it is the one, and that each id is in its vocabulary. With `texts`, for each
+    split named the source texts in order of the documents: that each document decodes to its text,
+    around which the begin and end ids are taken off.
+
+    Raises:
+        TokenFilesCorruptError: what is wrong, and in which file.
+        TokenizerMismatchError: another tokenizer wrote the files.
+        TokenFilesError: there are no token files, or `texts` are given without a tokenizer.
+        LookupError: `texts` names a split that is not there.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> folder = Path(tempfile.mkdtemp()) / "tokens"
+        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        ...     writer.append(tokenizer.encode("one"))
+        ...     _ = writer.finish()
+        >>> verify_token_files(folder, tokenizer=tokenizer, texts={"train": ["one"]}).n_texts
+        1
+        >>> verify_token_files(folder, tokenizer=tokenizer, texts={"train": ["two"]})
+        Traceback (most recent call last):
+        ...
+        tokenizer_core.errors.TokenFilesCorruptError: document 0 of train does not decode to its ...
+    """
+    if texts and tokenizer is None:
+        raise TokenFilesError("comparing with texts needs the tokenizer; give it too")
+    files = TokenFiles.open(folder, tokenizer)
+    _check_files(files)
+    known = _known_ids(files, tokenizer)
+    for split in files.manifest.splits:
+        _check_index(files, split)
+        _check_documents(files, split)
+        for index in range(len(split.shards)):
+            _check_ids(files, split, index, known)
+    n_texts = 0
+    for name, expected in (texts or {}).items():
+        if tokenizer is not None:
+            n_texts += _check_texts(files, files.manifest.split(name), tokenizer, expected)
+    return VerifiedTokenFiles(
+        n_files=len(files.manifest.files()) + 1,
+        n_documents=sum(split.n_documents for split in files.manifest.splits),
+        n_tokens=sum(split.n_tokens for split in files.manifest.splits),
+        n_texts=n_texts,
+    )
+
+
+def _check_files(files: TokenFiles) -> None:
+    records = files.manifest.files()
+    stray = sorted({path.name for path in files.folder.iterdir()} - {MANIFEST_NAME, *records})
+    if stray:
+        raise TokenFilesCorruptError(
+            f"{stray[0]!r:.80} stands among the token files and is none of them; move it away"
+        )
+    for name, record in records.items():
+        with (files.folder / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != record.sha256:
+            raise TokenFilesCorruptError(
+                f"{name} was changed or damaged after it was written: its sha256 is "
+                f"{digest[:12]}..., the manifest says {record.sha256[:12]}...; {_REMEDY}"
+            )
+
+
+def _known_ids(files: TokenFiles, tokenizer: Tokenizer | None) -> NDArray[np.bool_]:
+    """Whether the vocabulary has an id, shape (largest_id + 1,)."""
+    known = np.zeros(files.manifest.plan.tokenizer.largest_id + 1, np.bool_)
+    known[list(tokenizer.spec.vocab) if tokenizer else slice(None)] = True
+    return known
+
+
+def _check_ids(files: TokenFiles, split: SplitRecord, index: int, known: NDArray[np.bool_]) -> None:
+    shard = files.map_shard(index, split.name)
+    for start in range(0, len(shard), _PIECE):
+        ids = np.asarray(shard[start : start + _PIECE], dtype=np.int64)
+        wrong = (ids < 0) | (ids >= len(known))
+        wrong |= ~known[np.where(wrong, 0, ids)]
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise TokenFilesCorruptError(
+                f"{next(iter(split.shards[index].files))} holds the id {ids[place]} at place "
+                f"{start + place}, which is not in the vocabulary; {_REMEDY}"
+            )
+
+
+def _check_index(files: TokenFiles, split: SplitRecord) -> None:
+    path = files.folder / split.ends_name
+    end = 0
+    for lengths in iterate_lengths(path, 0, split.n_documents):
+        end += int(lengths.sum())
+    if end != split.n_tokens:
+        raise TokenFilesCorruptError(
+            f"{path.name} ends at {end}, and {split.name} has {split.n_tokens} ids; {_REMEDY}"
+        )
+    if files.manifest.plan.layout.has_index:
+        _check_megatron_indexes(files, split)
+
+
+def _check_megatron_indexes(files: TokenFiles, split: SplitRecord) -> None:
+    """Each `.idx` must be, byte for byte, the one that the document ends make."""
+    dtype = files.manifest.plan.disk_dtype
+    ends = files.folder / split.ends_name
+    document = token = 0
+    for shard in split.shards:
+        path = files.folder / list(shard.files)[1]
+        stop = document + check_megatron_header(path, dtype)
+        if stop > split.n_documents:
+            raise TokenFilesCorruptError(f"{path.name} has too many documents; {_REMEDY}")
+        lengths = partial(iterate_lengths, ends, document, stop, begin=token)
+        with path.open("rb") as file:
+            for piece in render_megatron_index(stop - document, lengths, dtype):
+                if file.read(len(piece)) != piece:
+                    raise TokenFilesCorruptError(
+                        f"{path.name} does not agree with {ends.name}; {_REMEDY}"
+                    )
+        document, token = stop, token + shard.n_tokens
+    if document != split.n_documents:
+        raise TokenFilesCorruptError(f"the .idx files have too few documents; {_REMEDY}")
+
+
+def _check_documents(files: TokenFiles, split: SplitRecord) -> None:
+    """Each document that is not empty begins and ends with the ids of the plan."""
+    plan = files.manifest.plan
+    begin, end = plan.begin_of_document_id, plan.end_of_document_id
+    if begin is None and end is None:
+        return
+    start = index = 0
+    one: NDArray[Any] = np.empty(1, np.int64)
+    for ends in iterate_ends(files.folder / split.ends_name, 0, split.n_documents):
+        for stop in ends.tolist():
+            for expected, place in ((begin, start), (end, stop - 1)):
+                if expected is None:
+                    continue
+                if stop > start:
+                    files.copy_tokens(place, one, split.name)
+                if stop == start or one[0] != expected:
+                    raise TokenFilesCorruptError(
+                        f"document {index} of {split.name} does not begin or end with id "
+                        f"{expected}, as the manifest says; {_REMEDY}"
+                    )
+            start, index = stop, index + 1
+
+
+def _check_texts(
+    files: TokenFiles, split: SplitRecord, tokenizer: Tokenizer, texts: Iterable[str]
+) -> int:
+    plan = files.manifest.plan
+    first = 0 if plan.begin_of_document_id is None else 1
+    last = 0 if plan.end_of_document_id is None else 1
+    n_texts = 0
+    for index, text in zip_longest(range(split.n_documents), texts):
+        if index is None or text is None:
+            less, more = ("texts", "documents") if text is None else ("documents", "texts")
+            raise TokenFilesCorruptError(
+                f"{split.name} has more {more} than there are {less} ({n_texts}); give the texts "
+                f"that were written, in their order"
+            )
+        ids = files.document(index, split.name)
+        decoded = tokenizer.decode_bytes(ids[first : len(ids) - last])
+        expected = _as_encoded(text, plan)
+        if decoded != expected.encode():
+            raise TokenFilesCorruptError(
+                f"document {index} of {split.name} does not decode to its text; give the texts "
+                f"that were written, in their order, or {_REMEDY}"
+            )
+        n_texts += 1
+    return n_texts
+
+
+def _as_encoded(text: str, plan: TokenFilesPlan) -> str:
+    """The text that the ids of `text` decode to: normalized between its special tokens."""
+    if plan.tokenizer.normalizer != "nfc":
+        return text
+    segments = matcher_of(frozenset(plan.recognised_special)).split(text)
+    return "".join(normalize_nfc(plain) + (token or "") for plain, token in segments)
