@@ -18,7 +18,7 @@ from tests.conftest import REPOSITORY
 
 PAGES = {
     name: (REPOSITORY / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/library.md", "docs/corpora.md")
+    for name in ("README.md", "docs/library.md", "docs/corpora.md", "docs/token-files.md")
 }
 README = PAGES["README.md"]
 ADMIN_KEY = "key-of-the-readme"
