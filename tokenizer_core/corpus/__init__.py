@@ -1,9 +1,9 @@
 """Token files: the ids of a corpus as files a model trains on, bound to the tokenizer they are of.
 
 `token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
-trainer · `token_writer`, `split_writer`, `staged_file` writing them · `token_manifest` what binds
-them · `document_ends` where documents are · `token_files` reading them · `verify_token_files`
-checking them · `token_dataset` batches for training.
+trainer · `token_writer`, `split_writer`, `staged_folder`, `staged_file` writing them ·
+`token_manifest` what binds them · `document_ends` where documents are · `token_files` reading ·
+`verify_token_files` checking them · `token_dataset` batches for training.
 """
 
 from tokenizer_core.corpus.token_dataset import TokenDataset

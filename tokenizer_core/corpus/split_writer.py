@@ -15,9 +15,17 @@ import numpy as np
 from tokenizer_core.corpus.document_ends import iterate_lengths
 from tokenizer_core.corpus.megatron_index import render_megatron_index
 from tokenizer_core.corpus.staged_file import StagedFile
-from tokenizer_core.corpus.token_manifest import ShardRecord, SplitRecord, ends_name
+from tokenizer_core.corpus.token_manifest import (
+    ShardRecord,
+    SplitRecord,
+    check_size,
+    ends_name,
+    parse_shard,
+    render_shard,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -25,6 +33,10 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
     from tokenizer_core.store import FileRecord
 
+_NUMBERS: Final = (
+    *("n_documents", "n_tokens", "n_bytes"),
+    *("shard_tokens", "shard_first_document", "shard_first_token"),
+)
 _CAST_TOKENS: Final = 1 << 18
 """Ids are cast in pieces: a batch may be large, and a copy of it whole need not be."""
 
@@ -33,15 +45,65 @@ class SplitWriter:
     """Appends checked documents to the files of one split in a folder nobody reads yet."""
 
     def __init__(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
+        self._set_up(folder, plan, split)
+        self._ends = StagedFile(folder / ends_name(split))
+
+    def _set_up(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
         self._n_documents = self._n_tokens = self._n_bytes = 0
-        self._ends = StagedFile(folder / ends_name(split))
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
         self._shard_tokens = 0
         # Where this shard's documents begin; of meaning only where none spans two shards.
         self._shard_first_document = self._shard_first_token = 0
+
+    @classmethod
+    def restore(
+        cls, folder: Path, plan: TokenFilesPlan, split: Split, state: Mapping[str, Any]
+    ) -> SplitWriter:
+        """The writer that `sync` gave `state` of: all that came later is cut off.
+
+        Raises:
+            TokenFilesCorruptError: a file is missing or shorter than it was.
+        """
+        writer = cls.__new__(cls)
+        writer._set_up(folder, plan, split)
+        for name in _NUMBERS:
+            setattr(writer, f"_{name}", state[name])
+        writer._shards = list(map(parse_shard, state["shards"]))
+        for shard in writer._shards:
+            for name, record in shard.files.items():
+                check_size(folder / name, record.size_bytes)
+        if state["has_open_shard"]:
+            header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
+            keep_bytes = header_bytes + item_bytes * writer._shard_tokens
+            path = folder / plan.shard_name(split, len(writer._shards))
+            writer._shard = StagedFile(path, keep_bytes=keep_bytes)
+        try:
+            ends = folder / ends_name(split)
+            writer._ends = StagedFile(ends, keep_bytes=8 * writer._n_documents)
+        except BaseException:
+            if writer._shard:
+                writer._shard.discard()
+            raise
+        return writer
+
+    def sync(self) -> dict[str, object]:
+        """Put everything on the disk; what `restore` needs to go on from here, as JSON has it."""
+        self._ends.sync()
+        if self._shard:
+            self._shard.sync()
+        return {
+            **{name: getattr(self, f"_{name}") for name in _NUMBERS},
+            "has_open_shard": self._shard is not None,
+            "shards": list(map(render_shard, self._shards)),
+        }
+
+    def file_names(self) -> set[str]:
+        """The names of all files written so far."""
+        paths = [self._ends.path, *([self._shard.path] if self._shard else [])]
+        return {name for shard in self._shards for name in shard.files} | {p.name for p in paths}
 
     def append(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int) -> None:
         """Append the documents of a batch, which end at `ends` within `ids`."""

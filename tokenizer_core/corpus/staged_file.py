@@ -1,7 +1,7 @@
 """StagedFile: one file that grows in a folder nobody reads yet.
 
 Everything ends in functions of `os`, which the crash tests replace one by one. May import
-`store.manifest`'s FileRecord.
+`errors` and `store.manifest`'s FileRecord.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.store import FileRecord
 
 if TYPE_CHECKING:
@@ -21,15 +22,26 @@ _BUFFER_BYTES: Final = 1 << 20
 class StagedFile:
     """A new file, written from its beginning in bounded memory, on the disk once it is closed.
 
+    With `keep_bytes` one that is there goes on after so many bytes; what stands behind is cut off.
+
     Raises:
+        TokenFilesCorruptError: it has fewer bytes than that.
         OSError: from every method, where the disk refuses.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keep_bytes: int | None = None) -> None:
         self.path = path
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        if keep_bytes is None:
+            self._descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+        else:
+            try:
+                self._descriptor = os.open(path, flags)
+            except FileNotFoundError:
+                raise self._too_short() from None
+            self._keep(keep_bytes)
 
     def write(self, data: bytes) -> None:
         """Append `data`."""
@@ -45,6 +57,11 @@ class StagedFile:
         while view:
             view = view[os.write(self._descriptor, view) :]
 
+    def sync(self) -> None:
+        """Put what was written so far on the disk."""
+        self.flush()
+        os.fsync(self._descriptor)
+
     def close(self, beginning: bytes = b"") -> FileRecord:
         """Put `beginning` over the first bytes, the file on the disk; what it must be from now on.
 
@@ -55,8 +72,7 @@ class StagedFile:
         if beginning:
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             self.write(beginning)
-            self.flush()
-        os.fsync(self._descriptor)
+        self.sync()
         self.discard()
         with self.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -67,3 +83,16 @@ class StagedFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _keep(self, n_bytes: int) -> None:
+        if os.fstat(self._descriptor).st_size < n_bytes:
+            self.discard()
+            raise self._too_short()
+        os.ftruncate(self._descriptor, n_bytes)
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def _too_short(self) -> TokenFilesCorruptError:
+        return TokenFilesCorruptError(
+            f"{self.path.name} is missing or shorter than its checkpoint says; start anew, without "
+            f"resume"
+        )

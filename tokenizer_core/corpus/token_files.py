@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenizer_core.corpus.document_ends import document_range
-from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, TokenManifest
+from tokenizer_core.corpus.token_manifest import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    TokenManifest,
+    check_size,
+)
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     TokenFilesCorruptError,
@@ -80,7 +85,7 @@ class TokenFiles:
             ) from None
         manifest = TokenManifest.from_json(data)
         for name, record in manifest.files().items():
-            _check_size(path / name, record.size_bytes)
+            check_size(path / name, record.size_bytes)
         if tokenizer is not None:
             check_tokenizer(manifest.plan, tokenizer)
         return cls(path, manifest)
@@ -183,18 +188,4 @@ def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
             f"these token files were written by another tokenizer ({plan.tokenizer}) than the one "
             f"given (fingerprint {fingerprint[:12]}), and the same ids mean other text; open that "
             f"tokenizer, or write the files anew with this one"
-        )
-
-
-def _check_size(path: Path, size_bytes: int) -> None:
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        raise TokenFilesCorruptError(
-            f"{path.name} is missing; write the token files anew, or copy the folder whole"
-        ) from None
-    if found != size_bytes:
-        raise TokenFilesCorruptError(
-            f"{path.name} has {found} bytes, the manifest says {size_bytes}; write the token files "
-            f"anew, or copy the folder whole"
         )

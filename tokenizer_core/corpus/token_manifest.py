@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.corpus.token_plan import (
@@ -90,29 +91,9 @@ class TokenManifest:
 
     def to_json(self) -> bytes:
         """The text of `manifest.json`, sealed; raises FormatError where a value is no JSON."""
-        plan, tokenizer = self.plan, self.plan.tokenizer
         return _FORMAT.render(
             {
-                "layout": plan.layout_name,
-                "dtype": plan.dtype,
-                "tokens_per_shard": plan.tokens_per_shard,
-                "tokenizer": {
-                    "fingerprint": tokenizer.fingerprint,
-                    "name": tokenizer.name,
-                    "version": tokenizer.version,
-                    "pattern": asdict(tokenizer.pattern),
-                    "unicode_tables": tokenizer.unicode_tables,
-                    "normalizer": tokenizer.normalizer,
-                    "vocab_size": tokenizer.vocab_size,
-                    "largest_id": tokenizer.largest_id,
-                },
-                "special_tokens": {
-                    "recognised": list(plan.recognised_special),
-                    "forbidden": list(plan.forbidden_special),
-                },
-                "begin_of_document_id": plan.begin_of_document_id,
-                "end_of_document_id": plan.end_of_document_id,
-                "seed": plan.seed,
+                **render_plan(self.plan),
                 "sources": [asdict(source) for source in self.sources],
                 "splits": [_render_split(split) for split in self.splits],
             }
@@ -189,9 +170,63 @@ def ends_name(split: Split) -> str:
     return ("val" if split == "validation" else split) + ENDS_SUFFIX
 
 
+def check_size(path: Path, size_bytes: int) -> None:
+    """Raise TokenFilesCorruptError unless the file is there and has so many bytes."""
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise TokenFilesCorruptError(
+            f"{path.name} is missing; write the token files anew, or copy the folder whole"
+        ) from None
+    if found != size_bytes:
+        raise TokenFilesCorruptError(
+            f"{path.name} has {found} bytes, the manifest says {size_bytes}; write the token files "
+            f"anew, or copy the folder whole"
+        )
+
+
 def _require(condition: bool, what: str) -> None:
     if not condition:
         raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
+
+
+def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
+    """The fields of a manifest that are the plan."""
+    tokenizer = plan.tokenizer
+    return {
+        "layout": plan.layout_name,
+        "dtype": plan.dtype,
+        "tokens_per_shard": plan.tokens_per_shard,
+        "tokenizer": {
+            "fingerprint": tokenizer.fingerprint,
+            "name": tokenizer.name,
+            "version": tokenizer.version,
+            "pattern": asdict(tokenizer.pattern),
+            "unicode_tables": tokenizer.unicode_tables,
+            "normalizer": tokenizer.normalizer,
+            "vocab_size": tokenizer.vocab_size,
+            "largest_id": tokenizer.largest_id,
+        },
+        "special_tokens": {
+            "recognised": list(plan.recognised_special),
+            "forbidden": list(plan.forbidden_special),
+        },
+        "begin_of_document_id": plan.begin_of_document_id,
+        "end_of_document_id": plan.end_of_document_id,
+        "seed": plan.seed,
+    }
+
+
+def render_shard(shard: ShardRecord) -> dict[str, object]:
+    """The fields of one shard."""
+    files = [{"file": name, **_render_file(record)} for name, record in shard.files.items()]
+    return {"n_tokens": shard.n_tokens, "files": files}
+
+
+def parse_shard(table: Mapping[str, Any]) -> ShardRecord:
+    """The shard that `table` describes; raises KeyError or TypeError where it is malformed."""
+    files = dict(map(_parse_file, table["files"]))
+    return ShardRecord(typed(table["n_tokens"], int), files)
 
 
 def _render_file(record: FileRecord) -> dict[str, object]:
@@ -205,15 +240,7 @@ def _render_split(split: SplitRecord) -> dict[str, object]:
         "n_tokens": split.n_tokens,
         "n_bytes": split.n_bytes,
         "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
-        "shards": [
-            {
-                "n_tokens": shard.n_tokens,
-                "files": [
-                    {"file": name, **_render_file(record)} for name, record in shard.files.items()
-                ],
-            }
-            for shard in split.shards
-        ],
+        "shards": list(map(render_shard, split.shards)),
     }
 
 
@@ -265,10 +292,7 @@ def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
         n_tokens=typed(table["n_tokens"], int),
         n_bytes=typed(table["n_bytes"], int),
         document_ends=ends,
-        shards=tuple(
-            ShardRecord(typed(shard["n_tokens"], int), dict(map(_parse_file, shard["files"])))
-            for shard in table["shards"]
-        ),
+        shards=tuple(map(parse_shard, table["shards"])),
     )
     _require(name == split.ends_name, f"the name {name!r:.60}")
     return split

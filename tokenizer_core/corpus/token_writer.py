@@ -1,30 +1,39 @@
 """TokenFilesWriter: documents of ids in, a folder of token files out, whole or not at all.
 
-All files grow in a folder with a name of its own beside the one asked for, and that is renamed
-when everything in it is on the disk. Memory is bounded by the batch that is appended. May import
-`split_writer`, its neighbours below it and `store.folders`.
+All files grow in a staged folder, which gets its name when everything in it is on the disk. Memory
+is bounded by the batch that is appended. May import `staged_folder`, `split_writer`, its neighbours
+below it, `formats.sealed_json` and `store.folders`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tokenizer_core.corpus.megatron_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.split_writer import SplitWriter
-from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, TokenManifest
+from tokenizer_core.corpus.staged_folder import StagedFolder
+from tokenizer_core.corpus.token_manifest import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    TokenManifest,
+    render_plan,
+)
 from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
-from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
-from tokenizer_core.store.folders import make_folder, remove_folder, sync_folder, write_synced
+from tokenizer_core.errors import (
+    FormatError,
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
+from tokenizer_core.formats.sealed_json import SealedFormat
+from tokenizer_core.store.folders import write_synced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -34,17 +43,25 @@ if TYPE_CHECKING:
 
     Ids = Sequence[int] | NDArray[np.integer[Any]]
 
+_CHECKPOINT: Final = SealedFormat(
+    "token-files-checkpoint", 1, "unfinished token files", MAX_MANIFEST_BYTES
+)
+
 
 class TokenFilesWriter:
     """Writes the documents of a corpus as token files into a new folder.
 
     Documents are appended in the order they will stand in. The folder appears when `finish`
     returns, with everything in it; before that, or when the process dies, there is only
-    `.NAME.partial` beside it, which the next writer to the same folder clears away. Leaving the
-    `with` block without `finish` does so too. Not for several threads at once.
+    `.NAME.partial` beside it, which the next writer to the same folder clears away, as does leaving
+    the `with` block without `finish`. With `resume=True` a writer goes on from the last
+    `checkpoint` there, if there is one: `position` says where that was, and the files will be those
+    of a writer that was never interrupted. Not for several threads at once.
 
     Raises:
         TokenFilesError: the folder is there already, or another process is writing it.
+        TokenFilesPlanError: it was begun with another plan.
+        TokenFilesCorruptError: the checkpoint, or a file it is of, is damaged.
         OSError: the disk refuses.
 
     Example:
@@ -63,13 +80,33 @@ class TokenFilesWriter:
         'one<|end|>'
     """
 
-    def __init__(self, folder: str | os.PathLike[str], plan: TokenFilesPlan) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], plan: TokenFilesPlan, *, resume: bool = False
+    ) -> None:
         plan.check()
-        self.folder = Path(folder)
-        self.plan = plan
-        self._staged = self.folder.with_name(f".{self.folder.name}.partial")
+        self.folder, self.plan = Path(folder), plan
         self._splits: dict[Split, SplitWriter] = {}
-        self._lock = _claim(self._staged, self.folder)
+        self._position: dict[str, Any] | None = None
+        self._staged = StagedFolder(self.folder)
+        data: bytes | None = None
+        try:
+            data = self._staged.read_checkpoint() if resume else None
+            if data is None:
+                self._staged.clear()
+            else:
+                self._restore(data)
+        except BaseException:
+            if data is None:
+                self._staged.drop()
+            self._discard_splits()
+            self._staged.release()
+            raise
+
+    @property
+    def position(self) -> dict[str, Any] | None:
+        """What the checkpoint says that this writer goes on from or wrote last; None where there
+        is none and it began with nothing."""
+        return self._position
 
     def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
         """Append one document, as `append_batch`."""
@@ -101,7 +138,7 @@ class TokenFilesWriter:
         if not len(ends):
             return
         if split not in self._splits:
-            self._splits[split] = SplitWriter(self._staged, self.plan, split)
+            self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
         self._splits[split].append(checked, ends, n_bytes)
 
     def finish(self, *, sources: Iterable[CorpusSource] = ()) -> TokenManifest:
@@ -112,7 +149,7 @@ class TokenFilesWriter:
         Raises:
             TokenFilesError: nothing was appended to a split, or only documents without ids: no
                 trainer opens an empty file; or the folder has appeared meanwhile.
-            OSError: the disk refuses; nothing is left.
+            OSError: the disk refuses; what a checkpoint was written of stays, all else is dropped.
         """
         self._require_open()
         try:
@@ -125,25 +162,36 @@ class TokenFilesWriter:
                 )
             manifest = TokenManifest(self.plan, splits, tuple(sources))
             manifest.check()
-            write_synced(self._staged / MANIFEST_NAME, manifest.to_json())
-            sync_folder(self._staged)
-            if self.folder.exists():
-                raise _exists(self.folder)
-            self._staged.rename(self.folder)
+            write_synced(self._staged.files / MANIFEST_NAME, manifest.to_json())
+            self._staged.publish()
         except BaseException:
-            self.abort()
+            self._leave()
             raise
-        self._release()
-        sync_folder(self.folder.parent)
         return manifest
 
+    def checkpoint(self, position: Mapping[str, Any]) -> None:
+        """Put everything appended so far on the disk, to go on from here with `resume=True`.
+
+        `position` is what the caller needs to know then: any JSON object, such as the number of
+        documents read. It costs an fsync of each open file.
+
+        Raises:
+            OSError: the disk refuses; the checkpoint before this one stays.
+        """
+        self._require_open()
+        fields = {
+            "plan": render_plan(self.plan),
+            "splits": {name: split.sync() for name, split in self._splits.items()},
+            "position": dict(position),
+        }
+        self._staged.write_checkpoint(_CHECKPOINT.render(fields))
+        self._position = dict(position)
+
     def abort(self) -> None:
-        """Drop everything written so far; does nothing after `finish`, or a second time."""
-        if self._lock >= 0:
-            for split in self._splits.values():
-                split.discard()
-            remove_folder(self._staged)
-            self._release()
+        """Drop everything written so far, checkpoints too; does nothing after `finish`."""
+        self._discard_splits()
+        if self._staged.is_held:
+            self._staged.drop()
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +202,40 @@ class TokenFilesWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Stop without having finished: what a checkpoint was written of stays."""
+        if self._position is None:
+            self.abort()
+        self._discard_splits()
+        self._staged.release()
+
+    def _discard_splits(self) -> None:
+        for split in self._splits.values():
+            split.discard()
+
+    def _restore(self, data: bytes) -> None:
+        try:
+            fields = _CHECKPOINT.parse(data)
+        except FormatError as error:
+            raise TokenFilesCorruptError(
+                f"the checkpoint of {self.folder.name!r:.80} cannot be gone on from ({error}); "
+                f"start anew, without resume"
+            ) from None
+        if fields["plan"] != render_plan(self.plan):
+            raise TokenFilesPlanError(
+                f"{self.folder.name!r:.80} was begun with another plan or tokenizer; go on with "
+                f"that one, or start anew, without resume"
+            )
+        files = self._staged.files
+        for name, state in fields["splits"].items():
+            self._splits[name] = SplitWriter.restore(files, self.plan, name, state)
+        known = {name for split in self._splits.values() for name in split.file_names()}
+        for path in files.iterdir():
+            if path.name not in known:  # begun after the checkpoint
+                path.unlink()
+        self._position = fields["position"]
 
     def _check_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
         begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
@@ -177,59 +258,8 @@ class TokenFilesWriter:
                 )
 
     def _require_open(self) -> None:
-        if self._lock < 0:
+        if not self._staged.is_held:
             raise TokenFilesError("this writer has finished; open another one for another folder")
-
-    def _release(self) -> None:
-        descriptor, self._lock = self._lock, -1
-        os.close(descriptor)
-
-
-def _claim(staged: Path, folder: Path) -> int:
-    """Take and empty the folder `staged`; the descriptor that holds it until it is closed.
-
-    The lock is the kernel's, on the folder itself: it ends with the process, and goes with the
-    folder where that is renamed.
-    """
-    if folder.exists():
-        raise _exists(folder)
-    make_folder(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        staged.mkdir()
-    descriptor = os.open(staged, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TokenFilesError(
-                f"another process is writing {folder.name!r:.80}; wait for it, or name another "
-                f"folder"
-            ) from None
-        if not _is_same_folder(descriptor, staged) or folder.exists():
-            raise _exists(folder)
-        for left in staged.iterdir():
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
-            else:
-                left.unlink()
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _is_same_folder(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _exists(folder: Path) -> TokenFilesError:
-    return TokenFilesError(
-        f"{folder.name!r:.80} is there already, and token files are never changed; remove it, or "
-        f"name another folder"
-    )
 
 
 def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:

@@ -13,19 +13,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, content, write_texts
-from tokenizer_core.corpus import verify_token_files
+from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, content, write_texts
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
 
 # Forks once for each operation k: the child writes and dies at its k-th call, the parent looks at
-# what is left and writes again. A process of its own, because pytest's may have threads.
+# what is left and writes again, or goes on from the last checkpoint. A process of its own, because
+# pytest's may have threads. What is synced is checked elsewhere: here, where only the process dies,
+# it would only take time.
 DRIVER = """
 import json, os, sys
 from pathlib import Path
-from tests.tokenizer_core.corpus.small_corpora import content, write_texts
-from tokenizer_core.corpus import verify_token_files
+from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, encode_all
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
+from tokenizer_core.errors import TokenFilesError
 
-layout, when, base = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-FUNCTIONS = ["open", "write", "lseek", "fsync", "close", "mkdir", "rename"]
+layout, when, base, how = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=7)
+started = []
+
+def write_whole(folder):
+    with TokenFilesWriter(folder, plan) as writer:
+        for split, document in documents:
+            writer.append(document, split=split)
+        writer.finish()
+
+def write_with_checkpoints(folder):
+    with TokenFilesWriter(folder, plan, resume=True) as writer:
+        started.append((writer.position or {"done": 0})["done"])
+        for done in range(started[-1], len(documents)):
+            split, document = documents[done]
+            writer.append(document, split=split)
+            if done % 2:
+                writer.checkpoint({"done": done + 1})
+        writer.finish()
+
+documents = [("train", ids) for ids in encode_all(NARROW, TEXTS)] + [("validation", [104, 105])]
+documents.insert(2, ("validation", [1, 2, 3]))
+write = write_whole if how == "whole" else write_with_checkpoints
+os.fsync = lambda descriptor: None
+FUNCTIONS = ["open", "write", "lseek", "fsync", "close", "mkdir", "rename", "unlink", "rmdir"]
 
 def die_at(k):
     calls = 0
@@ -33,12 +60,14 @@ def die_at(k):
         def wrapped(*args, real=getattr(os, name), **kwargs):
             nonlocal calls
             calls += 1
-            if calls == k and when == "before":
+            mine = calls
+            if mine == k and when == "before":
                 os._exit(9)
-            result = real(*args, **kwargs)
-            if calls == k:
-                os._exit(9)
-            return result
+            try:
+                return real(*args, **kwargs)
+            finally:
+                if mine == k:
+                    os._exit(9)
         setattr(os, name, wrapped)
     real_write = os.write
     def torn(descriptor, data):  # half of the bytes reach the file before the end
@@ -48,7 +77,7 @@ def die_at(k):
         return real_write(descriptor, data)
     os.write = torn
 
-write_texts(base / "expected", layout)
+write_whole(base / "expected")
 expected = content(base / "expected")
 found = []
 k = 0
@@ -60,17 +89,23 @@ while True:
     if child == 0:
         try:
             die_at(k)
-            write_texts(folder, layout)
-        finally:
+            write(folder)
             os._exit(0)
+        finally:
+            os._exit(1)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     is_there = folder.exists()
     is_whole = is_there and content(folder) == expected
     left = [path.name for path in folder.parent.iterdir() if path != folder]
-    if not is_there:
-        write_texts(folder, layout)
+    started.clear()
+    try:
+        write(folder)
+        assert not is_there
+    except TokenFilesError as error:
+        assert is_there and "is there already" in str(error)
     verify_token_files(folder)
     found.append({"code": code, "is_there": is_there, "is_whole": is_whole, "left": left,
+                  "started": started[:],
                   "after": [path.name for path in folder.parent.iterdir()],
                   "is_equal": content(folder) == expected})
     if code == 0:
@@ -79,11 +114,20 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after", "torn"])
-@pytest.mark.parametrize("layout", ["megatron", "npy"])
-def test_a_writer_that_dies_leaves_all_files_or_none(layout, when, tmp_path):
+@pytest.mark.parametrize(
+    ("how", "layout", "when"),
+    [
+        ("whole", "megatron", "before"),
+        ("whole", "npy", "after"),
+        ("whole", "megatron", "torn"),
+        ("with checkpoints", "megatron", "before"),
+        ("with checkpoints", "npy", "after"),
+        ("with checkpoints", "npy", "torn"),
+    ],
+)
+def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path)],
+        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path), how],
         capture_output=True,
         text=True,
         timeout=120,
@@ -92,13 +136,19 @@ def test_a_writer_that_dies_leaves_all_files_or_none(layout, when, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    assert len([entry for entry in found if entry["code"] == 9]) >= 40
+    assert [entry["code"] for entry in found] == [9] * (len(found) - 1) + [0]
+    assert len(found) > 40
     there = [entry["is_there"] for entry in found]
     assert there == sorted(there), "once there, it must stay"
     assert False in there
     assert all(entry["is_whole"] for entry in found if entry["is_there"])
     assert any(entry["left"] == [".tokens.partial"] for entry in found), "nothing was staged"
-    assert all(entry["left"] == [] for entry in found if entry["is_there"])
+    last = next(entry for entry in found if entry["is_there"])
+    assert last["left"] == [".tokens.partial"], "no crash between the rename and the clearing away"
+    if how == "with checkpoints":
+        starts = [entry["started"][0] for entry in found if not entry["is_there"]]
+        assert starts == sorted(starts), "a checkpoint was lost"
+        assert set(starts) == {0, 2, 4, 6}
     assert all(entry["is_equal"] and entry["after"] == ["tokens"] for entry in found)
 
 
@@ -126,7 +176,30 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp
     write_texts(tmp_path / "t", layout)
     written = {path.name for path in (tmp_path / "t").iterdir()}
     assert set(events[:-4]) == written - {"manifest.json"}
-    assert events[-4:] == ["manifest.json", ".t.partial", "rename to t", tmp_path.name]
+    assert events[-4:] == ["manifest.json", "files", "rename to t", tmp_path.name]
+
+
+def test_a_checkpoint_is_written_after_what_it_is_of_is_on_the_disk(tmp_path, monkeypatch):
+    events, names = [], {}
+    real_open, real_fsync = os.open, os.fsync
+
+    def opened(path, flags, *args, **kwargs):
+        descriptor = real_open(path, flags, *args, **kwargs)
+        names[descriptor] = Path(path).name
+        return descriptor
+
+    def synced(descriptor):
+        real_fsync(descriptor)
+        events.append(names[descriptor])
+
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+        monkeypatch.setattr(os, "open", opened)
+        writer.append([1])
+        monkeypatch.setattr(os, "fsync", synced)
+        writer.checkpoint({})
+        monkeypatch.undo()
+    files = ["train.document-ends.u64", "train.bin", "files"]
+    assert events == [*files, ".checkpoint.json.new", ".t.partial"]
 
 
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE]
@@ -158,7 +231,7 @@ def test_a_failing_disk(function, number, tmp_path):
         if folder.exists():  # only the entry of the folder is not sure to be on the disk
             assert function in ("fsync", "open")
             break
-        assert [path.name for path in folder.parent.glob("*")] == []
+        assert not folder.parent.exists() or list(folder.parent.iterdir()) == []
         at += 1
         assert at < 200
     assert (

@@ -2,7 +2,10 @@
 
 import hashlib
 
+import pytest
+
 from tokenizer_core.corpus.staged_file import StagedFile
+from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.store import FileRecord
 
 
@@ -27,3 +30,18 @@ def test_what_is_flushed_can_be_read(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"abc"
     file.discard()
     file.discard()
+
+
+def test_one_that_is_there_goes_on_where_it_is_told_to(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abcdef")
+    for too_long in (tmp_path / "absent", path):
+        with pytest.raises(TokenFilesCorruptError, match=f"{too_long.name} is missing or shorter"):
+            StagedFile(too_long, keep_bytes=7)
+    assert path.read_bytes() == b"abcdef"
+    file = StagedFile(path, keep_bytes=3)
+    file.write(b"X")
+    assert file.close(b"_").size_bytes == 4
+    assert path.read_bytes() == b"_bcX"
+    with pytest.raises(FileExistsError):
+        StagedFile(path)

@@ -1,5 +1,6 @@
 """Documents in, token files out: read back by each trainer's rules, whole or not at all."""
 
+import errno
 import fcntl
 import os
 import tracemalloc
@@ -28,7 +29,7 @@ from tokenizer_core.corpus import (
     token_writer,
     verify_token_files,
 )
-from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 
@@ -242,7 +243,7 @@ def test_a_writer_that_waited_for_the_lock_does_not_clear_what_was_finished(tmp_
         real(descriptor, flags)
 
     monkeypatch.setattr(fcntl, "flock", locked_late)
-    with pytest.raises(TokenFilesError, match="is there already"):
+    with pytest.raises(TokenFilesError, match="another process is writing 't'"):
         TokenFilesWriter(tmp_path / "t", plan)
     assert verify_token_files(tmp_path / "t").n_tokens == 1
 
@@ -279,3 +280,105 @@ def test_memory_is_bounded_by_the_batch(tmp_path):
         finally:
             tracemalloc.stop()
     assert peak_bytes < 8 << 20
+
+
+def interrupted(folder, plan, documents, n_before, n_behind):
+    """A writer that stops behind its checkpoint, with that many documents before and behind it."""
+    with TokenFilesWriter(folder, plan) as writer:
+        for document in documents[:n_before]:
+            writer.append(document, n_bytes=1)
+        writer.checkpoint({"n_documents": n_before})
+        for document in documents[n_before : n_before + n_behind]:
+            writer.append(document, n_bytes=1)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_going_on_from_a_checkpoint_gives_the_same_bytes(layout, tmp_path):
+    documents = encode_all(NARROW, TEXTS)
+    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=6)
+    write(tmp_path / "whole", plan, documents, n_bytes=1)
+    for n_before in range(len(documents) + 1):
+        for n_behind in range(len(documents) - n_before + 1):
+            folder = tmp_path / f"{n_before} {n_behind}"
+            interrupted(folder, plan, documents, n_before, n_behind)
+            assert not folder.exists()
+            with TokenFilesWriter(folder, plan, resume=True) as writer:
+                assert writer.position == {"n_documents": n_before}
+                for document in documents[n_before:]:
+                    writer.append(document, n_bytes=1)
+                writer.finish()
+            assert content(folder) == content(tmp_path / "whole")
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_going_on_is_asked_for(tmp_path):
+    plan = plan_token_files(NARROW)
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        assert writer.position is None
+    assert list(tmp_path.iterdir()) == []
+    interrupted(tmp_path / "t", plan, [[1], [2]], 1, 1)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        assert writer.position is None
+        writer.append([3])
+        assert writer.finish().split("train").n_tokens == 1
+
+
+def test_abort_drops_checkpoints_too(tmp_path):
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+        writer.append([1])
+        writer.checkpoint({})
+        writer.abort()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_going_on_with_another_plan_is_refused_and_drops_nothing(tmp_path):
+    plan = plan_token_files(NARROW)
+    interrupted(tmp_path / "t", plan, [[1], [2]], 1, 1)
+    for other in (plan_token_files(NARROW, seed=1), plan_token_files(WIDE)):
+        with pytest.raises(TokenFilesPlanError, match="'t' was begun with another plan"):
+            TokenFilesWriter(tmp_path / "t", other, resume=True)
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        assert writer.finish().split("train").n_tokens == 1
+
+
+def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
+    plan = plan_token_files(NARROW, tokens_per_shard=2)
+    interrupted(tmp_path / "t", plan, [[1], [2], [3]], 3, 0)
+    files = tmp_path / ".t.partial" / "files"
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    assert len(before) == 3
+    for path, data in before.items():
+        path.write_bytes(data[:-1])
+        with pytest.raises(TokenFilesCorruptError, match=path.name):
+            TokenFilesWriter(tmp_path / "t", plan, resume=True)
+        path.unlink()
+        with pytest.raises(TokenFilesCorruptError, match=f"{path.name} is missing"):
+            TokenFilesWriter(tmp_path / "t", plan, resume=True)
+        path.write_bytes(data)
+    checkpoint = files.parent / "checkpoint.json"
+    checkpoint.write_bytes(checkpoint.read_bytes().replace(b"3", b"4"))
+    with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
+        TokenFilesWriter(tmp_path / "t", plan, resume=True)
+
+
+def test_a_failing_disk_leaves_the_checkpoint(tmp_path, monkeypatch):
+    plan = plan_token_files(NARROW)
+    real = os.fsync
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append([1])
+        writer.checkpoint({"done": 1})
+        writer.append([2])
+        for attempt in (lambda: writer.checkpoint({"done": 2}), writer.finish):
+            monkeypatch.setattr(os, "fsync", failing_fsync)
+            with pytest.raises(OSError, match="No space"):
+                attempt()
+            monkeypatch.setattr(os, "fsync", real)
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        assert writer.position == {"done": 1}
+        writer.append([2])
+        writer.finish()
+    assert verify_token_files(tmp_path / "t").n_tokens == 2
+
+
+def failing_fsync(descriptor):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,123 @@
+"""StagedFolder: where token files grow until they are whole: `.NAME.partial` beside their place.
+
+It holds the files, in a folder of their own that is renamed, and the checkpoint to go on from. One
+process holds it at a time, by a lock of the kernel on the folder itself, which ends with the
+process. May import `errors` and `store.folders`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import TokenFilesError
+from tokenizer_core.store.folders import make_folder, remove_folder, replace_synced, sync_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CHECKPOINT_NAME: Final = "checkpoint.json"
+
+
+class StagedFolder:
+    """The folder in which the token files of `folder` grow, held by this process.
+
+    Raises:
+        TokenFilesError: `folder` is there already, or another process is writing it.
+        OSError: the disk refuses.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder.with_name(f".{folder.name}.partial")
+        self.files = self._path / "files"
+        if folder.exists() and not self._path.exists():
+            raise self._exists()
+        make_folder(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            self._path.mkdir()
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            self._lock = os.open(self._path, flags)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._path.rmdir()  # made just now, unless there is something in it
+            raise
+        try:
+            self._take_lock()
+        except BaseException:
+            self.release()
+            raise
+        if folder.exists():  # a writer died between its last two steps: finished, not cleared away
+            self.drop()
+            raise self._exists()
+
+    def read_checkpoint(self) -> bytes | None:
+        """The checkpoint, None where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._path / _CHECKPOINT_NAME).read_bytes()
+        return None
+
+    def write_checkpoint(self, data: bytes) -> None:
+        """Put the checkpoint on the disk, old or new wherever the process dies; before it, the
+        entries of the files."""
+        sync_folder(self.files)
+        replace_synced(self._path / _CHECKPOINT_NAME, data)
+
+    def clear(self) -> None:
+        """Start with nothing in it."""
+        (self._path / _CHECKPOINT_NAME).unlink(missing_ok=True)
+        remove_folder(self.files)
+        self.files.mkdir()
+
+    def publish(self) -> None:
+        """Give the files their place, and leave nothing else.
+
+        Raises:
+            TokenFilesError: the place was taken meanwhile.
+        """
+        sync_folder(self.files)
+        if self.folder.exists():
+            raise self._exists()
+        self.files.rename(self.folder)
+        try:
+            sync_folder(self.folder.parent)
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Remove everything that is not published, and let go."""
+        remove_folder(self._path)
+        self.release()
+
+    def release(self) -> None:
+        """Let go and leave what there is; a second time does nothing."""
+        descriptor, self._lock = self._lock, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process still holds the folder."""
+        return self._lock >= 0
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # What was opened may have been removed since, by the process that held it.
+            if os.path.samestat(os.fstat(self._lock), self._path.stat()):
+                return
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        raise TokenFilesError(
+            f"another process is writing {self.folder.name!r:.80}; wait for it, or name another "
+            f"folder"
+        )
+
+    def _exists(self) -> TokenFilesError:
+        return TokenFilesError(
+            f"{self.folder.name!r:.80} is there already, and token files are never changed; remove "
+            f"it, or name another folder"
+        )
