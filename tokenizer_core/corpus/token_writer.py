@@ -109,7 +109,7 @@ class TokenFilesWriter:
         return self._position
 
     def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
-        """Append one document, as `append_batch`."""
+        """Append one document, as `append_batch`, which costs much less for many short ones."""
         self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)
 
     def append_batch(
@@ -125,7 +125,7 @@ class TokenFilesWriter:
         Raises:
             TokenFilesPlanError: an id that the plan's tokenizer cannot have produced, offsets that
                 do not fit, a document without the plan's begin or end id, no such split.
-            OSError: the disk refuses; the writer is of no further use.
+            OSError: the disk refuses; the writer is of no further use, its checkpoint is.
         """
         if split not in SPLITS:
             raise TokenFilesPlanError(
@@ -137,9 +137,13 @@ class TokenFilesWriter:
         self._check_documents(checked, ends)
         if not len(ends):
             return
-        if split not in self._splits:
-            self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
-        self._splits[split].append(checked, ends, n_bytes)
+        try:
+            if split not in self._splits:
+                self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
+            self._splits[split].append(checked, ends, n_bytes)
+        except BaseException:  # half a batch may be written, which no checkpoint must hold
+            self._leave()
+            raise
 
     def finish(self, *, sources: Iterable[CorpusSource] = ()) -> TokenManifest:
         """Close all files, write the manifest and give the folder its name; what it says.
@@ -150,6 +154,7 @@ class TokenFilesWriter:
             TokenFilesError: nothing was appended to a split, or only documents without ids: no
                 trainer opens an empty file; or the folder has appeared meanwhile.
             OSError: the disk refuses; what a checkpoint was written of stays, all else is dropped.
+                Where only the last fsync failed, the folder is there, whole.
         """
         self._require_open()
         try:
@@ -176,15 +181,20 @@ class TokenFilesWriter:
         documents read. It costs an fsync of each open file.
 
         Raises:
-            OSError: the disk refuses; the checkpoint before this one stays.
+            OSError: the disk refuses; the writer is of no further use, the checkpoint before is.
+            FormatError: `position` is no JSON.
         """
         self._require_open()
-        fields = {
-            "plan": render_plan(self.plan),
-            "splits": {name: split.sync() for name, split in self._splits.items()},
-            "position": dict(position),
-        }
-        self._staged.write_checkpoint(_CHECKPOINT.render(fields))
+        try:
+            fields = {
+                "plan": render_plan(self.plan),
+                "splits": {name: split.sync() for name, split in self._splits.items()},
+                "position": dict(position),
+            }
+            self._staged.write_checkpoint(_CHECKPOINT.render(fields))
+        except OSError:  # after a failed fsync a later one that works would say nothing
+            self._leave()
+            raise
         self._position = dict(position)
 
     def abort(self) -> None:
@@ -259,7 +269,7 @@ class TokenFilesWriter:
 
     def _require_open(self) -> None:
         if not self._staged.is_held:
-            raise TokenFilesError("this writer has finished; open another one for another folder")
+            raise TokenFilesError("this writer has finished or failed; open another one")
 
 
 def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:

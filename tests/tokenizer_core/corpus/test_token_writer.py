@@ -29,7 +29,12 @@ from tokenizer_core.corpus import (
     token_writer,
     verify_token_files,
 )
-from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
+from tokenizer_core.errors import (
+    FormatError,
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 
@@ -361,23 +366,38 @@ def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
         TokenFilesWriter(tmp_path / "t", plan, resume=True)
 
 
-def test_a_failing_disk_leaves_the_checkpoint(tmp_path, monkeypatch):
-    plan = plan_token_files(NARROW)
-    real = os.fsync
+@pytest.mark.parametrize("step", ["append", "checkpoint", "finish"])
+def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path, monkeypatch):
+    plan = plan_token_files(NARROW, tokens_per_shard=1)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         writer.append([1])
         writer.checkpoint({"done": 1})
-        writer.append([2])
-        for attempt in (lambda: writer.checkpoint({"done": 2}), writer.finish):
-            monkeypatch.setattr(os, "fsync", failing_fsync)
+        steps = {
+            "append": lambda: writer.append([2, 3]),  # ends a shard
+            "checkpoint": lambda: writer.checkpoint({"done": 2}),
+            "finish": writer.finish,
+        }
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing_fsync)
             with pytest.raises(OSError, match="No space"):
-                attempt()
-            monkeypatch.setattr(os, "fsync", real)
+                steps[step]()
+        for later in steps.values():
+            with pytest.raises(TokenFilesError, match="has finished or failed"):
+                later()
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
         assert writer.position == {"done": 1}
         writer.append([2])
         writer.finish()
     assert verify_token_files(tmp_path / "t").n_tokens == 2
+
+
+def test_a_position_that_is_no_json_leaves_the_writer_as_it_was(tmp_path):
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+        writer.append([1])
+        with pytest.raises(FormatError, match="cannot be written as JSON"):
+            writer.checkpoint({"a": b""})
+        assert writer.position is None
+        assert writer.finish().split("train").n_tokens == 1
 
 
 def failing_fsync(descriptor):
