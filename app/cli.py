@@ -1,4 +1,5 @@
-"""The command `tokenizer`: serve, train, encode, decode, count, inspect, import, promote, list.
+"""The command `tokenizer`: serve, train, encode, decode, count, inspect, import, promote, list,
+report, diff.
 
 Builds the parser and turns every error into one line with the remedy: exit code 2 for a wrong
 command line, 1 for anything else. The work is in `app.commands`; a group is imported only when one
@@ -31,6 +32,8 @@ _GROUPS: Final = {
     "import": "artifacts",
     "promote": "artifacts",
     "list": "artifacts",
+    "report": "evaluation",
+    "diff": "evaluation",
 }
 
 

@@ -1,0 +1,261 @@
+"""`tokenizer report` and `diff`: judging tokenizers on text, and telling two of them apart.
+
+May import `command_line`, `tokenizer_arguments` and the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from app.commands.command_line import CommandError, UsageError, add_artifacts_dir, require_files
+from app.commands.tokenizer_arguments import TOKENIZER_HELP, load_named_tokenizers, split_label
+from tokenizer_core.evaluation import (
+    ParallelFile,
+    TextFile,
+    build_report,
+    parallel_files,
+    save_token_bytes,
+)
+from tokenizer_core.evaluation.diff_table import render_diff
+from tokenizer_core.evaluation.report_page import render_page
+from tokenizer_core.evaluation.report_table import render_report
+from tokenizer_core.evaluation.spec_diff import diff_specs
+from tokenizer_core.evaluation.text_diff import diff_on_text
+
+_SAMPLE_BYTES: Final = 4 << 20
+_DIFF_SCHEMA: Final = "tokenizer-diff/1"
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the two subcommands."""
+    report = subcommands.add_parser(
+        "report",
+        help="measure tokenizers on text: bytes per token, words, vocabulary, speed",
+        description=(
+            "Measure one or several tokenizers on one or several corpora, on a sample spread\n"
+            "evenly over each file. Text is taken as plain text; what the figures are is in\n"
+            "docs/evaluation.md and at the end of the HTML page."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer report starter --corpus news=news.txt\n"
+            "  tokenizer report starter r50k.tiktoken:gpt2 --corpus en=en.txt --corpus zh=zh.txt\n"
+            "  tokenizer report a=tokenizer.json b=vocab.json,merges.txt --corpus news.txt \\\n"
+            "      --json report.json --html report.html\n"
+            "  tokenizer report starter --parallel --corpus en=bible.en --corpus fi=bible.fi\n"
+            "  tokenizer report starter --token-bytes token_bytes.npy"
+        ),
+    )
+    report.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help=TOKENIZER_HELP)
+    report.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a UTF-8 text file and what to call it; once for each",
+    )
+    _add_sampling(report)
+    report.add_argument(
+        "--parallel",
+        action="store_true",
+        help="the corpora are translations, line by line: take the same lines of each",
+    )
+    report.add_argument("--json", metavar="FILE", help="write the report as JSON; - prints it")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with plots")
+    report.add_argument(
+        "--token-bytes",
+        type=Path,
+        metavar="FILE",
+        help="write the bytes of each id of the one tokenizer as .npy, for bits per byte",
+    )
+    report.set_defaults(run=run_report)
+
+    diff = subcommands.add_parser(
+        "diff",
+        help="how two tokenizers differ: tokens, ids, merges, and on text",
+        description=(
+            "Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and\n"
+            "with a corpus also what they make of text. The exit code is 0 either way."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer diff news@20261121T041500Z-1a2b3c4d news\n"
+            "  tokenizer diff starter tokenizer.json --corpus news.txt\n"
+            "  tokenizer diff starter tokenizer.json --json | jq .tokenizers.is_same"
+        ),
+    )
+    diff.add_argument("a", metavar="A", help=TOKENIZER_HELP)
+    diff.add_argument("b", metavar="B", help="the other one")
+    diff.add_argument("--corpus", type=Path, metavar="FILE", help="a UTF-8 text file to compare on")
+    _add_sampling(diff)
+    diff.add_argument(
+        "--examples", type=int, default=10, metavar="N", help="how many of each to show (10)"
+    )
+    diff.add_argument("--json", action="store_true", help="all differences as JSON")
+    diff.set_defaults(run=run_diff)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sample-bytes",
+        type=int,
+        default=_SAMPLE_BYTES,
+        metavar="N",
+        help=f"how much of each file to read, spread over it; 0: all (default: {_SAMPLE_BYTES})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="chooses the places (default: 0)"
+    )
+    parser.add_argument(
+        "--separator",
+        default="<|endoftext|>",
+        metavar="TEXT",
+        help="what separates documents, and is no text itself (default: <|endoftext|>)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_artifacts_dir(parser)
+
+
+def run_report(arguments: argparse.Namespace) -> None:
+    """Measure, print or write."""
+    paths = _corpora(arguments)
+    _check_report(arguments, paths)
+    tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
+    if arguments.token_bytes:
+        (tokenizer,) = tokenizers.values()
+        save_token_bytes(tokenizer.spec, arguments.token_bytes)
+        if not paths:
+            print(f"wrote {arguments.token_bytes}: {tokenizer.spec.largest_id + 1} ids, int32")
+            return
+    corpora = _sources(arguments, paths)
+    total = sum(
+        path.stat().st_size if arguments.parallel else _n_sampled(arguments, path)
+        for path in paths.values()
+    )
+    with _progress(arguments, total * len(tokenizers)) as bar:
+
+        def show(word: str, n_bytes: int) -> None:
+            bar.set_description(word, refresh=False)
+            bar.update(n_bytes)
+
+        report = build_report(
+            tokenizers,
+            corpora,
+            seed=arguments.seed,
+            is_parallel=arguments.parallel,
+            progress=show,
+        )
+    if arguments.html:
+        arguments.html.write_text(render_page(report), encoding="utf-8")
+    rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
+    if arguments.json == "-":
+        print(rendered, end="")
+        return
+    if arguments.json:
+        Path(arguments.json).write_text(rendered, encoding="utf-8")
+    print(render_report(report), end="")
+
+
+def run_diff(arguments: argparse.Namespace) -> None:
+    """Compare, print."""
+    if arguments.corpus:
+        require_files([arguments.corpus])
+    if arguments.examples < 0:
+        raise UsageError("--examples is a number of examples; 0 shows none")
+    words = [arguments.a, arguments.b]
+    if arguments.a == arguments.b:
+        words = [f"A={split_label(arguments.a)[1]}", f"B={split_label(arguments.b)[1]}"]
+    tokenizers = load_named_tokenizers(arguments, words)
+    (name_a, a), (name_b, b) = tokenizers.items()
+    found, on_text = diff_specs(a.spec, b.spec), None
+    if arguments.corpus:
+        source = _text_file(arguments, arguments.corpus)
+        with _progress(arguments, _n_sampled(arguments, arguments.corpus)) as bar:
+            on_text = diff_on_text(
+                a, b, source.pieces(), n_examples=arguments.examples, progress=bar.update
+            )
+    if arguments.json:
+        answer = {
+            "schema": _DIFF_SCHEMA,
+            "a": name_a,
+            "b": name_b,
+            "tokenizers": found.to_dict(),
+            "text": on_text and on_text.to_dict(),
+        }
+        print(json.dumps(answer, ensure_ascii=False, indent=1))
+        return
+    print(render_diff((name_a, a.spec), (name_b, b.spec), found, on_text, arguments.examples))
+
+
+def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
+    paths: dict[str, Path] = {}
+    for word in arguments.corpus:
+        name, what = split_label(word)
+        path = Path(what)
+        if (name or path.stem) in paths:
+            raise UsageError(f"two corpora are called {name or path.stem}; give another NAME=FILE")
+        paths[name or path.stem] = path
+    require_files(list(paths.values()))
+    return paths
+
+
+def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None:
+    if not paths and not arguments.token_bytes:
+        raise UsageError("no text to measure on; give --corpus NAME=FILE")
+    if arguments.token_bytes and len(arguments.tokenizers) != 1:
+        raise UsageError("--token-bytes is of one tokenizer; name one only")
+    targets = [arguments.html, arguments.token_bytes]
+    targets += [Path(arguments.json)] if arguments.json not in (None, "-") else []
+    for target in filter(None, targets):
+        if not target.absolute().parent.is_dir():
+            raise CommandError(f"the folder of {target} is not there; make it first")
+
+
+def _sources(
+    arguments: argparse.Namespace, paths: dict[str, Path]
+) -> dict[str, TextFile | ParallelFile]:
+    if not arguments.parallel:
+        return {name: _text_file(arguments, path) for name, path in paths.items()}
+    if len(paths) < 2:
+        raise UsageError("--parallel compares languages; give two corpora or more")
+    files = parallel_files(list(paths.values()), _sample_bytes(arguments), arguments.seed)
+    return dict(zip(paths, files, strict=True))
+
+
+def _text_file(arguments: argparse.Namespace, path: Path) -> TextFile:
+    return TextFile(
+        path,
+        sample_bytes=_sample_bytes(arguments),
+        seed=arguments.seed,
+        separator=arguments.separator,
+    )
+
+
+def _sample_bytes(arguments: argparse.Namespace) -> int | None:
+    n_bytes: int = arguments.sample_bytes
+    if n_bytes < 0:
+        raise UsageError("--sample-bytes is a number of bytes; 0 reads all")
+    return n_bytes or None
+
+
+def _n_sampled(arguments: argparse.Namespace, path: Path) -> int:
+    size = path.stat().st_size
+    return min(_sample_bytes(arguments) or size, size)
+
+
+@contextmanager
+def _progress(arguments: argparse.Namespace, n_bytes: int) -> Iterator[Any]:
+    """A bar on standard error; none where that is no terminal."""
+    is_hidden = arguments.quiet or not sys.stderr.isatty()
+    with tqdm(
+        total=n_bytes, unit="B", unit_scale=True, disable=is_hidden, file=sys.stderr, leave=False
+    ) as bar:
+        yield bar

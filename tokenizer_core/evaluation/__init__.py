@@ -1,0 +1,25 @@
+"""Judging tokenizers: what they make of text, what is in their vocabulary, how two of them differ.
+
+    from tokenizer_core.evaluation import TextFile, build_report
+
+`measures`, `words`, `vocabulary` and `unreachable` define the figures; `corpus_samples` and
+`parallel_lines` say what text they are taken on; `report` puts them together, and `report_table`
+and `report_page` show it. `spec_diff` and `text_diff` compare two tokenizers.
+"""
+
+from tokenizer_core.evaluation.corpus_samples import SamplePiece, TextFile
+from tokenizer_core.evaluation.parallel_lines import ParallelFile, parallel_files
+from tokenizer_core.evaluation.report import build_report
+from tokenizer_core.evaluation.report_data import Report
+from tokenizer_core.evaluation.vocabulary import save_token_bytes, token_byte_lengths
+
+__all__ = [
+    "ParallelFile",
+    "Report",
+    "SamplePiece",
+    "TextFile",
+    "build_report",
+    "parallel_files",
+    "save_token_bytes",
+    "token_byte_lengths",
+]

@@ -1,0 +1,173 @@
+r"""A sample of a text file, in pieces spread evenly over it: what tokenizers are measured on.
+
+Each piece begins and ends where a cut changes no pre-token, so that the tokens of the sample are
+tokens of the file: where `find_safe_cut` allows one, at a document separator, or at the beginning
+of a line (`\n` alone, between what is no white space and no `/`, is a pre-token's end in every
+named pattern). A pattern of one's own has no such place; of it only the tokens next to a cut can
+differ.
+Separators are taken out: they are not text. Memory is that of one piece, whatever the file.
+May import `errors`, `patterns`, `pretokenize`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import regex
+
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.pretokenize import find_safe_cut
+
+PIECE_BYTES: Final = 1 << 18
+"""A piece is about as long: enough to time, and sixteen of them in the default sample."""
+
+_WINDOW_BYTES: Final = 1 << 16
+_MOST_WINDOWS: Final = 16
+_LINE_START: Final = regex.compile(r"(?<=\S\n)(?=[^\s/])")
+_ANY_NAMED: Final = PATTERNS["gpt2"]  # a safe cut is safe for every named pattern
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePiece:
+    """A stretch of a file, `start` to `end` in bytes, as the texts between its separators, none of
+    them empty. `is_safe` is False where no place was found that changes no pre-token."""
+
+    texts: tuple[str, ...]
+    start: int
+    end: int
+    is_safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A UTF-8 file to sample: how much of it (`sample_bytes`, None for all), with which seed the
+    places are chosen, and what separates its documents (empty: nothing does).
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     size = file.write(b"one<|endoftext|>two")
+        ...     file.flush()
+        ...     [piece.texts for piece in TextFile(file.name).pieces()]
+        [('one', 'two')]
+    """
+
+    path: str | os.PathLike[str]
+    sample_bytes: int | None = None
+    seed: int = 0
+    separator: str = "<|endoftext|>"
+    piece_bytes: int = PIECE_BYTES
+
+    def size_bytes(self) -> int:
+        """The size of the file.
+
+        Raises:
+            CorpusError: it is no file, or empty.
+        """
+        path = Path(self.path)
+        if not path.is_file():
+            raise CorpusError(f"the corpus {path} is no regular file; check the path")
+        size = path.stat().st_size
+        if not size:
+            raise CorpusError(f"the corpus {path} is empty; nothing can be measured on it")
+        return size
+
+    def pieces(self) -> Iterator[SamplePiece]:
+        """The pieces in order, none overlapping another; read as they are asked for.
+
+        Raises:
+            CorpusError: no file, empty, or not UTF-8 (names the byte).
+        """
+        size, covered = self.size_bytes(), 0
+        with Path(self.path).open("rb") as file:
+            for nominal, nominal_end in self._spans(size):
+                start, starts_safe = self._cut(file, max(nominal, covered), covered, size)
+                end, ends_safe = self._cut(file, max(nominal_end, start), start, size)
+                if end <= start:
+                    continue
+                covered = end
+                text = self._decode(_read(file, start, end), start, is_end=True)
+                parts = text.split(self.separator) if self.separator else [text]
+                yield SamplePiece(tuple(filter(None, parts)), start, end, starts_safe and ends_safe)
+
+    def _spans(self, size: int) -> Iterator[tuple[int, int]]:
+        """Where pieces are to begin and end, before cuts are looked for."""
+        wanted = size if self.sample_bytes is None else self.sample_bytes
+        if wanted >= size:
+            for start in range(0, size, self.piece_bytes):
+                yield start, min(start + self.piece_bytes, size)
+            return
+        length = min(self.piece_bytes, wanted)
+        n_pieces = max(wanted // length, 1)
+        chooser = random.Random(self.seed)
+        for index in range(n_pieces):
+            free = size / n_pieces - length
+            start = int(index * size / n_pieces + chooser.random() * free)
+            yield start, start + length
+
+    def _cut(self, file: BinaryIO, place: int, known: int, size: int) -> tuple[int, bool]:
+        """The first cut at or after `place`; `known` is a cut before it, as is the beginning."""
+        if place in (known, 0) or place >= size:
+            return min(place, size), True
+        margin = 4 * max(len(self.separator), 1) + 4
+        first = None
+        for window in range(_MOST_WINDOWS):
+            start = max(place + window * _WINDOW_BYTES - margin, 0)
+            end = min(start + _WINDOW_BYTES + 2 * margin, size)
+            data = _read(file, start, end)
+            skipped = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+            text = self._decode(data[skipped:], start + skipped, is_end=end == size)
+            begin = len(data[skipped : max(place - start, skipped)].decode(errors="ignore"))
+            if first is None:
+                first = start + skipped + len(text[:begin].encode())
+            found = self._cut_in(text, max(begin, 1 if start else 0))
+            if found is not None:
+                return start + skipped + len(text[:found].encode()), True
+            if end == size:
+                return size, True
+        return max(first or place, place), False
+
+    def _cut_in(self, text: str, begin: int) -> int | None:
+        """The first safe cut of `text` from the character `begin` on."""
+        while True:
+            line = _LINE_START.search(text, begin)
+            places = [find_safe_cut(text, begin, _ANY_NAMED), line.start() if line else None]
+            if self.separator:
+                found = text.find(self.separator, begin)
+                places.append(found if found >= 0 else None)
+            known = [place for place in places if place is not None]
+            if not known:
+                return None
+            place = min(known)
+            within = self._separator_over(text, place)
+            if within is None:
+                return place
+            begin = within
+
+    def _separator_over(self, text: str, place: int) -> int | None:
+        """Where the separator that reaches across `place` ends, if there is one."""
+        length = len(self.separator)
+        found = text.find(self.separator, max(place - length + 1, 0), place + length - 1)
+        return found + length if length and 0 <= found < place else None
+
+    def _decode(self, data: bytes, start: int, *, is_end: bool) -> str:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            return decoder.decode(data, final=is_end)
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{self.path} is not UTF-8 at byte {start + error.start}; convert it first, for "
+                f"instance with iconv"
+            ) from None
+
+
+def _read(file: BinaryIO, start: int, end: int) -> bytes:
+    file.seek(start)
+    return file.read(end - start)

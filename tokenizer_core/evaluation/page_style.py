@@ -1,0 +1,69 @@
+"""The style of the report's page: a constant, with colours for light and dark. Imports nothing."""
+
+from typing import Final
+
+STYLE: Final = """
+:root {
+  color-scheme: light dark;
+  --page: #ffffff; --ink: #1b1f24; --quiet: #5b6470; --rule: #d8dde3; --heat-ink: #2f7fc1;
+  --c0: #0072b2; --c1: #d55e00; --c2: #008060; --c3: #b8548f; --c4: #8a6d00; --c5: #3a9bd9;
+  --c6: #5b6470; --c7: #6a4fb3;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #14171b; --ink: #e7eaee; --quiet: #9aa4b0; --rule: #333a43; --heat-ink: #3d8fd1;
+    --c0: #56b0ec; --c1: #ff9350; --c2: #3cc79b; --c3: #e695c2; --c4: #dcbf4a; --c5: #9ad4f7;
+    --c6: #b4bcc6; --c7: #b7a1ec;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 64rem; background: var(--page);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere;
+}
+h1 { font-size: 1.7rem; margin: 0; }
+h2 {
+  font-size: 1.2rem; margin: 2.5rem 0 .75rem; padding-top: 1rem;
+  border-top: 1px solid var(--rule);
+}
+h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
+p { margin: .25rem 0 .75rem; }
+.names { font-weight: 600; margin-top: .25rem; }
+.quiet { color: var(--quiet); }
+.wide { overflow-x: auto; }
+.wide:focus-visible { outline: 2px solid var(--c0); }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td {
+  padding: .3rem .65rem; text-align: left; vertical-align: top; white-space: nowrap;
+  border-bottom: 1px solid var(--rule);
+}
+thead th { color: var(--quiet); font-weight: 600; }
+tbody th { font-weight: 500; }
+.n { text-align: right; }
+td.heat {
+  background: color-mix(in srgb, var(--heat-ink) calc(var(--heat) * .6%), var(--page));
+}
+code { font: .8125rem/1.4 ui-monospace, monospace; white-space: pre-wrap; unicode-bidi: isolate; }
+.pair { display: grid; gap: 1.5rem 2.5rem; grid-template-columns: minmax(0, 1fr); }
+@media (min-width: 52rem) { .pair { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+figure { margin: 0; max-width: 30rem; }
+figcaption { font-weight: 600; margin-bottom: .25rem; }
+figure > svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
+svg .head { font-weight: 600; font-size: 12px; }
+svg .end { text-anchor: end; }
+svg .mid { text-anchor: middle; }
+svg .quiet { fill: var(--quiet); }
+svg .grid { stroke: var(--rule); stroke-width: 1; }
+svg .line { fill: none; stroke: var(--c); stroke-width: 1.8; }
+svg .thick { stroke-width: 3; }
+svg .fill { fill: var(--c); }
+.s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); } .s3 { --c: var(--c3); }
+.s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--c6); } .s7 { --c: var(--c7); }
+.legend {
+  list-style: none; margin: .25rem 0 .5rem; padding: 0; font-size: .875rem;
+  display: flex; flex-wrap: wrap; gap: .1rem 1.25rem;
+}
+summary { cursor: pointer; margin: .35rem 0; }
+dt { font-weight: 600; } dd { margin: 0 0 .75rem; }
+"""

@@ -1,0 +1,206 @@
+"""Plots as inline SVG: bars, lines, columns. Small on purpose: no library, no script.
+
+A plot is 380 units wide, so that on a phone its letters have the size they are written in, and
+takes its colours from the page (`.s0` to `.s7`), so that it is right in light and dark. Each says
+in words what it shows; beside each the page has a table. May import `markup`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tokenizer_core.evaluation.markup import Markup, element
+
+WIDTH: Final = 380
+N_COLOURS: Final = 8
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 22, 36
+_HEIGHT: Final = 240
+_DASHES: Final = (None, "7 3", "2 3", "9 3 2 3")
+
+Series = tuple[str, Sequence[tuple[float, float]]]
+
+
+def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) -> Markup:
+    """Groups of horizontal bars, each with its name before it and its value behind it, all from
+    zero on one scale. The colour of a bar is that of its place in the group.
+
+    Example:
+        >>> "<svg" in bars([("news", [("a", 4.5), ("b", 4.1)])], "Bytes per token")
+        True
+    """
+    names = [name for _, group in groups for name, _ in group]
+    label = min(8 + 6.6 * max(map(len, names), default=0), 130)
+    largest = max((value for _, group in groups for _, value in group), default=0) or 1
+    room = WIDTH - label - 52
+    drawn: list[Markup] = []
+    y = 4.0
+    for heading, group in groups:
+        drawn.append(element("text", _short(heading, 50), x=0, y=y + 12, class_="head"))
+        y += 20
+        for place, (name, value) in enumerate(group):
+            width = max(room * value / largest, 1)
+            drawn += [
+                element("text", _short(name, 18), x=label - 6, y=y + 11, class_="end"),
+                _rect(label, y + 1, width, 13, place),
+                element("text", f"{value:.2f}", x=label + width + 5, y=y + 11),
+            ]
+            y += 17
+        y += 8
+    return _svg(drawn, title, y)
+
+
+def lines(series: Sequence[Series], title: str, x_title: str, y_title: str) -> Markup:
+    """Lines over two logarithmic axes; all values are above zero. Each has its own colour and
+    dashes, in the order of the series; the page names them beside the plot.
+
+    Example:
+        >>> "polyline" in lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
+        True
+    """
+    points = [point for _, line in series for point in line]
+    x_axis = _LogAxis([x for x, _ in points], _LEFT, WIDTH - _RIGHT)
+    y_axis = _LogAxis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
+    drawn = [*_grid(x_axis, y_axis), *_axis_titles(x_title, y_title)]
+    for place, (_, line) in enumerate(series):
+        path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in line)
+        drawn.append(
+            element(
+                "polyline",
+                points=path,
+                class_=f"line s{place % N_COLOURS}",
+                stroke_dasharray=_DASHES[place % len(_DASHES)],
+            )
+        )
+    return _svg(drawn, title, _HEIGHT)
+
+
+def columns(
+    labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, x_title: str
+) -> Markup:
+    """Columns of shares (0 to 1) over labelled places, those of the series side by side.
+
+    Example:
+        >>> "<rect" in columns(["1", "2"], [("a", [0.25, 0.75])], "Lengths", "bytes")
+        True
+    """
+    largest = max((share for _, shares in series for share in shares), default=0) or 1
+    step = _round_step(largest / 4)
+    top = step * math.ceil(largest / step - 1e-9)
+    floor, height = _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM - _TOP
+    drawn = []
+    for tick in range(round(top / step) + 1):
+        y = floor - height * tick * step / top
+        drawn += [
+            element(
+                "line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="grid"
+            ),
+            element("text", f"{tick * step:.0%}", x=_LEFT - 5, y=f"{y + 4:.1f}", class_="end"),
+        ]
+    place_width = (WIDTH - _LEFT - _RIGHT) / max(len(labels), 1)
+    width = place_width * 0.8 / max(len(series), 1)
+    for place, name in enumerate(labels):
+        x = _LEFT + place_width * (place + 0.1)
+        drawn.append(
+            element("text", name, x=f"{x + place_width * 0.4:.1f}", y=floor + 15, class_="mid")
+        )
+        for number, (_, shares) in enumerate(series):
+            tall = height * shares[place] / top
+            drawn.append(_rect(x + number * width, floor - tall, width, tall, number))
+    drawn += _axis_titles(x_title, "")
+    return _svg(drawn, title, _HEIGHT)
+
+
+def swatch(place: int, *, is_line: bool) -> Markup:
+    """The colour (and dashes) of the series at this place, to stand before its name."""
+    if not is_line:
+        square = _rect(0, 0, 12, 12, place)
+        return element("svg", square, viewBox="0 0 12 12", width=12, height=12, aria_hidden="true")
+    line = element(
+        "line",
+        x1=0,
+        x2=26,
+        y1=6,
+        y2=6,
+        class_=f"line thick s{place % N_COLOURS}",
+        stroke_dasharray=_DASHES[place % len(_DASHES)],
+    )
+    return element("svg", line, viewBox="0 0 26 12", width=26, height=12, aria_hidden="true")
+
+
+class _LogAxis:
+    """A logarithmic axis from one coordinate to another."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        self._low = math.floor(math.log10(min(values, default=1)) + 1e-9)
+        self._high = max(math.ceil(math.log10(max(values, default=10)) - 1e-9), self._low + 1)
+        self._start, self._end = start, end
+
+    def at(self, value: float) -> float:
+        """The coordinate of a value."""
+        share = (math.log10(value) - self._low) / (self._high - self._low)
+        return self._start + share * (self._end - self._start)
+
+    def ticks(self) -> list[float]:
+        """The powers of ten on it."""
+        return [10.0**power for power in range(self._low, self._high + 1)]
+
+
+def _grid(x_axis: _LogAxis, y_axis: _LogAxis) -> list[Markup]:
+    drawn = []
+    for tick in y_axis.ticks():
+        y = f"{y_axis.at(tick):.1f}"
+        drawn += [
+            element("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"),
+            element("text", _power(tick), x=_LEFT - 5, y=f"{float(y) + 4:.1f}", class_="end"),
+        ]
+    for tick in x_axis.ticks():
+        x = f"{x_axis.at(tick):.1f}"
+        drawn += [
+            element("line", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM, class_="grid"),
+            element("text", _power(tick), x=x, y=_HEIGHT - _BOTTOM + 15, class_="mid"),
+        ]
+    return drawn
+
+
+def _axis_titles(x_title: str, y_title: str) -> list[Markup]:
+    titles = [
+        element("text", x_title, x=(_LEFT + WIDTH - _RIGHT) / 2, y=_HEIGHT - 4, class_="mid quiet")
+    ]
+    if y_title:
+        titles.append(element("text", y_title, x=0, y=10, class_="quiet"))
+    return titles
+
+
+def _power(value: float) -> str:
+    if value >= 1:
+        return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+    return f"{value:.0%}" if value >= 0.01 else f"{value * 100:.10f}".rstrip("0") + "%"
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2 or 5 times a power of ten that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * n for n in (1, 2, 5, 10) if power * n >= least * (1 - 1e-9))
+
+
+def _rect(x: float, y: float, width: float, height: float, place: int) -> Markup:
+    return element(
+        "rect",
+        x=f"{x:.1f}",
+        y=f"{y:.1f}",
+        width=f"{width:.1f}",
+        height=f"{height:.1f}",
+        class_=f"fill s{place % N_COLOURS}",
+    )
+
+
+def _short(text: str, n_chars: int) -> str:
+    return text if len(text) <= n_chars else text[: n_chars - 1] + "…"
+
+
+def _svg(drawn: Sequence[Markup], title: str, height: float) -> Markup:
+    box = f"0 0 {WIDTH} {height:.0f}"
+    return element("svg", *drawn, viewBox=box, role="img", aria_label=title)

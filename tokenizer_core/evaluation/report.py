@@ -1,0 +1,270 @@
+"""The report: every measure of some tokenizers on some corpora, as plain data.
+
+`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer; it
+holds one piece and, for each pair of the two, the counts of the ids. How a report is shown is
+`report_table` and `report_page`. May import `tokenizer` and the rest of `evaluation` but these two.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tokenizer_core.evaluation import measures
+from tokenizer_core.evaluation.report_data import (
+    SCHEMA,
+    CorpusSample,
+    Measurement,
+    Parity,
+    Report,
+    Vocabulary,
+    shown_token,
+)
+from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
+from tokenizer_core.evaluation.vocabulary import (
+    longest_tokens,
+    partial_utf8_tokens,
+    token_byte_lengths,
+)
+from tokenizer_core.evaluation.words import count_unspaced_letters, tokens_of_words, word_spans
+from tokenizer_core.normalize import normalize_nfc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.evaluation.corpus_samples import SamplePiece
+    from tokenizer_core.tokenizer import Tokenizer
+
+    Progress = Callable[[str, int], None]
+
+
+class Corpus(Protocol):
+    """What is sampled: a `TextFile`, or a `ParallelFile`."""
+
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        ...
+
+    def pieces(self) -> Iterator[SamplePiece]:
+        """The sample, piece by piece."""
+        ...
+
+
+def build_report(
+    tokenizers: Mapping[str, Tokenizer],
+    corpora: Mapping[str, Corpus],
+    *,
+    seed: int = 0,
+    is_parallel: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Measure each tokenizer on each corpus; both are given by the name they are shown under.
+
+    Text is plain text: no special token is recognised in it. `seed` is what the corpora were
+    sampled with, to be recorded; `is_parallel` says that they are translations line by line.
+    `progress` is called with a word and the bytes done since the last call, counted once for each
+    tokenizer.
+
+    Raises:
+        CorpusError: a corpus is missing, empty or not UTF-8.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.evaluation import TextFile, build_report
+        >>> bytes_only = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     size = file.write(b"some text")
+        ...     file.flush()
+        ...     report = build_report({"bytes": bytes_only}, {"text": TextFile(file.name)})
+        >>> report.measurements[0].bytes_per_token
+        1.0
+    """
+    show = progress or (lambda _word, _n_bytes: None)
+    tallies = {name: {corpus: _Tally(t) for corpus in corpora} for name, t in tokenizers.items()}
+    samples = []
+    for corpus, source in corpora.items():
+        gathered = [by_corpus[corpus] for by_corpus in tallies.values()]
+        samples.append(_read_corpus(corpus, source, gathered, seed, show))
+    measured = [
+        tally.measurement(name, sample)
+        for name, by_corpus in tallies.items()
+        for sample, tally in zip(samples, by_corpus.values(), strict=True)
+    ]
+    vocabularies = []
+    for name, by_corpus in tallies.items():
+        show(f"vocabulary of {name}", 0)
+        vocabularies.append(_vocabulary(name, tokenizers[name], list(by_corpus.values())))
+    return Report(
+        schema=SCHEMA,
+        renyi_alpha=measures.RENYI_ALPHA,
+        machine=_machine(),
+        tokenizers=vocabularies,
+        corpora=samples,
+        measurements=measured,
+        parity=_parity(measured, list(tokenizers), list(corpora), is_parallel=is_parallel),
+    )
+
+
+class _Tally:
+    """What is gathered of one tokenizer on one corpus."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
+        for id_, token in tokenizer.spec.vocab.items():
+            self._lengths[id_] = len(token)
+        self.counts = np.zeros(len(self._lengths), dtype=np.int64)
+        self.n_bytes = self.n_words = self.n_word_tokens = self.n_single = 0
+        self._timed: list[tuple[int, float]] = []
+
+    def add(self, texts: Sequence[str], n_bytes: int, spans: Sequence[NDArray[np.int64]]) -> None:
+        """Encode the texts of a piece; `spans` are the words of each."""
+        begin = time.perf_counter()
+        ids, offsets = self.tokenizer.encode_batch_to_numpy(texts, allowed_special=())
+        self._timed.append((n_bytes, time.perf_counter() - begin))
+        self.n_bytes += n_bytes
+        self.counts += np.bincount(ids, minlength=len(self.counts))
+        bounds = offsets.astype(np.int64)
+        for i, words in enumerate(self._spans_as_encoded(texts, spans)):
+            if len(words):
+                ends = np.cumsum(self._lengths[ids[bounds[i] : bounds[i + 1]]])
+                n_tokens = tokens_of_words(words, ends)
+                self.n_words += len(words)
+                self.n_word_tokens += int(n_tokens.sum())
+                self.n_single += int((n_tokens == 1).sum())
+
+    def _spans_as_encoded(
+        self, texts: Sequence[str], spans: Sequence[NDArray[np.int64]]
+    ) -> Iterator[NDArray[np.int64]]:
+        """Where the words are in the text as it is encoded: in NFC, for some tokenizers."""
+        is_nfc = self.tokenizer.spec.normalizer == "nfc"
+        for text, words in zip(texts, spans, strict=True):
+            if is_nfc and not self.tokenizer.engine.is_nfc(text):
+                yield word_spans(normalize_nfc(text))
+            else:
+                yield words
+
+    def measurement(self, name: str, sample: CorpusSample) -> Measurement:
+        """The figures."""
+        n_tokens, vocab_size = int(self.counts.sum()), self.tokenizer.vocab_size
+        per_token = measures.bytes_per_token(self.n_bytes, n_tokens)
+        n_used = int(np.count_nonzero(self.counts))
+        return Measurement(
+            tokenizer=name,
+            corpus=sample.name,
+            n_bytes=self.n_bytes,
+            n_tokens=n_tokens,
+            bytes_per_token=per_token,
+            tokens_per_byte=1 / per_token if per_token else 0.0,
+            n_words=self.n_words,
+            fertility=(
+                measures.fertility(self.n_word_tokens, self.n_words) if sample.has_words else None
+            ),
+            single_token_words=(
+                measures.single_token_share(self.n_single, self.n_words)
+                if sample.has_words
+                else None
+            ),
+            n_ids_used=n_used,
+            vocabulary_use=measures.vocabulary_use(self.counts, vocab_size),
+            renyi_efficiency=measures.renyi_efficiency(self.counts, vocab_size),
+            renyi_efficiency_of_used=measures.renyi_efficiency(self.counts, n_used),
+            bytes_per_second=measures.bytes_per_second(self._timed),
+        )
+
+
+def _read_corpus(
+    name: str, source: Corpus, tallies: Sequence[_Tally], seed: int, show: Progress
+) -> CorpusSample:
+    size = source.size_bytes()
+    n_pieces = n_texts = n_bytes = n_unsafe = n_words = n_word_bytes = n_unspaced = 0
+    for piece in source.pieces():
+        texts = piece.texts
+        piece_bytes = sum(len(text.encode()) for text in texts)
+        spans = [word_spans(text) for text in texts]
+        n_words += sum(map(len, spans))
+        n_word_bytes += sum(int((words[:, 1] - words[:, 0]).sum()) for words in spans)
+        n_unspaced += sum(map(count_unspaced_letters, texts))
+        for tally in tallies:
+            tally.add(texts, piece_bytes, spans)
+            show(name, piece.end - piece.start)
+        n_pieces, n_texts = n_pieces + 1, n_texts + len(texts)
+        n_bytes, n_unsafe = n_bytes + piece_bytes, n_unsafe + (not piece.is_safe)
+    return CorpusSample(
+        name=name,
+        size_bytes=size,
+        sample_bytes=n_bytes,
+        seed=seed,
+        n_pieces=n_pieces,
+        n_texts=n_texts,
+        n_pieces_cut_elsewhere=n_unsafe,
+        n_words=n_words,
+        # Letters of scripts without spaces have three bytes nearly always.
+        has_words=n_words > 0 and n_word_bytes > 3 * n_unspaced,
+    )
+
+
+def _vocabulary(name: str, tokenizer: Tokenizer, tallies: Sequence[_Tally]) -> Vocabulary:
+    spec = tokenizer.spec
+    lengths = token_byte_lengths(spec)
+    counts = sum((tally.counts for tally in tallies), np.zeros(len(lengths), dtype=np.int64))
+    is_token = (lengths > 0).astype(np.int64)
+    unreachable = unreachable_tokens(tokenizer)
+    reasons = Counter(token.reason for token in unreachable)
+    return Vocabulary(
+        name=name,
+        fingerprint=spec.fingerprint,
+        kind=spec.kind,
+        pattern=spec.pattern.name,
+        normalizer=spec.normalizer,
+        engine=tokenizer.engine_name,
+        vocab_size=tokenizer.vocab_size,
+        largest_id=spec.largest_id,
+        n_special=len(spec.special_tokens),
+        vocabulary_use=measures.vocabulary_use(counts, tokenizer.vocab_size),
+        n_unreachable=sum(n for reason, n in reasons.items() if reason in PROVEN),
+        n_not_found=reasons["not_found"],
+        unreachable_by_reason=dict(sorted(reasons.items())),
+        # Bytes that are in no UTF-8 are the same in every vocabulary, and would fill the list.
+        unreachable_examples=[
+            shown_token(token.id, token.token, token.reason)
+            for token in unreachable
+            if token.reason != "bytes"
+        ][:20],
+        n_partial_utf8=len(partial_utf8_tokens(spec)),
+        longest_tokens=[shown_token(id_, token) for id_, token in longest_tokens(spec)],
+        length_shares=measures.length_shares(lengths, is_token),
+        text_length_shares=measures.length_shares(lengths, counts),
+        rank_frequency=measures.rank_frequency(counts),
+    )
+
+
+def _parity(
+    measured: Sequence[Measurement],
+    tokenizers: Sequence[str],
+    corpora: Sequence[str],
+    *,
+    is_parallel: bool,
+) -> Parity | None:
+    if len(corpora) < 2:
+        return None
+    ratios = {}
+    for name in tokenizers:
+        mine = [m for m in measured if m.tokenizer == name]
+        amounts = {m.corpus: m.n_tokens if is_parallel else m.tokens_per_byte for m in mine}
+        ratios[name] = measures.parity(amounts, corpora[0])
+    basis = "parallel lines" if is_parallel else "equal bytes"
+    return Parity(basis=basis, reference=corpora[0], ratios=ratios)
+
+
+def _machine() -> str:
+    # The number of processors is not asked for: one thread encodes.
+    return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -1,0 +1,165 @@
+"""A report as tables for a terminal. May import `report_data`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tokenizer_core.evaluation.report_data import Measurement, Report
+
+ABSENT: Final = "–"
+"""Stands where a figure has no meaning."""
+
+MEASURE_COLUMNS: Final = (
+    "bytes/token",
+    "tokens/word",
+    "one-token words",
+    "vocabulary used",
+    "Rényi efficiency",
+    "MB/s",
+)
+VOCABULARY_COLUMNS: Final = (
+    "entries",
+    "special",
+    "used here",
+    "no text gives",
+    "not found",
+    "part of a character",
+)
+
+
+def render_report(report: Report) -> str:
+    """The report as text, lines of about a hundred columns, ending with a line break."""
+    parts = [_heading(report), _measures(report)]
+    if len(report.corpora) > 1 and len(report.tokenizers) > 1:
+        parts.append(_matrix(report))
+    if report.parity is not None:
+        parts.append(_parity(report))
+    parts += [_vocabularies(report), _longest(report), _notes(report)]
+    return "\n\n".join(parts) + "\n"
+
+
+def measure_cells(measured: Measurement) -> list[str]:
+    """The figures of one row under `MEASURE_COLUMNS`."""
+    return [
+        f"{measured.bytes_per_token:.3f}",
+        ABSENT if measured.fertility is None else f"{measured.fertility:.3f}",
+        ABSENT if measured.single_token_words is None else f"{measured.single_token_words:.1%}",
+        f"{measured.vocabulary_use:.1%}",
+        f"{measured.renyi_efficiency:.3f}",
+        f"{measured.bytes_per_second / 1e6:,.1f}",
+    ]
+
+
+def vocabulary_rows(report: Report) -> list[list[str]]:
+    """The name of each tokenizer and its figures under `VOCABULARY_COLUMNS`."""
+    return [
+        [
+            v.name,
+            f"{v.vocab_size:,}",
+            f"{v.n_special:,}",
+            f"{v.vocabulary_use:.1%}",
+            f"{v.n_unreachable:,}",
+            f"{v.n_not_found:,}",
+            f"{v.n_partial_utf8:,}",
+        ]
+        for v in report.tokenizers
+    ]
+
+
+def sample_of(report: Report) -> str:
+    """How much was read of what."""
+    sampled = sum(corpus.sample_bytes for corpus in report.corpora)
+    whole = sum(corpus.size_bytes for corpus in report.corpora)
+    seeds = ", ".join(str(seed) for seed in sorted({corpus.seed for corpus in report.corpora}))
+    n_corpora = f"{len(report.corpora)} corpora" if len(report.corpora) > 1 else "one corpus"
+    return f"{sampled / 1e6:,.1f} MB sampled of {whole / 1e6:,.1f} MB in {n_corpora}, seed {seeds}"
+
+
+def parity_title(basis: str, reference: str) -> str:
+    """What the figures of the parity table are."""
+    if basis == "parallel lines":
+        return f"Tokens for the same lines, {reference} = 1"
+    return f"Tokens per byte, {reference} = 1 (the texts do not say the same)"
+
+
+def align(rows: Sequence[Sequence[str]], n_left: int = 1) -> str:
+    """The rows as columns two spaces apart, the first `n_left` of them to the left.
+
+    Example:
+        >>> print(align([["", "a"], ["row", "1.5"]]))
+               a
+        row  1.5
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place < n_left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _heading(report: Report) -> str:
+    return sample_of(report)
+
+
+def _measures(report: Report) -> str:
+    rows = [["corpus", "tokenizer", *MEASURE_COLUMNS]]
+    for corpus in report.corpora:
+        for place, tokenizer in enumerate(report.tokenizers):
+            measured = report.measurement(tokenizer.name, corpus.name)
+            shown = corpus.name if place == 0 else ""
+            rows.append([shown, tokenizer.name, *measure_cells(measured)])
+    return align(rows, n_left=2)
+
+
+def _matrix(report: Report) -> str:
+    rows = [["bytes/token", *(corpus.name for corpus in report.corpora)]]
+    for tokenizer in report.tokenizers:
+        found = (report.measurement(tokenizer.name, corpus.name) for corpus in report.corpora)
+        rows.append([tokenizer.name, *(f"{measured.bytes_per_token:.3f}" for measured in found)])
+    return align(rows)
+
+
+def _parity(report: Report) -> str:
+    parity = report.parity
+    if parity is None:
+        return ""
+    rows = [["", *(corpus.name for corpus in report.corpora)]]
+    for name, ratios in parity.ratios.items():
+        shown = [ratios.get(corpus.name) for corpus in report.corpora]
+        rows.append([name, *(ABSENT if ratio is None else f"{ratio:.2f}" for ratio in shown)])
+    return f"{parity_title(parity.basis, parity.reference)}\n{align(rows)}"
+
+
+def _vocabularies(report: Report) -> str:
+    return align([["vocabulary", *VOCABULARY_COLUMNS], *vocabulary_rows(report)])
+
+
+def _longest(report: Report, n: int = 3) -> str:
+    lines = ["longest tokens"]
+    width = max(len(tokenizer.name) for tokenizer in report.tokenizers)
+    for tokenizer in report.tokenizers:
+        for place, token in enumerate(tokenizer.longest_tokens[:n]):
+            name = tokenizer.name if place == 0 else ""
+            lines.append(f"{name:<{width}}  {token.n_bytes:>4} bytes  {token.id:>7}  {token.text}")
+    return "\n".join(lines)
+
+
+def _notes(report: Report) -> str:
+    lines = [
+        f"Rényi efficiency: order {report.renyi_alpha:g}, over all entries of the vocabulary.",
+        f"MB/s: one thread, median of the pieces, on this machine ({report.machine}; "
+        + ", ".join(f"{t.name}: {t.engine}" for t in report.tokenizers)
+        + ").",
+    ]
+    wordless = [corpus.name for corpus in report.corpora if not corpus.has_words]
+    if wordless:
+        lines.append(f"No words are counted in {', '.join(wordless)}: no spaces between them.")
+    cut = [corpus.name for corpus in report.corpora if corpus.n_pieces_cut_elsewhere]
+    if cut:
+        lines.append(f"Of {', '.join(cut)} some pieces had to be cut inside a pre-token.")
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""Tokens that no text gives: what they cost is a row of the model's embedding each, never trained.
+
+Land and Bartolo (2024), "Fishing for Magikarp", call a token unreachable when encoding its own
+text gives something else. That is a test, not a proof: `"\\n\\n "` standing alone is cut where in
+front of another line break it is not. Here what is proven is told from what was only not found.
+
+Proven, because merging depends on nothing around it: no merge reaches across the ends of a token
+that stands in an encoded text, so the merges inside it are those of its bytes taken alone. If
+these do not come to the token, no text gives it (but for tokenizers that take a pre-token whole).
+Nor does any where no UTF-8 text holds the bytes, where the normalizer changes them, and where
+another id with the same bytes is taken instead.
+
+Special tokens are text here, and those added to the vocabulary are not looked at. May import
+`spec`, `normalize`, `vocabulary` and `tokenizer`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from tokenizer_core.evaluation.vocabulary import is_utf8
+from tokenizer_core.normalize import normalize_nfc
+
+if TYPE_CHECKING:
+    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.tokenizer import Tokenizer
+
+Reason = Literal["bytes", "normalizer", "same_bytes", "merges", "not_found"]
+
+PROVEN: Final[frozenset[Reason]] = frozenset({"bytes", "normalizer", "same_bytes", "merges"})
+"""The reasons that are proofs; `not_found` says only that what was tried gave none."""
+
+_TRIES: Final = 2048
+_AROUND: Final = tuple(
+    (before, after)
+    for before in ("", " ", "a", "1", ".", "\n", "'")
+    for after in ("", "\n", " ", "a", "1", ".", " \n", "\r\n", "a\n")
+)
+_CONTINUATIONS: Final = range(0x80, 0xC0)
+_LEADS: Final[Mapping[int, range]] = {
+    2: range(0xC2, 0xE0),
+    3: range(0xE0, 0xF0),
+    4: range(0xF0, 0xF5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachableToken:
+    """A token no text gives, and why.
+
+    - `bytes`: no UTF-8 text holds its bytes (0xFF, for one);
+    - `normalizer`: the normalizer leaves no such text;
+    - `same_bytes`: another id has the same bytes and is taken;
+    - `merges`: the merges of its bytes do not come to it;
+    - `not_found`: merging comes to it, but the split pattern cuts it, or what is around it always
+      merges with it, in every text that was tried.
+    """
+
+    id: int
+    token: bytes
+    reason: Reason
+
+
+def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
+    """The tokens that no text gives, by rising id; see the module for what is proven.
+
+    Most tokens are seen to be reachable at once: their text encodes to them. The rest cost up to
+    some milliseconds each; o200k takes some seconds.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"bc", 257: b"ab", 258: b"abc"}
+        >>> merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
+        >>> found = unreachable_tokens(Tokenizer(vocab, merges))
+        >>> [token.token for token in found if token.reason == "merges"]
+        [b'abc']
+        >>> len([token for token in found if token.reason == "bytes"])
+        13
+    """
+    spec = tokenizer.spec
+    added = {token.id for token in spec.added_tokens}
+    ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added]
+    whole = [id_ for id_ in ids if is_utf8(spec.vocab[id_])]
+    given, offsets = tokenizer.encode_batch_to_numpy(
+        [spec.vocab[id_].decode() for id_ in whole], allowed_special=()
+    )
+    starts = offsets[:-1].astype(np.int64)
+    is_itself = (np.diff(offsets.astype(np.int64)) == 1) & (given[starts] == np.array(whole))
+    reached = {id_ for id_, is_it in zip(whole, is_itself.tolist(), strict=True) if is_it}
+    ranks = _ranks(spec)
+    found = []
+    for id_ in ids:
+        reason = None if id_ in reached else _reason(tokenizer, ranks, id_)
+        if reason is not None:
+            found.append(UnreachableToken(id_, spec.vocab[id_], reason))
+    return found
+
+
+def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason | None:
+    spec = tokenizer.spec
+    token = spec.vocab[id_]
+    is_text = is_utf8(token)
+    if not _may_stand_in_text(token):
+        return "bytes"
+    if spec.token_to_id.get(token) != id_:
+        return "same_bytes"
+    if spec.normalizer == "nfc" and is_text and normalize_nfc(token.decode()) != token.decode():
+        return "normalizer"  # what is in NFC has no part that is not
+    if _merge(token, spec, ranks) != [token]:
+        takes_whole = spec.kind == "ranks" or spec.ignore_merges
+        # Half a character is no pre-token, so it is never taken whole.
+        if not takes_whole or not is_text:
+            return "merges"
+    texts = _texts_around(token.decode()) if is_text else _completions(token)
+    for text in islice(texts, _TRIES):
+        if id_ in tokenizer.encode_ordinary(text):
+            return None
+    return "not_found"
+
+
+def _texts_around(text: str) -> Iterator[str]:
+    return (before + text + after for before, after in _AROUND)
+
+
+def _ranks(spec: TokenizerSpec) -> Mapping[Any, int]:
+    """The rank of each pair of tokens, or for kind `ranks` of what they are joined."""
+    if spec.kind == "ranks":
+        return spec.token_to_id
+    return {merge: rank for rank, merge in enumerate(spec.merges)}
+
+
+def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[bytes]:
+    """What merging comes to from single bytes, with nothing around them: the reference, one merge
+    after the other, because engines take text and a token may be half a character.
+
+    A token is not taken whole: of kind `ranks`, its own rank is among those that may merge.
+    """
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 1:
+        keys: list[Any] = [
+            left + right if spec.kind == "ranks" else (left, right)
+            for left, right in pairwise(parts)
+        ]
+        best = min(range(len(keys)), key=lambda i: ranks.get(keys[i], len(spec.vocab) << 20))
+        if keys[best] not in ranks:
+            break
+        parts[best : best + 2] = [parts[best] + parts[best + 1]]
+    return parts
+
+
+def _may_stand_in_text(token: bytes) -> bool:
+    """Whether some UTF-8 text holds these bytes: at most three continuation bytes, then whole
+    characters, then the beginning of one."""
+    begin = _leading_continuations(token)
+    if begin > 3:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(token[begin:])
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _leading_continuations(token: bytes) -> int:
+    return next((i for i, byte in enumerate(token) if byte & 0xC0 != 0x80), len(token))
+
+
+def _completions(token: bytes) -> Iterator[str]:
+    """Texts of whole characters that hold the bytes, with as little as possible around them: all
+    of them where they are few, else so many at random (the same in every run)."""
+    begin = _leading_continuations(token)
+    missing = _missing_at_end(token[begin:])
+    shapes: list[tuple[int, int, int]] = []  # length of the first character, bytes before, behind
+    for length in (2, 3, 4) if begin else (0,):
+        free = length - 1 - begin
+        if not begin:
+            shapes.append((0, 0, missing))
+        elif begin < len(token):
+            shapes += [(length, free, missing)] if free >= 0 else []
+        else:  # continuation bytes only: the middle or the end of one character
+            shapes += [(length, before, free - before) for before in range(free + 1)]
+    chooser = random.Random(0)
+    for length, before, behind in shapes:
+        choices = [_LEADS[length]] if length else []
+        choices += [_CONTINUATIONS] * (before + behind)
+        n_lead = before + (1 if length else 0)
+        for parts in _some_of(choices, chooser):
+            data = bytes(parts[:n_lead]) + token + bytes(parts[n_lead:])
+            if is_utf8(data):
+                yield data.decode()
+
+
+def _some_of(choices: list[range], chooser: random.Random) -> Iterator[tuple[int, ...]]:
+    if prod(map(len, choices)) <= _TRIES:
+        yield from product(*choices)
+        return
+    for _ in range(_TRIES // 4):
+        yield tuple(map(chooser.choice, choices))
+
+
+def _missing_at_end(data: bytes) -> int:
+    """How many bytes the last character lacks."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            length = next((n for n, leads in _LEADS.items() if byte in leads), 1)
+            return max(length - back, 0)
+    return 0

@@ -1,0 +1,70 @@
+"""Words in a text, and how many tokens each of them has.
+
+Tokenizers are compared by fertility, and most figures in circulation do not say what a word is.
+Here it is a run of letters, marks and digits, with apostrophes inside it, of scripts that put
+spaces between words; punctuation is no word, nor part of one. Chinese, Japanese, Thai, Lao, Khmer
+and Burmese text has no words in this sense: only a dictionary could tell. May import nothing of
+the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import regex
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_LETTERS: Final = rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]"
+_WORD: Final = regex.compile(rf"(?V1){_LETTERS}++(?:['’]{_LETTERS}++)*+")
+_UNSPACED_LETTER: Final = regex.compile(rf"[{_UNSPACED}]")
+
+
+def word_spans(text: str) -> NDArray[np.int64]:
+    """Where the words of `text` stand, in UTF-8 bytes: shape (n_words, 2), start and end.
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> word_spans("naïve, don't 世界").tolist()
+        [[0, 6], [8, 13]]
+    """
+    spans = np.array([match.span() for match in _WORD.finditer(text)], dtype=np.int64)
+    spans = spans.reshape(-1, 2)
+    if text.isascii():
+        return spans
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    placed: NDArray[np.int64] = starts[spans]
+    return placed
+
+
+def count_unspaced_letters(text: str) -> int:
+    """Letters of scripts that do not put spaces between words, and so belong to no word here.
+
+    Example:
+        >>> count_unspaced_letters("in 世界")
+        2
+    """
+    return 0 if text.isascii() else len(_UNSPACED_LETTER.findall(text))
+
+
+def tokens_of_words(
+    spans: NDArray[np.integer], token_ends: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """How many tokens hold a byte of each word: shape (n_words,).
+
+    `token_ends` are where the tokens of the same text end, in bytes, rising.
+
+    Example:
+        >>> tokens_of_words(np.array([[0, 3], [4, 6]]), np.array([2, 3, 6])).tolist()
+        [2, 1]
+    """
+    first = np.searchsorted(token_ends, spans[:, 0], side="right")
+    last = np.searchsorted(token_ends, spans[:, 1] - 1, side="right")
+    return (last - first + 1).astype(np.int64)
