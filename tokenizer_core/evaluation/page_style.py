@@ -30,7 +30,7 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; }
 .names { font-weight: 600; margin-top: .25rem; }
 .quiet { color: var(--quiet); }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin-bottom: .5rem; }
 .wide:focus-visible { outline: 2px solid var(--c0); }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td {
@@ -39,6 +39,9 @@ th, td {
 }
 thead th { color: var(--quiet); font-weight: 600; }
 tbody th { font-weight: 500; }
+tbody th:first-child { position: sticky; left: 0; background: var(--page); }
+.group th { font-weight: 700; padding-top: .9rem; }
+@media (max-width: 30rem) { th, td { padding: .3rem .4rem; } }
 .n { text-align: right; }
 td.heat {
   background: color-mix(in srgb, var(--heat-ink) calc(var(--heat) * .6%), var(--page));
@@ -53,6 +56,7 @@ svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
 svg .head { font-weight: 600; font-size: 12px; }
 svg .end { text-anchor: end; }
 svg .mid { text-anchor: middle; }
+svg .small { font-size: 9.5px; }
 svg .quiet { fill: var(--quiet); }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .line { fill: none; stroke: var(--c); stroke-width: 1.8; }

@@ -104,7 +104,9 @@ def columns(
     for place, name in enumerate(labels):
         x = _LEFT + place_width * (place + 0.1)
         drawn.append(
-            element("text", name, x=f"{x + place_width * 0.4:.1f}", y=floor + 15, class_="mid")
+            element(
+                "text", name, x=f"{x + place_width * 0.4:.1f}", y=floor + 15, class_="mid small"
+            )
         )
         for number, (_, shares) in enumerate(series):
             tall = height * shares[place] / top
@@ -175,9 +177,11 @@ def _axis_titles(x_title: str, y_title: str) -> list[Markup]:
 
 
 def _power(value: float) -> str:
-    if value >= 1:
-        return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
-    return f"{value:.0%}" if value >= 0.01 else f"{value * 100:.10f}".rstrip("0") + "%"
+    """A power of ten in few letters, from thousandths to billions."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
 
 
 def _round_step(least: float) -> float:

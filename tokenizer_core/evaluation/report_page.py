@@ -83,12 +83,13 @@ def _section(title: str, *content: Markup) -> Markup:
 
 
 def _measures(report: Report) -> Markup:
-    rows: list[Sequence[object]] = []
+    rows: list[Sequence[object] | str] = []
     for corpus in report.corpora:
-        for place, tokenizer in enumerate(report.tokenizers):
+        rows.append(corpus.name)
+        for tokenizer in report.tokenizers:
             measured = report.measurement(tokenizer.name, corpus.name)
-            rows.append(["" if place else corpus.name, tokenizer.name, *measure_cells(measured)])
-    return _table(["corpus", "tokenizer", *MEASURE_COLUMNS], rows, n_left=2)
+            rows.append([tokenizer.name, *measure_cells(measured)])
+    return _table(["", *MEASURE_COLUMNS], rows)
 
 
 def _bytes_per_token(report: Report) -> Markup:
@@ -97,62 +98,54 @@ def _bytes_per_token(report: Report) -> Markup:
         found = [report.measurement(t.name, corpus.name) for t in report.tokenizers]
         groups.append((corpus.name, [(m.tokenizer, m.bytes_per_token) for m in found]))
     title = "Bars of bytes per token for each corpus and tokenizer; the table has the figures"
-    matrix = [
-        (tokenizer.name, [report.measurement(tokenizer.name, c.name).bytes_per_token
-                          for c in report.corpora])
-        for tokenizer in report.tokenizers
-    ]  # fmt: skip
-    return element(
-        "div",
-        element("figure", bars(groups, title)),
-        element(
-            "div",
-            element("p", "The darker, the more bytes a token holds.", class_="quiet"),
-            _heat_table("tokenizer", [c.name for c in report.corpora], matrix, 2),
-        ),
-        class_="pair",
-    )
+    matrix = [(corpus, [value for _, value in group]) for corpus, group in groups]
+    about = element("p", "The stronger the colour, the more bytes a token holds.", class_="quiet")
+    beside = element("div", about, _heat_table([t.name for t in report.tokenizers], matrix))
+    return element("div", element("figure", bars(groups, title)), beside, class_="pair")
 
 
 def _parity(report: Report) -> Markup:
     parity = report.parity
     if parity is None:
         return Markup("")
-    corpora = [corpus.name for corpus in report.corpora]
-    matrix = [(name, [ratios.get(c) for c in corpora]) for name, ratios in parity.ratios.items()]
+    matrix = [
+        (corpus.name, [parity.ratios[t.name].get(corpus.name) for t in report.tokenizers])
+        for corpus in report.corpora
+    ]
+    about = parity_title(parity.basis, parity.reference)
     return _section(
         "Parity",
-        element("p", parity_title(parity.basis, parity.reference) + ". The darker, the dearer."),
-        _heat_table("tokenizer", corpora, matrix, 2),
+        element("p", f"{about}. The stronger the colour, the more tokens.", class_="quiet"),
+        _heat_table([t.name for t in report.tokenizers], matrix),
     )
 
 
 def _use(report: Report) -> Markup:
-    series = [(t.name, [(float(r), s) for r, s in t.rank_frequency]) for t in report.tokenizers]
-    title = "Share of all tokens that each id makes up, by rank, both axes logarithmic"
-    rows: list[Sequence[object]] = []
-    for tokenizer in report.tokenizers:
-        shares = dict(tokenizer.rank_frequency)
-        near = [min(shares, key=lambda r: abs(r - rank), default=0) for rank in _RANKS]
-        cells = [f"{shares[r]:.3%}" if r in shares else ABSENT for r in near]
+    series = [
+        (t.name, [(float(rank), share * 1e6) for rank, share in t.rank_frequency])
+        for t in report.tokenizers
+    ]
+    title = "How many of a million tokens each id makes up, by its rank, on logarithmic axes"
+    rows = []
+    for tokenizer, (name, points) in zip(report.tokenizers, series, strict=True):
         used = round(tokenizer.vocabulary_use * tokenizer.vocab_size)
-        rows.append([tokenizer.name, f"{used:,}", f"{tokenizer.vocabulary_use:.1%}", *cells])
-    header = ["tokenizer", "ids used", "of all", *(f"rank {rank:,}" for rank in _RANKS)]
-    return element(
-        "div",
-        element(
-            "figure",
-            lines(series, title, "rank of the id", "share of tokens"),
-            _legend(report, are_lines=True),
-        ),
-        element(
-            "div",
-            element("p", "All samples together. A curve that ends further right uses more ids; "
-                    "ranks in the table are the nearest that were kept."),
-            _table(header, rows),
-        ),
-        class_="pair",
-    )  # fmt: skip
+        near = [
+            min(points, key=lambda point: abs(point[0] - rank), default=(0, 0)) for rank in _RANKS
+        ]
+        rows.append([name, f"{used:,}", *(f"{amount:,.0f}" for _, amount in near)])
+    header = ["tokenizer", "ids used", *(f"rank {rank:,}" for rank in _RANKS)]
+    about = (
+        "All samples together: how many of a million tokens the commonest id makes up, the next, "
+        "and so on. A curve that ends further right uses more ids. Ranks in the table are the "
+        "nearest that were kept."
+    )
+    figure = element(
+        "figure",
+        lines(series, title, "rank of the id", "of a million tokens"),
+        _legend(report, are_lines=True),
+    )
+    beside = element("div", element("p", about), _table(header, rows))
+    return element("div", figure, beside, class_="pair")
 
 
 def _lengths(report: Report) -> Markup:
@@ -206,7 +199,7 @@ def _vocabulary(report: Report) -> Markup:
 def _token_list(title: str, tokens: Sequence[ShownToken], *, is_open: bool = False) -> Markup:
     has_reason = any(token.reason for token in tokens)
     header = ["id", "bytes", "token", *(["why"] if has_reason else [])]
-    rows: list[Sequence[object]] = [
+    rows = [
         [token.id, token.n_bytes, element("code", token.text),
          *([_REASONS.get(token.reason or "", "")] if has_reason else [])]
         for token in tokens
@@ -242,44 +235,39 @@ def _legend(report: Report, *, are_lines: bool) -> Markup:
 
 
 def _table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], n_left: int = 1, n_text: int = 0
+    header: Sequence[str],
+    rows: Sequence[Sequence[object] | str],
+    n_left: int = 1,
+    n_text: int = 0,
 ) -> Markup:
     """A table whose first `n_left` columns are headings of rows and whose last `n_text` are text;
-    the others are numbers."""
+    the others are numbers. A row that is a string is a heading of those below it."""
     end = len(header) - n_text
 
     def kind(place: int) -> str | None:
         return None if place < n_left or place >= end else "n"
 
     head = [element("th", text, scope="col", class_=kind(i)) for i, text in enumerate(header)]
-    body = [
-        element(
-            "tr",
-            *(
-                element("th", cell, scope="row")
-                if i < n_left
-                else element("td", cell, class_=kind(i))
-                for i, cell in enumerate(row)
-            ),
-        )
-        for row in rows
-    ]
-    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    # Focusable, so that what is wider than the screen can be scrolled with the keyboard.
-    return element("div", table, class_="wide", tabindex=0)
+    body = []
+    for row in rows:
+        if isinstance(row, str):
+            cell = element("th", row, scope="rowgroup", colspan=len(header))
+            body.append(element("tr", cell, class_="group"))
+            continue
+        cells = [element("th", cell, scope="row") for cell in row[:n_left]]
+        cells += [element("td", row[i], class_=kind(i)) for i in range(n_left, len(row))]
+        body.append(element("tr", *cells))
+    return _wide(head, body)
 
 
 def _heat_table(
-    corner: str,
-    header: Sequence[str],
-    matrix: Sequence[tuple[str, Sequence[float | None]]],
-    n_digits: int,
+    header: Sequence[str], matrix: Sequence[tuple[str, Sequence[float | None]]]
 ) -> Markup:
-    """A table whose cells are the darker the larger their figure: a heat map one can read."""
+    """A table whose cells have the more colour the larger their figure: a heat map one can read."""
     known = [value for _, values in matrix for value in values if value is not None]
     low, high = min(known, default=0), max(known, default=1)
     span = (high - low) or 1
-    rows = []
+    body = []
     for name, values in matrix:
         cells = [element("th", name, scope="row")]
         for value in values:
@@ -287,9 +275,14 @@ def _heat_table(
                 cells.append(element("td", ABSENT, class_="n"))
                 continue
             heat = f"--heat: {round(100 * (value - low) / span)}"
-            cells.append(element("td", f"{value:.{n_digits}f}", class_="n heat", style=heat))
-        rows.append(element("tr", *cells))
-    head = [element("th", corner, scope="col")]
+            cells.append(element("td", f"{value:.2f}", class_="n heat", style=heat))
+        body.append(element("tr", *cells))
+    head = [element("th", "corpus", scope="col")]
     head += [element("th", name, scope="col", class_="n") for name in header]
-    table = element("table", element("thead", element("tr", *head)), element("tbody", *rows))
+    return _wide(head, body)
+
+
+def _wide(head: Sequence[Markup], body: Sequence[Markup]) -> Markup:
+    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    # Focusable, so that what is wider than the screen can be scrolled with the keyboard.
     return element("div", table, class_="wide", tabindex=0)
