@@ -298,7 +298,20 @@ def test_as_a_process_of_its_own(trained: Cli) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", "serve", "train", "encode", "decode", "count", "inspect", "import", "promote", "list"],
+    [
+        "",
+        "serve",
+        "train",
+        "encode",
+        "decode",
+        "count",
+        "inspect",
+        "import",
+        "promote",
+        "list",
+        "report",
+        "diff",
+    ],
 )
 def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [command, "--help"] if command else ["--help"]
@@ -316,7 +329,8 @@ def test_the_examples_in_the_help_parse() -> None:
     """Every example line is a command line that the parser takes."""
     checked = 0
     parser = build_parser()
-    for command in ("train", "encode", "decode", "count", "inspect", "import", "promote", "list"):
+    commands = ["train", "encode", "decode", "count", "inspect", "import", "promote", "list"]
+    for command in (*commands, "report", "diff"):
         (subparsers,) = [a for a in parser._actions if a.dest == "command"]
         epilog = subparsers.choices[command].epilog.replace("\\\n", " ")  # type: ignore[index, call-overload, union-attr]
         for line in epilog.splitlines():
@@ -331,7 +345,7 @@ def test_the_examples_in_the_help_parse() -> None:
             ends = [words.index(mark) for mark in ("|", ">") if mark in words]
             parser.parse_args(words[: min(ends, default=None)])
             checked += 1
-    assert checked >= 15
+    assert checked >= 22
 
 
 def test_a_special_token_may_hold_an_equals_sign() -> None:

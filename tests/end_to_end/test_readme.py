@@ -18,7 +18,13 @@ from tests.conftest import REPOSITORY
 
 PAGES = {
     name: (REPOSITORY / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/library.md", "docs/corpora.md", "docs/token-files.md")
+    for name in (
+        "README.md",
+        "docs/library.md",
+        "docs/corpora.md",
+        "docs/token-files.md",
+        "docs/evaluation.md",
+    )
 }
 README = PAGES["README.md"]
 ADMIN_KEY = "key-of-the-readme"
@@ -31,9 +37,9 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def commands_and_outputs() -> list[tuple[str, str]]:
+def commands_and_outputs(page: str) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
-    for block in blocks(README, "console"):
+    for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = part.partition("\n")
             pairs.append((command, output.strip()))
@@ -69,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's commands need curl")
 def test_the_tour_prints_what_the_readme_says(server):
     address, folder = server
-    pairs = commands_and_outputs()
+    pairs = commands_and_outputs(README)
     assert len(pairs) >= 10
     for command, expected in pairs:
         command = command.replace("sleep 20", UNTIL_LIVE).replace("http://127.0.0.1:8000", address)
@@ -83,8 +89,37 @@ def test_the_tour_prints_what_the_readme_says(server):
             check=False,
         )
         assert done.returncode == 0, (command, done.stderr)
-        pattern = re.escape(expected).replace(r"\.\.\.", ".*?")
-        assert re.fullmatch(pattern, done.stdout.strip(), flags=re.DOTALL), (command, done.stdout)
+        check_output(command, expected, done.stdout)
+
+
+def check_output(command: str, expected: str, printed: str) -> None:
+    pattern = re.escape(expected).replace(r"\.\.\.", ".*?")
+    assert re.fullmatch(pattern, printed.strip(), flags=re.DOTALL), (command, printed)
+
+
+def test_the_commands_of_the_evaluation_print_what_its_page_says(tmp_path):
+    shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
+    command_file = tmp_path / "bin" / "tokenizer"
+    command_file.parent.mkdir()
+    command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app.cli "$@"\n')
+    command_file.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
+    environment["PATH"] = f"{command_file.parent}{os.pathsep}{environment['PATH']}"
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    pairs = commands_and_outputs(PAGES["docs/evaluation.md"])
+    assert len(pairs) >= 4
+    for command, expected in pairs:
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), command
+        check_output(command, expected, done.stdout)
 
 
 @pytest.mark.parametrize("name", PAGES)

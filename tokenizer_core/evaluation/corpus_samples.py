@@ -122,17 +122,18 @@ class TextFile:
             start = max(place + window * _WINDOW_BYTES - margin, 0)
             end = min(start + _WINDOW_BYTES + 2 * margin, size)
             data = _read(file, start, end)
-            skipped = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+            skipped = _boundary(data, 0) if start else 0
             text = self._decode(data[skipped:], start + skipped, is_end=end == size)
-            begin = len(data[skipped : max(place - start, skipped)].decode(errors="ignore"))
-            if first is None:
-                first = start + skipped + len(text[:begin].encode())
+            # Of the first window what is before `place` only serves to be looked back at.
+            aim = _boundary(data, place - start) if window == 0 else skipped
+            first = start + aim if first is None else first
+            begin = len(data[skipped:aim].decode())
             found = self._cut_in(text, max(begin, 1 if start else 0))
             if found is not None:
                 return start + skipped + len(text[:found].encode()), True
             if end == size:
                 return size, True
-        return max(first or place, place), False
+        return first or place, False
 
     def _cut_in(self, text: str, begin: int) -> int | None:
         """The first safe cut of `text` from the character `begin` on."""
@@ -166,6 +167,13 @@ class TextFile:
                 f"{self.path} is not UTF-8 at byte {start + error.start}; convert it first, for "
                 f"instance with iconv"
             ) from None
+
+
+def _boundary(data: bytes, place: int) -> int:
+    """The first place from `place` on where a character begins, or the end."""
+    while place < len(data) and data[place] & 0xC0 == 0x80:
+        place += 1
+    return place
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.evaluation.report_table import ABSENT, align
+from tokenizer_core.evaluation.report_table import ABSENT, align, show_size
 
 if TYPE_CHECKING:
     from tokenizer_core.evaluation.report_data import ShownToken
@@ -113,7 +113,7 @@ def _on_text(found: TextDiff) -> list[str]:
         ],
     ]
     heading = (
-        f"on {found.n_bytes / 1e6:,.1f} MB of text: {found.n_tokens_a:,} tokens of A, "
+        f"on {show_size(found.n_bytes)} of text: {found.n_tokens_a:,} tokens of A, "
         f"{found.n_tokens_b:,} of B"
     )
     parts = [f"{heading}\n{align(rows)}"]

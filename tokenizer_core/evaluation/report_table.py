@@ -73,7 +73,17 @@ def sample_of(report: Report) -> str:
     whole = sum(corpus.size_bytes for corpus in report.corpora)
     seeds = ", ".join(str(seed) for seed in sorted({corpus.seed for corpus in report.corpora}))
     n_corpora = f"{len(report.corpora)} corpora" if len(report.corpora) > 1 else "one corpus"
-    return f"{sampled / 1e6:,.1f} MB sampled of {whole / 1e6:,.1f} MB in {n_corpora}, seed {seeds}"
+    return f"{show_size(sampled)} sampled of {show_size(whole)} in {n_corpora}, seed {seeds}"
+
+
+def show_size(n_bytes: int) -> str:
+    """A number of bytes for people.
+
+    Example:
+        >>> show_size(1500), show_size(40_000_000)
+        ('1.5 kB', '40.0 MB')
+    """
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1_000_000 else f"{n_bytes / 1e3:,.1f} kB"
 
 
 def parity_title(basis: str, reference: str) -> str:

@@ -166,7 +166,10 @@ def _may_stand_in_text(token: bytes) -> bool:
         codecs.getincrementaldecoder("utf-8")().decode(token[begin:])
     except UnicodeDecodeError:
         return False
-    return True
+    missing = _missing_at_end(token[begin:])
+    # The decoder takes the beginning of a surrogate for that of a character. Once two bytes of one
+    # are there, any continuation completes it, or none.
+    return not missing or token[-1] & 0xC0 != 0x80 or is_utf8(token[begin:] + b"\x80" * missing)
 
 
 def _leading_continuations(token: bytes) -> int:

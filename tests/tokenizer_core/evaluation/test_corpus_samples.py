@@ -1,0 +1,113 @@
+"""Samples: whole texts at safe places, the same for the same seed, spread over the file."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.trap_texts import fragments
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.evaluation import TextFile
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.pretokenize import split
+
+SEPARATOR = "<|endoftext|>"
+LINES = "".join(f"Line {i} of words, naïve 世界.\n" for i in range(4000))
+
+
+def write(folder, text):
+    path = folder / "text.txt"
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+@pytest.mark.parametrize("piece_bytes", [50, 1000, 1 << 20])
+def test_all_of_a_file_is_every_byte_of_it_once(tmp_path, piece_bytes):
+    path = write(tmp_path, LINES)
+    pieces = list(TextFile(path, piece_bytes=piece_bytes).pieces())
+    assert "".join(text for piece in pieces for text in piece.texts) == LINES
+    assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
+    assert all(piece.is_safe for piece in pieces)
+
+
+def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
+    path = write(tmp_path, LINES)
+    size = path.stat().st_size
+    file = TextFile(path, sample_bytes=size // 8, piece_bytes=size // 80)
+    pieces = list(file.pieces())
+    assert len(pieces) == 10
+    data = path.read_bytes()
+    for place, piece in enumerate(pieces):
+        assert data[piece.start : piece.end].decode() == "".join(piece.texts)
+        # one in each tenth of the file, and about as long as asked for
+        assert size * place / 10 - 1 <= piece.start <= size * (place + 1) / 10 + 100
+        assert abs(piece.end - piece.start - size // 80) < 100
+    assert list(file.pieces()) == pieces
+    other = TextFile(path, sample_bytes=size // 8, piece_bytes=size // 80, seed=1)
+    assert [p.start for p in other.pieces()] != [p.start for p in pieces]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(fragments | st.sampled_from([SEPARATOR, "a b", "\n", "x\n", "/", "。\n", "<|end"]),
+             max_size=60).map("".join),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, piece_bytes):
+    text = text.replace("\r\r", "\r")
+    path = write(tmp_path_factory.mktemp("sample"), text or "x")
+    text = path.read_bytes().decode()
+    pieces = list(TextFile(path, piece_bytes=piece_bytes).pieces())
+    texts = [part for piece in pieces for part in piece.texts]
+    assert "".join(texts) == text.replace(SEPARATOR, "")
+    if not all(piece.is_safe for piece in pieces):
+        return
+    documents = text.split(SEPARATOR)
+    for pattern in PATTERNS.values():
+        whole = [token for document in documents if document for token in split(document, pattern)]
+        assert [token for part in texts for token in split(part, pattern)] == whole
+
+
+def test_separators_are_no_text_even_where_a_cut_falls_into_one(tmp_path):
+    path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
+    for piece_bytes in range(1, 40):
+        texts = [t for p in TextFile(path, piece_bytes=piece_bytes).pieces() for t in p.texts]
+        assert "".join(texts) == "abcd " * 50
+    whole = list(TextFile(path, separator="").pieces())
+    assert whole[0].texts == (path.read_text(),)
+    spaced = list(TextFile(write(tmp_path, "one END OF two"), separator=" END OF ",
+                           piece_bytes=4).pieces())  # fmt: skip
+    assert [text for piece in spaced for text in piece.texts] == ["one", "two"]
+
+
+def test_a_text_without_any_place_to_cut_says_so(tmp_path):
+    path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and it is looked for through one
+    pieces = list(TextFile(path, sample_bytes=300_000, piece_bytes=100_000).pieces())
+    assert len(pieces) in (2, 3)
+    assert not any(piece.is_safe for piece in pieces)
+    assert all(piece.end - piece.start < 100_000 + (2 << 20) for piece in pieces)
+    assert all(set(text) == {"世"} for piece in pieces for text in piece.texts)
+
+
+def test_memory_is_that_of_a_piece_not_of_the_file(tmp_path):
+    path = tmp_path / "sparse.txt"
+    with path.open("wb") as file:
+        file.write(b"word " * 1000)
+        file.seek(1 << 40)  # a hole of a terabyte
+        file.write(b" word" * 1000)
+    pieces = list(TextFile(path, sample_bytes=3000, piece_bytes=1000).pieces())
+    assert sum(piece.end - piece.start for piece in pieces) < 1 << 22
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 100, 1 << 20])
+def test_what_is_no_utf8_is_named_with_its_byte(tmp_path, piece_bytes):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
+    with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
+        list(TextFile(path, piece_bytes=piece_bytes).pieces())
+
+
+def test_what_is_no_file_or_empty_is_refused(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
+        with pytest.raises(CorpusError, match=words):
+            list(TextFile(path).pieces())

@@ -1,0 +1,119 @@
+"""The figures, by hand and by an independent way."""
+
+import math
+from collections import Counter
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_core.evaluation import measures
+
+ids_of_text = st.lists(st.integers(0, 40), max_size=200)
+positive_counts = st.lists(st.integers(0, 10**12), min_size=1, max_size=50)
+
+
+def counted(ids: list[int]) -> np.ndarray:
+    return np.bincount(np.array(ids, dtype=np.int64), minlength=41)
+
+
+def test_bytes_per_token_by_hand():
+    assert measures.bytes_per_token(len("naïve".encode()), 4) == 1.5
+    assert measures.bytes_per_token(0, 0) == 0
+
+
+def test_words_by_hand():
+    # "the lower", as the | low er: two words, three tokens, one of the words is one token
+    assert measures.fertility(3, 2) == 1.5
+    assert measures.single_token_share(1, 2) == 0.5
+    assert measures.fertility(0, 0) == measures.single_token_share(0, 0) == 0
+
+
+def test_renyi_entropy_of_a_half_and_two_quarters_by_hand():
+    counts = np.array([2, 0, 1, 1])
+    # -log2(1/4 + 1/16 + 1/16), the collision entropy
+    assert measures.renyi_entropy(counts, 2) == pytest.approx(math.log2(8 / 3))
+    assert measures.renyi_entropy(counts, 1) == pytest.approx(1.5)  # Shannon
+    assert measures.renyi_entropy(counts, 0) == pytest.approx(math.log2(3))  # Hartley
+    assert measures.renyi_efficiency(counts, 4, 2) == pytest.approx(math.log2(8 / 3) / 2)
+    assert measures.renyi_efficiency(counts, 3, 0) == pytest.approx(1)
+
+
+def test_renyi_efficiency_is_that_of_the_authors_program():
+    """The two texts and the figures of tokenization-scorer's own test, over the ids that came."""
+    texts = {
+        "pick @@ed pick @@l @@ed pick @@les": 0.8265064834225245,
+        "pick @@e @@d pick @@l @@e @@d pick @@l @@e @@s": 0.9204840242168808,
+    }
+    for text, expected in texts.items():
+        came = np.array(list(Counter(text.split()).values()))
+        assert measures.renyi_efficiency(came, len(came)) == pytest.approx(expected, abs=1e-3)
+
+
+def test_degenerate_distributions():
+    nothing = np.zeros(5, dtype=np.int64)
+    assert measures.renyi_entropy(nothing) == measures.renyi_efficiency(nothing, 5) == 0
+    assert measures.renyi_efficiency(np.array([7]), 1) == 0
+    assert measures.rank_frequency(nothing) == []
+    with pytest.raises(ValueError, match="not negative"):
+        measures.renyi_entropy(np.array([1]), -1)
+
+
+@given(ids_of_text.filter(bool), st.sampled_from([0, 0.5, 2, 2.5, 3, 7]))
+def test_renyi_entropy_is_the_sum_over_a_counter(ids, alpha):
+    shares = [count / len(ids) for count in Counter(ids).values()]
+    expected = math.log2(math.fsum(share**alpha for share in shares)) / (1 - alpha)
+    assert measures.renyi_entropy(counted(ids), alpha) == pytest.approx(expected, abs=1e-9)
+    shannon = -math.fsum(share * math.log2(share) for share in shares)
+    assert measures.renyi_entropy(counted(ids), 1) == pytest.approx(shannon, abs=1e-9)
+
+
+@given(positive_counts)
+def test_renyi_entropy_falls_with_its_order_and_stays_within_bounds(counts):
+    array = np.array(counts)
+    orders = [measures.renyi_entropy(array, alpha) for alpha in (0, 0.5, 1, 2, 2.5, 10)]
+    assert all(a >= b - 1e-6 for a, b in pairwise(orders))
+    assert 0 <= measures.renyi_efficiency(array, len(counts)) <= 1 + 1e-9
+
+
+@given(ids_of_text)
+def test_vocabulary_use_is_the_size_of_a_set(ids):
+    assert measures.vocabulary_use(counted(ids), 41) == len(set(ids)) / 41
+
+
+@given(ids_of_text.filter(bool), st.integers(2, 50))
+def test_rank_frequency_is_that_of_a_counter(ids, n_points):
+    commonest = [count for _, count in Counter(ids).most_common()]
+    points = measures.rank_frequency(counted(ids), n_points)
+    assert len(points) <= n_points
+    assert points[0][0] == 1
+    assert points[-1][0] == len(commonest)
+    assert all(share == commonest[rank - 1] / len(ids) for rank, share in points)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=60))
+def test_length_shares_add_up_by_length(tokens):
+    lengths, weights = (np.array([t[i] for t in tokens], dtype=np.int64) for i in (0, 1))
+    shares = measures.length_shares(lengths, weights, longest=16)
+    kept = [(length, weight) for length, weight in tokens if length and weight]
+    total = sum(weight for _, weight in kept)
+    for place, share in enumerate(shares, start=1):
+        alike = sum(w for length, w in kept if length == place or length > place == 16)
+        assert share == (pytest.approx(alike / total) if total else 0)
+
+
+def test_parity_by_hand():
+    assert measures.parity({"en": 4, "ja": 10, "none": 0}, "ja") == {"en": 0.4, "ja": 1}
+    assert measures.parity({"en": 4}, "absent") == {}
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**6)), min_size=1, max_size=9))
+def test_the_rate_is_the_median_piece(pieces):
+    rates = sorted(Fraction(n, s) for n, s in pieces)
+    middle = (rates[(len(rates) - 1) // 2] + rates[len(rates) // 2]) / 2
+    timed = [(n, float(s)) for n, s in pieces]
+    assert measures.bytes_per_second(timed) == pytest.approx(float(middle))
+    assert measures.bytes_per_second([]) == measures.bytes_per_second([(5, 0.0)]) == 0

@@ -1,0 +1,68 @@
+"""Plots: what is drawn stands where its value is."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_core.evaluation.markup import Markup, element, joined
+from tokenizer_core.evaluation.plots import bars, columns, lines
+
+values = st.floats(1e-9, 1e9)
+
+
+def drawn(plot, name):
+    return [node for node in ElementTree.fromstring(plot).iter() if node.tag == name]
+
+
+@given(st.lists(st.tuples(st.text("ab<&\"'", max_size=30), values), min_size=1, max_size=6))
+def test_bars_are_as_long_as_their_values(group):
+    widths = [float(node.get("width")) for node in drawn(bars([("g", group)], "t"), "rect")]
+    largest = max(value for _, value in group)
+    for (_, value), width in zip(group, widths, strict=True):
+        assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=20))
+def test_lines_stay_inside_and_rise_to_the_right(points):
+    points = sorted(dict(points).items())
+    (line,) = drawn(lines([("a", points)], "t", "x", "y"), "polyline")
+    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+    assert len(places) == len(points)
+    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
+    assert [x for x, _ in places] == sorted(x for x, _ in places)
+    order = sorted(range(len(points)), key=lambda i: points[i][1])
+    heights = [places[i][1] for i in order]  # larger is higher up, so smaller in SVG
+    assert heights == sorted(heights, reverse=True)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
+def test_columns_are_as_tall_as_their_shares(shares):
+    labels = [str(i) for i in range(len(shares))]
+    plot = columns(labels, [("a", shares), ("b", shares)], "t", "x")
+    heights = [float(node.get("height")) for node in drawn(plot, "rect")]
+    assert len(heights) == 2 * len(shares)
+    scale = max(heights) / max(shares) if max(shares) else 0
+    for place, share in enumerate(shares):
+        if share > 1e-6 or not scale:
+            assert heights[2 * place] == pytest.approx(share * scale, abs=0.2)
+
+
+def test_nothing_is_drawn_of_nothing():
+    for plot in (bars([], "t"), lines([], "t", "x", "y"), columns([], [], "t", "x")):
+        assert drawn(plot, "svg")[0].get("aria-label") == "t"
+
+
+def test_marks_are_escaped_and_voids_closed():
+    assert element("p", '<&"', title='"<') == '<p title="&quot;&lt;">&lt;&amp;&quot;</p>'
+    assert element("rect", x=1, stroke_width=2, class_="a", role=None) == (
+        '<rect x="1" stroke-width="2" class="a"/>'
+    )
+    assert joined(Markup("<b></b>"), "<") == "<b></b>&lt;"
+    assert isinstance(joined("a"), Markup)
+    # Adding to markup makes a str again: what is added is not escaped, so neither is it trusted.
+    assert not isinstance(Markup("<b>") + "x", Markup)
+    assert re.fullmatch(r"<svg .*</svg>", lines([], str(math.pi), "x", "y"))

@@ -1,0 +1,157 @@
+"""The report as data: every figure of it recomputed from the text, one token after the other."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+import regex
+
+from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
+from tokenizer_core.evaluation import TextFile, build_report, parallel_files
+from tokenizer_core.evaluation.report_data import SCHEMA, show_token
+
+TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
+WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    (tmp_path / "en.txt").write_text(TEXT, encoding="utf-8", newline="")
+    (tmp_path / "zh.txt").write_text("我们，世界。\n" * 50, encoding="utf-8", newline="")
+    return {name: TextFile(tmp_path / f"{name}.txt", piece_bytes=300) for name in ("en", "zh")}
+
+
+def report_of(corpora, engine, **options):
+    tokenizers = {
+        "the": merging(THE, special=["<|end|>"], engine=engine),
+        "bytes": merging([], engine=engine),
+    }
+    return tokenizers, build_report(tokenizers, corpora, **options)
+
+
+def words_with_tokens(tokenizer, text):
+    """For each word, the tokens that hold a byte of it: byte for byte."""
+    owner = []
+    for number, id_ in enumerate(tokenizer.encode_ordinary(text)):
+        owner += [number] * len(tokenizer.spec.vocab[id_])
+    for match in WORD.finditer(text):
+        start, end = (len(text[:place].encode()) for place in match.span())
+        yield len(set(owner[start:end]))
+
+
+def test_every_figure_is_what_a_counter_gives(corpora, engine):
+    tokenizers, report = report_of(corpora, engine)
+    documents = TEXT.split("<|endoftext|>")
+    for name, tokenizer in tokenizers.items():
+        measured = report.measurement(name, "en")
+        ids = [id_ for document in documents for id_ in tokenizer.encode_ordinary(document)]
+        n_bytes = sum(len(document.encode()) for document in documents)
+        assert (measured.n_bytes, measured.n_tokens) == (n_bytes, len(ids))
+        assert measured.bytes_per_token == n_bytes / len(ids)
+        assert measured.tokens_per_byte == pytest.approx(len(ids) / n_bytes)
+        n_tokens = [n for document in documents for n in words_with_tokens(tokenizer, document)]
+        assert measured.n_words == len(n_tokens)
+        assert measured.fertility == pytest.approx(sum(n_tokens) / len(n_tokens))
+        assert measured.single_token_words == pytest.approx(n_tokens.count(1) / len(n_tokens))
+        shares = [count / len(ids) for count in Counter(ids).values()]
+        entropy = math.log2(math.fsum(share**2.5 for share in shares)) / -1.5
+        assert measured.n_ids_used == len(shares)
+        assert measured.vocabulary_use == len(shares) / tokenizer.vocab_size
+        assert measured.renyi_efficiency == pytest.approx(entropy / math.log2(tokenizer.vocab_size))
+        assert measured.renyi_efficiency_of_used == pytest.approx(entropy / math.log2(len(shares)))
+        assert measured.bytes_per_second > 0
+    assert report.measurement("bytes", "en").bytes_per_token == 1
+
+
+def test_text_without_spaces_has_no_words(corpora, engine):
+    _, report = report_of(corpora, engine)
+    assert [corpus.has_words for corpus in report.corpora] == [True, False]
+    measured = report.measurement("the", "zh")
+    assert measured.fertility is measured.single_token_words is None
+
+
+def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path, engine):
+    (tmp_path / "t.txt").write_text("re\u0301e\u0301l the\n" * 9, encoding="utf-8")
+    tokenizer = merging(
+        [*THE, ("é".encode()[:1], "é".encode()[1:])],
+        pattern="qwen2",
+        normalizer="nfc",
+        engine=engine,
+    )
+    report = build_report({"nfc": tokenizer}, {"t": TextFile(tmp_path / "t.txt")})
+    measured = report.measurements[0]
+    assert measured.n_bytes == 9 * len("re\u0301e\u0301l the\n".encode())
+    assert measured.fertility == (4 + 1) / 2  # r é é l, and the
+
+
+def test_the_vocabulary_is_described(corpora, engine):
+    _, report = report_of(corpora, engine)
+    the, plain = report.tokenizers
+    assert (the.vocab_size, the.n_special, plain.vocab_size) == (260, 1, 256)
+    assert the.engine == engine
+    assert the.n_unreachable == plain.n_unreachable == 13
+    assert the.n_partial_utf8 == 128
+    assert (the.longest_tokens[0].text, the.longest_tokens[0].n_bytes) == ("' the'", 4)
+    assert sum(the.length_shares) == pytest.approx(1)
+    assert plain.text_length_shares == [1.0, *[0.0] * 15]
+    ids = {id_ for file in corpora.values() for piece in file.pieces() for text in piece.texts
+           for id_ in merging([]).encode(text)}  # fmt: skip
+    assert plain.vocabulary_use == len(ids) / 256
+    assert plain.rank_frequency[-1][0] == len(ids)
+
+
+def test_parity_of_equal_bytes_and_of_parallel_lines(tmp_path, corpora, engine):
+    _, report = report_of(corpora, engine)
+    assert report.parity.basis == "equal bytes"
+    assert report.parity.ratios["bytes"] == {"en": 1.0, "zh": 1.0}
+    (tmp_path / "a.txt").write_text("the\n" * 8, encoding="utf-8")
+    (tmp_path / "b.txt").write_text("世界\n" * 8, encoding="utf-8")
+    files = parallel_files([tmp_path / "a.txt", tmp_path / "b.txt"])
+    _, report = report_of(dict(zip("ab", files, strict=True)), engine, is_parallel=True)
+    assert report.parity.basis == "parallel lines"
+    assert report.parity.ratios == {"the": {"a": 1, "b": 6}, "bytes": {"a": 1, "b": 2}}
+    _, report = report_of({"en": corpora["en"]}, engine)
+    assert report.parity is None
+
+
+def test_it_is_json_and_the_same_every_time_but_for_the_speed(corpora, engine):
+    def data():
+        found = json.loads(json.dumps(report_of(corpora, engine)[1].to_dict()))
+        for measured in found["measurements"]:
+            assert measured.pop("bytes_per_second") > 0
+        return found
+
+    first = data()
+    assert first["schema"] == SCHEMA == "tokenizer-report/1"
+    assert first == data()
+
+
+def test_progress_adds_up_to_the_samples_of_all_tokenizers(corpora):
+    seen = Counter()
+    report_of(corpora, "python", progress=lambda word, n_bytes: seen.update({word: n_bytes}))
+    sizes = {name: file.size_bytes() for name, file in corpora.items()}
+    assert {name: seen[name] for name in sizes} == {n: 2 * size for n, size in sizes.items()}
+
+
+def test_a_pair_that_is_not_there_is_named(corpora):
+    with pytest.raises(LookupError, match="nobody"):
+        report_of(corpora, "python")[1].measurement("nobody", "en")
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        (b" the", "' the'"),
+        (b"it's\\", r"'it\'s\\'"),
+        (b"\x00\n\t", r"'\x00\n\t'"),
+        ("a\u202e\u200bb\ufeff".encode(), r"'a\u202e\u200bb\ufeff'"),
+        (b"\xe4\xb8!", r"'\xe4\xb8!'"),
+        (b"\xff" * 9, r"'\xff' × 9"),
+        (b"-" * 8, "'-' × 8"),
+        (b"ab" * 40, f"'{'ab' * 30}'…"),
+        ("世界".encode(), "'世界'"),
+    ],
+)
+def test_a_token_is_shown_on_one_line(token, shown):
+    assert show_token(token) == shown

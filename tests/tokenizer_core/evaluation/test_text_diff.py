@@ -1,0 +1,137 @@
+"""How two tokenizers differ on text, against a comparison byte by byte."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.trap_texts import KINDS, short_trap_texts, tiny_spec
+from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.evaluation.corpus_samples import SamplePiece
+from tokenizer_core.evaluation.text_diff import diff_on_text
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.pretokenize import split
+
+
+def piece(*texts):
+    return SamplePiece(texts, 0, sum(len(text.encode()) for text in texts), is_safe=True)
+
+
+def spans(tokenizer, text):
+    """(start, end, id) of each token."""
+    found, place = [], 0
+    for id_ in tokenizer.encode_ordinary(text):
+        found.append((place, place + len(tokenizer.spec.vocab[id_]), id_))
+        place = found[-1][1]
+    return found
+
+
+def compare(a, b, text):
+    """(pre-tokens, those with other boundaries, those with other ids), one by one."""
+    tokens_a, tokens_b = spans(a, text), spans(b, text)
+    place = n_all = recut = renumbered = 0
+    for pre_token in split(text, a.spec.pattern):
+        end = place + len(pre_token.encode())
+        bounds = [
+            {edge for start, stop, _ in tokens for edge in (start, stop) if place <= edge <= end}
+            for tokens in (tokens_a, tokens_b)
+        ]
+        ids = [
+            [token for token in tokens if token[0] < end and token[1] > place]
+            for tokens in (tokens_a, tokens_b)
+        ]
+        n_all += 1
+        recut += bounds[0] != bounds[1]
+        renumbered += ids[0] != ids[1]
+        place = end
+    return n_all, recut, renumbered
+
+
+def test_by_hand(engine):
+    a = merging(THE, engine=engine)  # the| the| |o|x
+    b = merging([*THE[:2], (b"o", b"x")], engine=engine)  # the| |the| |ox
+    found = diff_on_text(a, b, [piece("the the ox", "12")])
+    assert (found.n_texts, found.n_texts_other_boundaries, found.n_texts_other_ids) == (2, 1, 1)
+    assert (found.n_pre_tokens, found.n_pre_tokens_other_boundaries) == (4, 2)
+    assert (found.n_tokens_a, found.n_tokens_b) == (5 + 2, 5 + 2)
+    by_text = {example.pre_token: example for example in found.examples}
+    assert by_text["' the'"].tokens_a == ["' the'"]
+    assert by_text["' the'"].tokens_b == ["' '", "'the'"]
+    assert by_text["' ox'"].tokens_b == ["' '", "'ox'"]
+    assert by_text["' ox'"].ids_a == [32, 111, 120]
+    json.dumps(found.to_dict())
+
+
+def test_other_ids_alone_are_told_from_other_boundaries(engine):
+    a = merging(THE, engine=engine)
+    b = merging(THE, extra=[b"zz"], engine=engine)
+    assert diff_on_text(a, b, [piece("the the")]).n_texts_other_ids == 0
+    swapped = BYTES | {0x61: b"b", 0x62: b"a"}
+    c = Tokenizer.from_spec(TokenizerSpec.from_merges(swapped, []), engine=engine)
+    found = diff_on_text(merging([], engine=engine), c, [piece("ab cd", "cd")])
+    assert (found.n_pre_tokens_other_boundaries, found.n_pre_tokens_other_ids) == (0, 1)
+    assert (found.n_texts_other_boundaries, found.n_texts_other_ids) == (0, 1)
+    assert [e.pre_token for e in found.examples] == ["'ab'"]
+
+
+def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both(engine):
+    a = merging([], engine=engine)
+    b = merging([(b".", b"\n")], pattern="cl100k", engine=engine)
+    found = diff_on_text(a, b, [piece("x.\ny")])
+    assert (found.n_pre_tokens, found.n_pre_tokens_other_boundaries) == (4, 2)
+    assert {e.pre_token for e in found.examples} == {"'.'", r"'\n'"}
+    assert found.examples[0].tokens_b == [r"'.\n'"]
+
+
+def test_texts_that_one_of_them_normalizes_are_counted_apart(engine):
+    plain = merging([], pattern="qwen2", engine=engine)
+    nfc = merging([], pattern="qwen2", normalizer="nfc", engine=engine)
+    texts = piece("e\u0301 is not in NFC", "é is")
+    found = diff_on_text(plain, nfc, [texts])
+    assert (found.n_texts, found.n_texts_not_aligned, found.n_texts_other_ids) == (2, 1, 1)
+    assert found.n_pre_tokens == 2
+    assert diff_on_text(nfc, nfc, [texts]).n_texts_not_aligned == 0
+
+
+def test_as_many_examples_as_asked_for_the_commonest_first(engine):
+    a, b = merging([], engine=engine), merging([(b"a", b"a")], engine=engine)
+    text = "aa aaa aa aa\n" * 3
+    found = diff_on_text(a, b, [piece(text)], n_examples=2)
+    assert [(e.pre_token, e.count) for e in found.examples] == [("' aa'", 6), ("'aa'", 3)]
+    assert diff_on_text(a, b, [piece(text)], n_examples=0).examples == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.sampled_from(KINDS),
+    st.sampled_from(KINDS),
+    st.sampled_from(list(PATTERNS)),
+    st.sampled_from(list(PATTERNS)),
+    st.sampled_from(["none", "nfc"]),
+    st.lists(short_trap_texts.filter(bool), min_size=1, max_size=4),
+)
+def test_the_counts_are_those_of_a_comparison_byte_by_byte(
+    seed, other_seed, kind, other_kind, pattern, other_pattern, normalizer, texts
+):
+    a = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer))
+    b = Tokenizer.from_spec(tiny_spec(other_seed, other_kind, other_pattern, normalizer))
+    found = diff_on_text(a, b, [piece(*texts)])
+    is_nfc = "nfc" in (a.spec.normalizer, b.spec.normalizer)
+    if a.spec.normalizer != b.spec.normalizer and not all(map(a.engine.is_nfc, texts)):
+        assert found.n_texts_not_aligned
+        return
+    expected = [compare(a, b, normalize_nfc(text) if is_nfc else text) for text in texts]
+    totals = tuple(map(sum, zip(*expected, strict=True)))
+    assert totals == (
+        found.n_pre_tokens,
+        found.n_pre_tokens_other_boundaries,
+        found.n_pre_tokens_other_ids,
+    )
+    assert found.n_texts_other_boundaries == sum(recut > 0 for _, recut, _ in expected)
+    assert found.n_texts_other_ids == sum(
+        a.encode_ordinary(text) != b.encode_ordinary(text) for text in texts
+    )
