@@ -85,17 +85,19 @@ class TextFile:
         Raises:
             CorpusError: no file, empty, or not UTF-8 (names the byte).
         """
-        size, covered = self.size_bytes(), 0
+        size = self.size_bytes()
+        known = {0: (0, True), size: (size, True)}  # a piece mostly begins where one has ended
         with Path(self.path).open("rb") as file:
             for nominal, nominal_end in self._spans(size):
-                start, starts_safe = self._cut(file, max(nominal, covered), covered, size)
-                end, ends_safe = self._cut(file, max(nominal_end, start), start, size)
-                if end <= start:
-                    continue
-                covered = end
-                text = self._decode(_read(file, start, end), start, is_end=True)
-                parts = text.split(self.separator) if self.separator else [text]
-                yield SamplePiece(tuple(filter(None, parts)), start, end, starts_safe and ends_safe)
+                start, starts_safe = known.get(nominal) or self._cut(file, nominal, size)
+                end, ends_safe = known.get(nominal_end) or self._cut(file, nominal_end, size)
+                known[nominal_end] = end, ends_safe
+                known.pop(nominal, None)
+                if end > start:
+                    text = self._decode(_read(file, start, end), start, is_end=True)
+                    parts = text.split(self.separator) if self.separator else [text]
+                    is_safe = starts_safe and ends_safe
+                    yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
         """Where pieces are to begin and end, before cuts are looked for."""
@@ -112,10 +114,8 @@ class TextFile:
             start = int(index * size / n_pieces + chooser.random() * free)
             yield start, start + length
 
-    def _cut(self, file: BinaryIO, place: int, known: int, size: int) -> tuple[int, bool]:
-        """The first cut at or after `place`; `known` is a cut before it, as is the beginning."""
-        if place in (known, 0) or place >= size:
-            return min(place, size), True
+    def _cut(self, file: BinaryIO, place: int, size: int) -> tuple[int, bool]:
+        """The first cut at or after `place`, which is inside the file, and whether it is safe."""
         margin = 4 * max(len(self.separator), 1) + 4
         first = None
         for window in range(_MOST_WINDOWS):

@@ -207,11 +207,10 @@ def _ends_of_renumbered(
     ends_a: NDArray[np.int64],
     ends_b: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Where tokens end that both sides have at the same place, under other ids."""
-    starts_a, starts_b = (np.concatenate([[0], ends[:-1]]) for ends in (ends_a, ends_b))
+    """Where tokens of both sides end that have other ids. Where they begin elsewhere, the boundary
+    that one side lacks is in the same pre-token, or where it begins."""
     ends, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
-    is_same_place = starts_a[in_a] == starts_b[in_b]
-    found: NDArray[np.int64] = ends[is_same_place & (ids_a[in_a] != ids_b[in_b])]
+    found: NDArray[np.int64] = ends[ids_a[in_a] != ids_b[in_b]]
     return found
 
 

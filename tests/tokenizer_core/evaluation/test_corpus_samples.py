@@ -67,6 +67,20 @@ def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, p
         assert [token for part in texts for token in split(part, pattern)] == whole
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a.\n\nb\n\n\nc", "。\n/x。\n//x\n/", "x\r\ny\r\n\r\nz", " \nz \n\tz", "。\n。\n\u0301.\n1",
+     "a\n'll a\n's", "a b  c\u3000d"],
+)  # fmt: skip
+def test_line_breaks_of_all_kinds_are_cut_only_where_nothing_changes(tmp_path, text):
+    path = write(tmp_path, text * 5)
+    for piece_bytes in range(1, 12):
+        texts = [t for p in TextFile(path, piece_bytes=piece_bytes).pieces() for t in p.texts]
+        for pattern in PATTERNS.values():
+            cut = [token for part in texts for token in split(part, pattern)]
+            assert cut == split(text * 5, pattern), (piece_bytes, pattern.name)
+
+
 def test_separators_are_no_text_even_where_a_cut_falls_into_one(tmp_path):
     path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
     for piece_bytes in range(1, 40):
@@ -86,6 +100,9 @@ def test_a_text_without_any_place_to_cut_says_so(tmp_path):
     assert not any(piece.is_safe for piece in pieces)
     assert all(piece.end - piece.start < 100_000 + (2 << 20) for piece in pieces)
     assert all(set(text) == {"世"} for piece in pieces for text in piece.texts)
+    whole = list(TextFile(path, piece_bytes=500_000).pieces())
+    assert not whole[0].is_safe  # it begins with the file, and ends anywhere
+    assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
 
 def test_memory_is_that_of_a_piece_not_of_the_file(tmp_path):

@@ -21,6 +21,7 @@ def test_the_same_lines_of_each(tmp_path):
     sampled = parallel_files([one, other], sample_bytes=other.stat().st_size // 4)
     numbers = [[int(text.split()[1]) for text in texts(file)] for file in sampled]
     assert numbers[0] == numbers[1]
+    assert not any("\r" in text for text in texts(sampled[1]))
     assert len(numbers[0]) in (20, 25)
     assert len({b - a for a, b in zip(numbers[0], numbers[0][1:], strict=False)}) == 1
     assert texts(parallel_files([one])[0]) == [f"line {i}" for i in range(100)]

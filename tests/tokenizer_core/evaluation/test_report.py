@@ -69,6 +69,10 @@ def test_text_without_spaces_has_no_words(corpora, engine):
     assert [corpus.has_words for corpus in report.corpora] == [True, False]
     measured = report.measurement("the", "zh")
     assert measured.fertility is measured.single_token_words is None
+    mixed = corpora["zh"].path
+    for text, has_words in (("我们 world 世界\n" * 50, False), ("我 the world\n" * 50, True)):
+        mixed.write_text(text, encoding="utf-8")
+        assert report_of({"mixed": corpora["zh"]}, engine)[1].corpora[0].has_words is has_words
 
 
 def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path, engine):

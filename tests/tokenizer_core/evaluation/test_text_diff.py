@@ -81,6 +81,7 @@ def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both(engine):
     b = merging([(b".", b"\n")], pattern="cl100k", engine=engine)
     found = diff_on_text(a, b, [piece("x.\ny")])
     assert (found.n_pre_tokens, found.n_pre_tokens_other_boundaries) == (4, 2)
+    assert found.n_pre_tokens_other_ids == 2
     assert {e.pre_token for e in found.examples} == {"'.'", r"'\n'"}
     assert found.examples[0].tokens_b == [r"'.\n'"]
 
@@ -92,7 +93,13 @@ def test_texts_that_one_of_them_normalizes_are_counted_apart(engine):
     found = diff_on_text(plain, nfc, [texts])
     assert (found.n_texts, found.n_texts_not_aligned, found.n_texts_other_ids) == (2, 1, 1)
     assert found.n_pre_tokens == 2
-    assert diff_on_text(nfc, nfc, [texts]).n_texts_not_aligned == 0
+    joined = merging([(b"\xc3", b"\xa9")], pattern="qwen2", normalizer="nfc", engine=engine)
+    found = diff_on_text(nfc, joined, [piece("re\u0301 x e\u0301")])
+    assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, 3)
+    assert [(e.pre_token, e.tokens_b) for e in found.examples] == [
+        ("'ré'", ["'r'", "'é'"]),
+        ("' é'", ["' '", "'é'"]),
+    ]
 
 
 def test_as_many_examples_as_asked_for_the_commonest_first(engine):

@@ -51,6 +51,18 @@ def test_a_token_that_no_merge_makes(engine):
     assert reasons(Tokenizer.from_spec(spec, engine=engine)) == {}  # a pre-token, taken whole
 
 
+def test_what_is_taken_whole_where_the_text_around_it_makes_it_a_pre_token(engine):
+    spec = TokenizerSpec.from_merges(
+        BYTES | {256: b"ab", 257: b"cd", 258: b"\xe4\xb8"},
+        [],
+        pattern=r"ab(?=1)|cd(?=not tried)|(?s:.)",
+        ignore_merges=True,
+    )
+    # Half a character is never a pre-token.
+    expected = {b"cd": "not_found", b"\xe4\xb8": "merges"}
+    assert reasons(Tokenizer.from_spec(spec, engine=engine)) == expected
+
+
 def test_a_token_that_the_pattern_cuts(engine):
     merges = [(b"1", b"2"), (b"12", b"3"), (b"123", b"4"), (b"a", b" ")]
     by_pattern = {

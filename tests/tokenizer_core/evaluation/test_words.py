@@ -20,6 +20,7 @@ from tokenizer_core.evaluation.words import count_unspaced_letters, tokens_of_wo
         ("Привет, мир 한국어 عربي", ["Привет", "мир", "한국어", "عربي"]),
         ("我们 are 世界 かな ไทย", ["are"]),
         ("x\U0001f642y <|endoftext|>", ["x", "y", "endoftext"]),
+        ("\u07ff\u0800 a \uffef b \U00010000 c", ["\u0800", "a", "b", "\U00010000", "c"]),
         ("", []),
         (" \n\t'’", []),
     ],
