@@ -138,10 +138,13 @@ class TextFile:
     def _cut_in(self, text: str, begin: int) -> int | None:
         """The first safe cut of `text` from the character `begin` on."""
         while True:
-            line = _LINE_START.search(text, begin)
-            places = [find_safe_cut(text, begin, _ANY_NAMED), line.start() if line else None]
+            places = [find_safe_cut(text, begin, _ANY_NAMED)]
+            # Only up to there: lines, and separators, are looked for in what is before.
+            end = len(text) if places[0] is None else places[0] + 1
+            line = _LINE_START.search(text, begin, end)
+            places.append(line.start() if line else None)
             if self.separator:
-                found = text.find(self.separator, begin)
+                found = text.find(self.separator, begin, end + len(self.separator))
                 places.append(found if found >= 0 else None)
             known = [place for place in places if place is not None]
             if not known:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,24 @@ def test_words_by_hand(text, words):
 def test_letters_that_are_in_no_word():
     assert count_unspaced_letters("我们 are かな") == 4
     assert count_unspaced_letters("ascii only") == 0
+
+
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]"
+WORD = regex.compile(rf"(?V1){LETTER}++(?:['’]{LETTER}++)*+")
+
+
+@given(st.lists(st.text(max_size=9) | st.sampled_from(["'", "’", "a", "世", "é"])).map("".join))
+def test_words_are_what_an_expression_for_them_matches(text):
+    data = text.encode()
+    expected = WORD.findall(text)
+    assert [data[a:b].decode() for a, b in word_spans(text).tolist()] == expected
+    assert count_unspaced_letters(text) == len(regex.findall(f"[{UNSPACED}]", text))
+
+
+def test_a_lone_surrogate_is_no_text():
+    with pytest.raises(UnicodeEncodeError):
+        word_spans("a \ud800")
 
 
 @given(st.text(max_size=60))
