@@ -10,6 +10,8 @@ import regex
 from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
+from tokenizer_core.evaluation.report_page import render_page
+from tokenizer_core.evaluation.report_table import render_report
 
 TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
@@ -159,3 +161,19 @@ def test_a_pair_that_is_not_there_is_named(corpora):
 )
 def test_a_token_is_shown_on_one_line(token, shown):
     assert show_token(token) == shown
+
+
+def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path, engine):
+    (tmp_path / "none.txt").write_text("<|endoftext|>" * 3)
+    (tmp_path / "x.txt").write_text("x")
+    corpora = {name: TextFile(tmp_path / f"{name}.txt") for name in ("none", "x")}
+    _, report = report_of(corpora, engine)
+    measured = report.measurement("the", "none")
+    assert (measured.n_bytes, measured.n_tokens, measured.bytes_per_token) == (0, 0, 0)
+    assert measured.fertility is None
+    assert report.parity.ratios["the"] == {}
+    assert "bytes/token" in render_report(report)
+    assert "<svg" in render_page(report)
+    only = build_report({"the": merging(THE)}, {"none": corpora["none"]})
+    assert only.tokenizers[0].rank_frequency == []
+    assert "<svg" in render_page(only)
