@@ -217,7 +217,8 @@ def _vocabulary(name: str, tokenizer: Tokenizer, tallies: Sequence[_Tally]) -> V
     lengths = token_byte_lengths(spec)
     counts = sum((tally.counts for tally in tallies), np.zeros(len(lengths), dtype=np.int64))
     is_token = (lengths > 0).astype(np.int64)
-    unreachable = unreachable_tokens(tokenizer)
+    # What was tried is little beside the samples: a token that came there can be given.
+    unreachable = [token for token in unreachable_tokens(tokenizer) if not counts[token.id]]
     reasons = Counter(token.reason for token in unreachable)
     return Vocabulary(
         name=name,

@@ -38,11 +38,11 @@ Reason = Literal["bytes", "normalizer", "same_bytes", "merges", "not_found"]
 PROVEN: Final[frozenset[Reason]] = frozenset({"bytes", "normalizer", "same_bytes", "merges"})
 """The reasons that are proofs; `not_found` says only that what was tried gave none."""
 
-_TRIES: Final = 2048
-_AROUND: Final = tuple(
-    (before, after)
-    for before in ("", " ", "a", "1", ".", "\n", "'")
-    for after in ("", "\n", " ", "a", "1", ".", " \n", "\r\n", "a\n")
+_TRIES: Final = 4096  # all there is behind a first byte of three
+_BEFORE: Final = ("", " ", "a", "1", "\n", " \n", "a'", *".?!);}:,*/'-#\"")
+_AFTER: Final = (
+    *("", " ", "a", "1", ".", "\n", " \n", "\r\n", "a\n", "A", "/", "/\n"),
+    *("s", "t", "m", "d", "ll", "re", "ve"),  # behind an apostrophe
 )
 _CONTINUATIONS: Final = range(0x80, 0xC0)
 _LEADS: Final[Mapping[int, range]] = {
@@ -127,7 +127,7 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
 
 
 def _texts_around(text: str) -> Iterator[str]:
-    return (before + text + after for before, after in _AROUND)
+    return (before + text + after for before, after in product(_BEFORE, _AFTER))
 
 
 def _ranks(spec: TokenizerSpec) -> Mapping[Any, int]:

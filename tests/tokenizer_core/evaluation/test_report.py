@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import regex
 
-from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
+from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
 from tokenizer_core.evaluation.report_page import render_page
@@ -177,3 +178,17 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path, engine):
     only = build_report({"the": merging(THE)}, {"none": corpora["none"]})
     assert only.tokenizers[0].rank_frequency == []
     assert "<svg" in render_page(only)
+
+
+def test_a_token_that_came_in_a_sample_is_not_one_that_was_not_found(tmp_path, engine):
+    spec = TokenizerSpec.from_merges(
+        BYTES | {256: b"cd"}, [(b"c", b"d")], pattern=r"cd(?=not tried)|(?s:.)"
+    )
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    (tmp_path / "t.txt").write_text("cd cd")
+    corpora = {"t": TextFile(tmp_path / "t.txt")}
+    vocabulary = build_report({"own": tokenizer}, corpora).tokenizers[0]
+    assert (vocabulary.n_unreachable, vocabulary.n_not_found) == (13, 1)
+    (tmp_path / "t.txt").write_text("cd cdnot tried")
+    vocabulary = build_report({"own": tokenizer}, corpora).tokenizers[0]
+    assert (vocabulary.n_unreachable, vocabulary.n_not_found) == (13, 0)
