@@ -19,6 +19,7 @@ from app.commands.command_line import CommandError, UsageError, add_artifacts_di
 from app.commands.tokenizer_arguments import TOKENIZER_HELP, load_named_tokenizers, split_label
 from tokenizer_core.evaluation import (
     ParallelFile,
+    Report,
     TextFile,
     build_report,
     parallel_files,
@@ -36,6 +37,11 @@ _DIFF_SCHEMA: Final = "tokenizer-diff/1"
 
 def add_parsers(subcommands: Any) -> None:
     """Add the two subcommands."""
+    _add_report(subcommands)
+    _add_diff(subcommands)
+
+
+def _add_report(subcommands: Any) -> None:
     report = subcommands.add_parser(
         "report",
         help="measure tokenizers on text: bytes per token, words, vocabulary, speed",
@@ -78,6 +84,8 @@ def add_parsers(subcommands: Any) -> None:
     )
     report.set_defaults(run=run_report)
 
+
+def _add_diff(subcommands: Any) -> None:
     diff = subcommands.add_parser(
         "diff",
         help="how two tokenizers differ: tokens, ids, merges, and on text",
@@ -153,6 +161,10 @@ def run_report(arguments: argparse.Namespace) -> None:
             is_parallel=arguments.parallel,
             progress=show,
         )
+    _write(arguments, report)
+
+
+def _write(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.html:
         arguments.html.write_text(render_page(report), encoding="utf-8")
     rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
