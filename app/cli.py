@@ -34,6 +34,7 @@ _GROUPS: Final = {
     "list": "artifacts",
     "report": "evaluation",
     "diff": "evaluation",
+    "corpus": "corpus",
 }
 
 

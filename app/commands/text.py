@@ -28,6 +28,7 @@ from app.commands.command_line import (
 from app.settings import Settings
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.formats import load_spec
+from tokenizer_core.store import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 _READ_BYTES: Final = 1 << 16
@@ -92,7 +93,7 @@ def add_parsers(subcommands: Any) -> None:
     decode.add_argument(
         "--skip-special-tokens", action="store_true", help="leave special tokens out"
     )
-    _add_tokenizer_arguments(decode)
+    add_tokenizer_arguments(decode)
     decode.set_defaults(run=run_decode)
 
 
@@ -107,10 +108,11 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="all|none|TOKEN,TOKEN",
         help="special tokens to recognise (default: all); others are plain text",
     )
-    _add_tokenizer_arguments(parser)
+    add_tokenizer_arguments(parser)
 
 
-def _add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `load_tokenizer` and `find_tokenizer` read."""
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(
         "--tokenizer",
@@ -133,14 +135,18 @@ def _add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
     """The tokenizer the arguments name, or the one being served."""
+    return find_tokenizer(arguments)[0]
+
+
+def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
+    """As `load_tokenizer`, with the name and version of a published one."""
     if arguments.files:
         if arguments.tokenizer:
             raise UsageError("--tokenizer and --files exclude each other")
         require_files(arguments.files)
         special = dict(arguments.special) or None
-        return Tokenizer.from_spec(
-            load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)
-        )
+        spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)
+        return Tokenizer.from_spec(spec), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
     store = open_store(arguments)
@@ -148,7 +154,7 @@ def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
         ref = store.resolve(arguments.tokenizer)
     else:
         ref = store.active() or store.resolve(Settings.from_environment().default)
-    return Tokenizer.from_spec(store.open(ref))
+    return Tokenizer.from_spec(store.open(ref)), ref
 
 
 def run_encode(arguments: argparse.Namespace) -> None:

@@ -3,9 +3,11 @@
 `token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
 trainer · `token_writer`, `split_writer`, `staged_folder`, `staged_file` writing them ·
 `token_manifest` what binds them · `document_ends` where documents are · `token_files` reading ·
-`verify_token_files` checking them · `token_dataset` batches for training.
+`verify_token_files` checking them · `token_dataset` batches for training · `corpus_encoding` the
+documents of files to token files.
 """
 
+from tokenizer_core.corpus.corpus_encoding import CorpusFormat, EncodingProgress, encode_corpus
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
@@ -22,6 +24,8 @@ from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_
 __all__ = [
     "LAYOUTS",
     "SPLITS",
+    "CorpusFormat",
+    "EncodingProgress",
     "ShardRecord",
     "SplitRecord",
     "TokenDataset",
@@ -32,6 +36,7 @@ __all__ = [
     "TokenManifest",
     "TokenizerIdentity",
     "VerifiedTokenFiles",
+    "encode_corpus",
     "plan_token_files",
     "verify_token_files",
 ]

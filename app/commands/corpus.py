@@ -1,0 +1,238 @@
+"""`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them.
+
+May import `command_line`, `text` and the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from app.commands.command_line import CommandError, UsageError
+from app.commands.text import add_tokenizer_arguments, find_tokenizer, load_tokenizer
+from tokenizer_core.corpus import (
+    LAYOUTS,
+    CorpusFormat,
+    EncodingProgress,
+    TokenFiles,
+    TokenFilesPlan,
+    TokenManifest,
+    encode_corpus,
+    plan_token_files,
+    verify_token_files,
+)
+from tokenizer_core.documents import FORMATS, find_corpus_files
+from tokenizer_core.store import ArtifactRef
+from tokenizer_core.tokenizer import Tokenizer
+
+_END_OF_TEXT: Final = "<|endoftext|>"
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand and what is below it."""
+    corpus = subcommands.add_parser(
+        "corpus",
+        help="corpora to token files for model training, and a look into them",
+        description="Turn corpora into token files that a model trains on, and check such files.",
+    )
+    below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
+    _add_encode(below)
+    _add_verify(below)
+    _add_inspect(below)
+
+
+def _add_encode(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "encode",
+        help="encode corpus files into a folder of token files",
+        description=(
+            "Encode every document of the files, in order, into a new folder: shards of ids,\n"
+            "the ends of the documents, and a manifest that binds them to the tokenizer and the\n"
+            "files. The folder appears when all of it is written."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
+            "  tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \\\n"
+            "      --layout npy --validation-share 0.005 --output tokens\n\n"
+            "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
+            "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c)."
+        ),
+    )
+    parser.add_argument("inputs", nargs="+", metavar="FILE", help="files, or patterns in quotes")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="raw")
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "uint16", "uint32"),
+        default="auto",
+        help="auto: uint16 where the largest id fits into it",
+    )
+    parser.add_argument("--tokens-per-shard", type=int, metavar="N", help="default: one file")
+    parser.add_argument("--format", choices=FORMATS, help="default: what the names end in")
+    parser.add_argument("--field", default="text", help="of JSON lines or Parquet (default: text)")
+    parser.add_argument(
+        "--separator",
+        metavar="TOKEN",
+        help=f"ends a document in plain text, '' for none (default: {_END_OF_TEXT})",
+    )
+    parser.add_argument("--begin-of-document", metavar="TOKEN", help="put before each")
+    parser.add_argument(
+        "--end-of-document",
+        metavar="TOKEN",
+        help=f"put behind each, '' for none (default: {_END_OF_TEXT} where the tokenizer has it)",
+    )
+    parser.add_argument(
+        "--allowed-special",
+        default="all",
+        metavar="all|none|TOKEN,TOKEN",
+        help="special tokens to recognise in the text (default: all); others are plain text",
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of the documents, held out as the split validation",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw for validation")
+    parser.add_argument("--threads", type=int, metavar="N", help="of the engine (default: 1)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_tokenizer_arguments(parser)
+    parser.set_defaults(run=run_encode)
+
+
+def _add_verify(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "verify",
+        help="check token files: hashes, sizes, ids, documents",
+        description="Check everything about token files that can be checked without the corpus.",
+        epilog="example:\n  tokenizer corpus verify stories-tokens",
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.set_defaults(run=run_verify)
+
+
+def _add_inspect(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "inspect",
+        help="what token files say of themselves, or one of their documents",
+        description="Show what the manifest says, or with --document the text of one document.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus inspect stories-tokens\n"
+            "  tokenizer corpus inspect stories-tokens --document 17"
+        ),
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--document", type=int, metavar="N", help="counted from 0")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--ids", action="store_true", help="its ids, not its text")
+    add_tokenizer_arguments(parser)
+    parser.set_defaults(run=run_inspect)
+
+
+def run_encode(arguments: argparse.Namespace) -> None:
+    """Encode, and say what was written."""
+    tokenizer, ref = find_tokenizer(arguments)
+    plan = _plan(arguments, tokenizer, ref)
+    separator = _END_OF_TEXT if arguments.separator is None else arguments.separator
+    files = find_corpus_files(arguments.inputs)
+    is_shown = not arguments.quiet and sys.stderr.isatty()
+    with tqdm(
+        unit="B", unit_scale=True, desc="encoding", disable=not is_shown, file=sys.stderr
+    ) as bar:
+
+        def show(progress: EncodingProgress) -> None:
+            bar.total = progress.bytes_total
+            bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
+            bar.update(progress.bytes_done - bar.n)
+
+        manifest = encode_corpus(
+            tokenizer,
+            files,
+            arguments.output,
+            plan,
+            corpus_format=CorpusFormat(arguments.format, arguments.field, separator or None),
+            validation_share=arguments.validation_share,
+            num_threads=arguments.threads,
+            progress=show,
+        )
+    _print_manifest(manifest, arguments.output, as_json=arguments.json)
+
+
+def _plan(
+    arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
+) -> TokenFilesPlan:
+    end: str | None = arguments.end_of_document
+    if end is None and _END_OF_TEXT in tokenizer.spec.special_tokens:
+        end = _END_OF_TEXT
+    words = ("all", "none")
+    allowed = arguments.allowed_special
+    return plan_token_files(
+        tokenizer,
+        layout=arguments.layout,
+        dtype=arguments.dtype,
+        tokens_per_shard=arguments.tokens_per_shard,
+        begin_of_document=arguments.begin_of_document or None,
+        end_of_document=end or None,
+        allowed_special=allowed if allowed in words else frozenset(allowed.split(",")),
+        seed=arguments.seed,
+        ref=ref,
+    )
+
+
+def run_verify(arguments: argparse.Namespace) -> None:
+    """Check, and say what is sound."""
+    found = verify_token_files(arguments.folder)
+    if arguments.json:
+        figures = {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
+        print(json.dumps(figures))
+        return
+    print(
+        f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
+        f"{found.n_tokens:,} tokens, all as the manifest says"
+    )
+
+
+def run_inspect(arguments: argparse.Namespace) -> None:
+    """Show the manifest or a document."""
+    if arguments.document is None:
+        if arguments.ids:
+            raise UsageError("--ids belongs to --document")
+        manifest = TokenFiles.open(arguments.folder).manifest
+        _print_manifest(manifest, arguments.folder, as_json=False)
+        return
+    try:
+        if arguments.ids:
+            ids = TokenFiles.open(arguments.folder).document(arguments.document, arguments.split)
+            print(" ".join(map(str, ids.tolist())))
+            return
+        tokenizer = load_tokenizer(arguments)
+        files = TokenFiles.open(arguments.folder, tokenizer)
+        print(files.decode_document(arguments.document, tokenizer, arguments.split))
+    except LookupError as error:  # no such document, or split
+        raise CommandError(str(error.args[0])) from None
+
+
+def _print_manifest(manifest: TokenManifest, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        print(manifest.to_json().decode(), end="")
+        return
+    plan = manifest.plan
+    for split in manifest.splits:
+        print(
+            f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
+            f"{split.n_bytes / split.n_tokens:.3f} bytes per token, shards: {len(split.shards)}"
+        )
+    by = plan.tokenizer
+    name = f"{by.name}@{by.version}, " if by.name else ""
+    print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
+    print(f"source files: {len(manifest.sources)}; all of this stands in {folder}/manifest.json")

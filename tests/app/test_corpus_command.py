@@ -1,0 +1,91 @@
+"""`tokenizer corpus`: token files written, checked and looked into from the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.app.test_cli import Cli
+from tokenizer_core.corpus import TokenDataset, TokenFiles, TokenManifest
+
+STORIES = "One day.<|endoftext|>Two days, three."
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    made = Cli(tmp_path, monkeypatch)
+    Path("stories.txt").write_text(STORIES)
+    made.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine", "--promote")
+    return made
+
+
+def test_a_corpus_becomes_token_files_that_can_be_checked_and_read(cli: Cli) -> None:
+    out, _ = cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
+    assert out.decode().startswith("train: 2 documents, ")
+    assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
+    out, _ = cli.run("corpus", "verify", "tokens")
+    assert b"tokens: 3 files, 2 documents, " in out
+    out, _ = cli.run("corpus", "verify", "tokens", "--json")
+    n_tokens = TokenFiles.open("tokens").n_tokens()
+    assert json.loads(out) == {"files": 3, "documents": 2, "tokens": n_tokens}
+    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1")
+    assert out.decode() == "Two days, three.<|endoftext|>\n"
+    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1", "--ids")
+    ids, _ = cli.run("encode", "Two days, three.<|endoftext|>")
+    assert out == ids
+    out, _ = cli.run("corpus", "inspect", "tokens")
+    assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
+    inputs, _ = TokenDataset.open("tokens").sample_batch(2, 4, np.random.default_rng(0))
+    assert inputs.shape == (2, 4)
+
+
+def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
+    lines = "".join(json.dumps({"story": f"story {index}"}) + "\n" for index in range(50))
+    for name in ("a.jsonl", "b.jsonl"):
+        Path(name).write_text(lines)
+    out, _ = cli.run(
+        "corpus", "encode", "*.jsonl", "--field", "story", "--output", "tokens", "--json",
+        "--layout", "npy", "--dtype", "uint32", "--tokens-per-shard", "100", "--end-of-document",
+        "", "--validation-share", "0.3", "--seed", "4", "--tokenizer", "mine", "--threads", "2",
+    )  # fmt: skip
+    manifest = TokenManifest.from_json(Path("tokens/manifest.json").read_bytes())
+    assert TokenManifest.from_json(out) == manifest
+    plan = manifest.plan
+    assert (plan.layout_name, plan.dtype, plan.seed) == ("npy", "uint32", 4)
+    assert (plan.end_of_document_id, plan.tokenizer.name) == (None, "mine")
+    assert [source.path for source in manifest.sources] == ["a.jsonl", "b.jsonl"]
+    n_documents = {split.name: split.n_documents for split in manifest.splits}
+    assert sum(n_documents.values()) == 100
+    assert n_documents["validation"] > 10
+    assert len(manifest.split("train").shards) > 1
+    assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
+
+
+def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:
+    command = ("corpus", "encode", "stories.txt", "--separator", "")
+    out, _ = cli.run(*command, "--allowed-special", "none", "--output", "plain")
+    assert out.decode().startswith("train: 1 documents")
+    cli.run(*command, "--output", "recognised")
+    special = 256
+    assert special not in TokenFiles.open("plain").document(0)[:-1]
+    assert special in TokenFiles.open("recognised").document(0)[:-1]
+
+
+def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
+    command = ("corpus", "encode", "stories.txt", "--output", "tokens")
+    assert "check the path" in cli.fail("corpus", "encode", "nope.txt", "--output", "tokens")
+    assert "no file matches" in cli.fail("corpus", "encode", "*.nope", "--output", "tokens")
+    assert "special token" in cli.fail(*command, "--begin-of-document", "<|none|>")
+    assert not Path("tokens").exists()
+    assert "validation" in cli.fail(*command, "--validation-share", "2")
+    cli.run(*command)
+    assert "is there already" in cli.fail(*command)
+    assert "no document 2" in cli.fail("corpus", "inspect", "tokens", "--document", "2")
+    assert "--document" in cli.fail("corpus", "inspect", "tokens", "--ids", code=2)
+    cli.run("train", "stories.txt", "--vocab-size", "265", "--name", "other")
+    other = ("--document", "0", "--tokenizer", "other")
+    assert "tokenizer" in cli.fail("corpus", "inspect", "tokens", *other)
+    shard = Path("tokens/train.bin")
+    shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
+    assert "train.bin" in cli.fail("corpus", "verify", "tokens")

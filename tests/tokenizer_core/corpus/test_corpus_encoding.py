@@ -1,0 +1,196 @@
+"""Documents of files become the ids of each, with what the plan puts around them."""
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    EncodingProgress,
+    TokenFiles,
+    TokenManifest,
+    corpus_encoding,
+    encode_corpus,
+    plan_token_files,
+    verify_token_files,
+)
+from tokenizer_core.errors import (
+    CorpusError,
+    SpecialTokenForbiddenError,
+    TokenFilesError,
+    TokenFilesPlanError,
+    TokenizerMismatchError,
+)
+
+documents = st.lists(
+    st.text(st.sampled_from("ab \n<|é🙂") | st.characters(exclude_categories=["Cs"]), max_size=40),
+    min_size=1,
+    max_size=12,
+)
+
+
+def write_lines(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def encode(
+    folder: Path, texts: list[str], tokenizer: Tokenizer = NARROW, **options: object
+) -> TokenManifest:
+    """The documents of one file of JSON lines, into `folder`/tokens."""
+    file = write_lines(folder / "corpus.jsonl", texts)
+    plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
+    planned = {name: options.pop(name) for name in plan_names if name in options}
+    plan = plan_token_files(tokenizer, **planned)  # type: ignore[arg-type]
+    return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60)
+@given(
+    documents,
+    st.sampled_from([None, "<|begin|>"]),
+    st.sampled_from([None, "<|end|>"]),
+    st.integers(1, 60),
+    st.sampled_from(["all", "none"]),
+    st.sampled_from([NARROW, WIDE]),
+)
+def test_each_document_is_what_encoding_it_alone_gives(
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[str],
+    begin: str | None,
+    end: str | None,
+    batch_chars: int,
+    allowed: str,
+    tokenizer: Tokenizer,
+) -> None:
+    texts = [*texts, "one <|end|> more<|begin|>"]
+    folder = tmp_path_factory.mktemp("corpus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_encoding, "BATCH_CHARS", batch_chars)
+        manifest = encode(
+            folder,
+            texts,
+            tokenizer,
+            begin_of_document=begin,
+            end_of_document=end,
+            allowed_special=allowed,
+        )
+    special = tokenizer.spec.special_tokens
+    files = TokenFiles.open(folder / "tokens", tokenizer)
+    assert files.n_documents() == len(texts)
+    for index, text in enumerate(texts):
+        expected = [special[name] for name in (begin,) if name]
+        expected += tokenizer.encode(text, allowed_special=allowed)  # type: ignore[arg-type]
+        expected += [special[name] for name in (end,) if name]
+        assert files.document(index).tolist() == expected
+    assert manifest.split("train").n_bytes == sum(len(text.encode()) for text in texts)
+    verify_token_files(folder / "tokens", tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_batches_and_threads_change_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    texts = [f"document {index} " * (index % 7) for index in range(300)]
+    written = []
+    for batch_chars, threads in ((1, None), (1000, 2), (1 << 22, 1)):
+        folder = tmp_path / str(batch_chars)
+        folder.mkdir()
+        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", batch_chars)
+        encode(
+            folder, texts, layout=layout, validation_share=0.2, seed=5, num_threads=threads,
+            end_of_document="<|end|>",
+        )  # fmt: skip
+        written.append(content(folder / "tokens"))
+    assert written[0] == written[1] == written[2]
+
+
+def test_the_share_is_drawn_from_the_seed(tmp_path: Path) -> None:
+    texts = [f"{index} " for index in range(1000)]
+    kept = {}
+    for name, seed, share in (("a", 1, 0.1), ("b", 1, 0.3), ("c", 2, 0.1)):
+        (tmp_path / name).mkdir()
+        encode(tmp_path / name, texts, seed=seed, validation_share=share)
+        files = TokenFiles.open(tmp_path / name / "tokens")
+        held_out = range(files.n_documents("validation"))
+        kept[name] = {files.decode_document(index, NARROW, "validation") for index in held_out}
+        assert files.n_documents() + len(held_out) == len(texts)
+    assert 60 < len(kept["a"]) < 140
+    assert kept["a"] < kept["b"]  # a larger share holds out more, and the same ones
+    assert kept["a"] != kept["c"]
+
+
+def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.txt", tmp_path / "2.jsonl.gz"
+    first.write_text("one<|end|>two<|end|>")
+    second.write_bytes(gzip.compress(b'{"text": "three"}\n'))
+    seen: list[EncodingProgress] = []
+    manifest = encode_corpus(
+        NARROW,
+        [first, second],
+        tmp_path / "tokens",
+        plan_token_files(NARROW, end_of_document="<|end|>"),
+        corpus_format=CorpusFormat(separator="<|end|>"),
+        progress=seen.append,
+    )
+    files = TokenFiles.open(tmp_path / "tokens", NARROW)
+    found = [files.decode_document(index, NARROW) for index in range(3)]
+    assert found == ["one<|end|>", "two<|end|>", "three<|end|>"]
+    expected = [
+        (path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in (first, second)
+    ]
+    told = [(source.path, source.size_bytes, source.sha256) for source in manifest.sources]
+    assert told == expected
+    total = sum(size for _, size, _ in expected)
+    assert [(now.bytes_done, now.bytes_total) for now in seen][-1] == (total, total)
+    assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, files.n_tokens())
+
+
+def test_a_document_longer_than_a_batch_is_encoded_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 1 << 19)
+    text = "Ein Wort, noch ein Wort: ab. " * 40_000
+    file = tmp_path / "long.txt"
+    file.write_text(f"a<|end|>{text}<|end|>b")
+    encode_corpus(
+        NARROW,
+        [file],
+        tmp_path / "tokens",
+        plan_token_files(NARROW),
+        corpus_format=CorpusFormat(separator="<|end|>"),
+    )
+    files = TokenFiles.open(tmp_path / "tokens", NARROW)
+    assert np.array_equal(files.document(1), NARROW.encode_to_numpy(text))
+    assert [files.decode_document(index, NARROW) for index in (0, 2)] == ["a", "b"]
+
+
+def test_what_cannot_be_encoded_leaves_nothing(tmp_path: Path) -> None:
+    def fails(error: type[Exception], match: str, **options: object) -> None:
+        with pytest.raises(error, match=match):
+            encode(tmp_path, ["text <|end|>"], **options)  # type: ignore[arg-type]
+        assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+    fails(TokenFilesPlanError, "validation_share", validation_share=1.0)
+    fails(TokenFilesPlanError, "validation_share", validation_share=float("nan"))
+    fails(CorpusError, "line 1", corpus_format=CorpusFormat(field="story"))
+    fails(CorpusError, "UTF-8|gzip", corpus_format=CorpusFormat(format="txt.gz"))
+    with pytest.raises(TokenFilesError, match="no ids were written"):
+        encode(tmp_path, ["", ""])
+    file = tmp_path / "corpus.jsonl"
+    with pytest.raises(TokenizerMismatchError):
+        encode_corpus(WIDE, [file], tmp_path / "tokens", plan_token_files(NARROW))
+    plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
+    write_lines(file, ["one", "two<|end|>"])
+    with pytest.raises(SpecialTokenForbiddenError):
+        encode_corpus(NARROW, [file], tmp_path / "tokens", plan)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
