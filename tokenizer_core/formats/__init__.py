@@ -183,8 +183,8 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
 
     Raises:
         FormatError: ids depend on what bare pickles cannot say: another split pattern than gpt2, a
-            normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps. Publish an
-            artifact instead.
+            normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps, a special
+            token that is spelt like another token. Publish an artifact instead.
         OSError: a file cannot be written.
     """
     if spec.pattern.name != "gpt2":
@@ -198,7 +198,15 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "
             "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
         )
-    merges = recover_merges(spec.token_to_id) if spec.kind == "ranks" else spec.merges
+    learned = spec.token_to_id
+    for token in spec.added_tokens:
+        if learned.get(token.content.encode(), token.id) != token.id:
+            raise FormatError(
+                f"the special token {token.content!r:.60} (id {token.id}) is spelt like the token "
+                f"of id {learned[token.content.encode()]}, and bare pickles cannot say which one "
+                f"is meant; publish the tokenizer as an artifact"
+            )
+    merges = recover_merges(learned) if spec.kind == "ranks" else spec.merges
     save_pickles(spec.vocab, merges, vocab_path, merges_path)
 
 

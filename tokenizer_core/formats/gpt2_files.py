@@ -33,6 +33,7 @@ MAX_FILE_BYTES: Final = 64 << 20
 
 _END_OF_ALPHABET: Final = 0x200
 _NO_BYTE: Final = 0x100
+_VERSION: Final = "#version"
 
 
 @cache
@@ -173,8 +174,13 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
         lines.pop()
     merges = []
     for number, line in enumerate(lines, start=1):
-        if number == 1 and line.startswith("#version"):
+        if number == 1 and line.startswith(_VERSION):
             continue
+        if line.startswith(_VERSION):
+            raise FormatError(
+                f"merges line {number}, {line!r:.60}, begins with {_VERSION}: Hugging Face's "
+                f"tokenizers takes every such line for a comment, others only the first"
+            )
         parts = [parse_token(part) for part in line.split(" ")]
         if len(parts) != 2 or not parts[0] or not parts[1]:
             remedy = "; its lines end as on Windows, save it with \\n" if "\r" in line else ""
@@ -198,7 +204,9 @@ def save_gpt2_files(
 
     Raises:
         FormatError: the spec has what the format cannot say and ids depend on: a normalizer,
-            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids.
+            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids;
+            or what readers of the format do not agree on: a special token that the byte alphabet
+            spells otherwise, a merge that looks like the line of the version.
         OSError: a file cannot be written.
     """
     vocab, merges = render_gpt2_files(spec)
@@ -224,7 +232,25 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
-    lines = ["#version: 0.2", *(f"{render_token(a)} {render_token(b)}" for a, b in merges)]
+    _check_special_tokens(spec)
+    lines = [f"{_VERSION}: 0.2", *(f"{render_token(a)} {render_token(b)}" for a, b in merges)]
+    for line in lines[1:]:
+        if line.startswith(_VERSION):
+            raise FormatError(
+                f"the merge {line!r:.60} looks like the line of the version in merges.txt, and "
+                f"Hugging Face's tokenizers would leave it out; save a tokenizer.json instead"
+            )
     # In pieces: `dumps` would keep every other thread waiting for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
+
+
+def _check_special_tokens(spec: TokenizerSpec) -> None:
+    """Refuse a special token that vocab.json spells otherwise: Hugging Face looks for its content
+    there, does not find it, and gives it a new id."""
+    for token in spec.added_tokens:
+        if render_token(token.content.encode()) != token.content:
+            raise FormatError(
+                f"the special token {token.content!r:.60} has characters that vocab.json spells "
+                f"otherwise, where other programs would not find it; save a tokenizer.json instead"
+            )

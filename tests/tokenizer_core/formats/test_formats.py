@@ -134,6 +134,8 @@ def test_a_vocabulary_without_all_bytes_is_refused(files):
         (trained_spec(ignore_merges=True), "whole pre-tokens"),
         (trained_spec(special_tokens=[AddedToken("<|a|>", 900)]), "gaps"),
         (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),
+        (trained_spec(special_tokens=[AddedToken("<", 356)]), "spelt like the token of id 60"),
+        (trained_spec(pattern="cl100k"), "has cl100k"),
     ],
 )
 def test_what_bare_pickles_cannot_say_is_refused(spec, message, tmp_path):

@@ -1,8 +1,10 @@
 """GPT-2's vocab.json and merges.txt."""
 
 import json
+from pathlib import Path
 
 import pytest
+import tokenizers
 
 from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
@@ -29,6 +31,44 @@ def test_every_byte_goes_there_and_back():
     everything = bytes(range(256)) * 2
     assert parse_token(render_token(everything)) == everything
     assert parse_token("€") is None
+
+
+def chain_spec(text: str, **fields: object) -> TokenizerSpec:
+    """One token for the text, made by adding one character after the other."""
+    merges = [(text[:at].encode(), text[at : at + 1].encode()) for at in range(1, len(text))]
+    vocab = {i: bytes([i]) for i in range(256)}
+    vocab |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    return TokenizerSpec.from_merges(vocab, merges, **fields)
+
+
+def in_hugging_face(folder: Path) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer(
+        tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    )
+
+
+def test_hugging_face_takes_a_merge_of_version_for_a_comment(tmp_path):
+    """Why such a merge is neither written nor read: another reader would give other ids."""
+    spec = chain_spec("#versions")
+    vocab = {render_token(token): id_ for id_, token in spec.vocab.items()}
+    lines = ["#version: 0.2", *(f"{a.decode()} {b.decode()}" for a, b in spec.merges)]
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "merges.txt").write_text("\n".join(lines))
+    assert in_hugging_face(tmp_path).encode("#versions").tokens == ["#version", "s"]
+    with pytest.raises(FormatError, match=r"line 9, '#version s', begins with #version"):
+        parse_merges_txt((tmp_path / "merges.txt").read_bytes())
+
+
+def test_hugging_face_finds_no_special_token_that_is_spelt_otherwise(tmp_path):
+    """Why it is not written: what is looked for in vocab.json is the token as it is read."""
+    tokens = ["<|end|>", "<中>"]
+    spec = trained_spec(special_tokens=tokens)
+    vocab = {render_token(token): id_ for id_, token in spec.vocab.items()}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    theirs = in_hugging_face(tmp_path)
+    theirs.add_special_tokens(tokens)
+    assert theirs.encode("<|end|><中>").ids == [356, 358]  # not 357
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -60,6 +100,9 @@ def test_ranks_are_saved_as_merges_that_give_the_same_ids(tmp_path):
         (trained_spec(ignore_merges=True), "ignore_merges"),
         (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),
         (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
+        (trained_spec(special_tokens=["<中>"]), "'<中>' has characters that"),
+        (trained_spec(special_tokens=["<|a b|>"]), "has characters that"),
+        (chain_spec("#version 3", pattern="llama3"), "#version Ġ' looks like"),
     ],
 )
 def test_what_the_format_cannot_say_is_refused(spec, message, tmp_path):

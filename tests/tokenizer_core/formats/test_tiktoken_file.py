@@ -22,6 +22,7 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import (
     load_gpt2_files,
     load_tiktoken_ranks,
+    load_tokenizer_json,
     recover_merges,
     save_tiktoken,
 )
@@ -161,18 +162,14 @@ def merges_spec(merges, order=None, **fields):
     ("spec", "message"),
     [
         # ids not in the order of the merges
-        (merges_spec([(b"a", b"b"), (b"c", b"d")], [b"cd", b"ab"]), "at place 0"),
+        (merges_spec([(b"a", b"b"), (b"c", b"d")], [b"cd", b"ab"]), "number 0 of those that apply"),
         # a token that merges cannot reach would be matched by ranks
         (merges_spec([(b"a", b"b")], [b"ab", b"xyz"]), "not made by the merges"),
         # another pair would make abc: the ranks say (ab, c), the list says (a, bc)
-        (merges_spec([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]), "at place"),
-        # two pairs for one token: the second never fires by rank, but is in the list
-        (
-            merges_spec(
-                [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")], [b"ab", b"bc", b"abc"]
-            ),
-            "at place 3",
-        ),
+        (merges_spec([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]), "number 2 of those that apply"),
+        # tiktoken knows one id for these bytes, and so does plain text there
+        (trained_spec(special_tokens=["the"]), "'the' is a learned token as well"),
+        (trained_spec(special_tokens=["<"]), "'<' is a learned token as well"),
         (trained_spec(normalizer="nfc"), "normalized"),
     ],
 )
@@ -180,6 +177,49 @@ def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path)
     with pytest.raises(FormatError, match=message):
         save_tiktoken(spec, tmp_path / "x.tiktoken")
     assert list(tmp_path.iterdir()) == []
+
+
+def wild_merges(seed: int) -> tuple[dict[bytes, int], TokenizerSpec]:
+    """Wild ranks, and the merges they amount to among many pairs that never apply."""
+    rng = random.Random(seed)
+    ranks = wild_ranks(seed, alphabet=b"ab" if seed % 2 else b"abc")
+    applying, _ = recover_reachable_merges(ranks)
+    others = [
+        (token[:at], token[at:])
+        for token in ranks
+        for at in range(1, len(token))
+        if token[:at] in ranks and token[at:] in ranks and (token[:at], token[at:]) not in applying
+    ]
+    places = sorted(rng.sample(range(len(applying) + len(others)), len(applying)))
+    rng.shuffle(others)
+    merges = list(others)
+    for place, merge in zip(places, applying, strict=True):
+        merges.insert(place, merge)
+    assert [merge for merge in merges if merge in applying] == applying
+    vocab = {rank: token for token, rank in ranks.items()}
+    return ranks, TokenizerSpec.from_merges(vocab, merges, ignore_merges=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merges_that_never_apply_may_stand_anywhere(seed):
+    """Llama 3's file has half of its merges for nothing; shown on ranks no trainer would make."""
+    ranks, spec = wild_merges(seed)
+    assert len(spec.merges) > len(recover_reachable_merges(ranks)[0])
+    assert parse_tiktoken_ranks(render_tiktoken(spec)) == ranks
+    ours = Tokenizer.from_spec(spec)
+    theirs = tiktoken.Encoding(
+        "wild", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={}
+    )
+    for text in [*wild_texts(seed, alphabet="ab" if seed % 2 else "abc "), *adversarial_texts()]:
+        assert ours.encode(text) == theirs.encode(text), text
+
+
+@pytest.mark.shared_data
+def test_llama_3_s_merges_are_its_ranks_and_some_that_never_apply(shared_data):
+    spec = load_tokenizer_json(shared_data / "vocab" / "llama3_1.tokenizer.json")
+    applying = recover_reachable_merges(spec.token_to_id)[0]
+    assert (len(spec.merges), len(applying)) == (280_147, 127_156)
+    assert parse_tiktoken_ranks(render_tiktoken(spec)) == spec.token_to_id
 
 
 def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
