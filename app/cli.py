@@ -1,5 +1,5 @@
-"""The command `tokenizer`: serve, train, encode, decode, count, inspect, import, promote, list,
-report, diff.
+"""The command `tokenizer`: serve, train, encode, decode, count, inspect, import, convert, promote,
+list, report, diff, corpus.
 
 Builds the parser and turns every error into one line with the remedy: exit code 2 for a wrong
 command line, 1 for anything else. The work is in `app.commands`; a group is imported only when one
@@ -30,6 +30,7 @@ _GROUPS: Final = {
     "count": "text",
     "inspect": "artifacts",
     "import": "artifacts",
+    "convert": "conversion",
     "promote": "artifacts",
     "list": "artifacts",
     "report": "evaluation",

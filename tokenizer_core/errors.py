@@ -11,6 +11,7 @@
     ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
     ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
     │   └── UnsafePickleError                      a pickle holds more than plain data
+    ├── ConversionError                            a conversion's output cannot be put there
     ├── TrainingError
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
     │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
@@ -131,6 +132,12 @@ class UnsafePickleError(FormatError):
     """A pickle holds anything but the plain dicts, lists, ints and bytes of a tokenizer."""
 
     code = "unsafe_pickle"
+
+
+class ConversionError(TokenizerCoreError):
+    """The output of a conversion cannot be put where it was asked for, or is not the tokenizer."""
+
+    code = "conversion_failed"
 
 
 class TrainingError(TokenizerCoreError):

@@ -1,6 +1,6 @@
 """`tokenizer list`, `inspect`, `import`, `promote`: what stands in the artifacts folder.
 
-May import `command_line` and the core.
+May import `command_line`, `vocabulary_files` and the core.
 """
 
 from __future__ import annotations
@@ -9,37 +9,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from app.commands.command_line import (
-    CommandError,
-    UsageError,
-    add_artifacts_dir,
-    open_store,
-    parse_special_token,
-    require_files,
-)
-from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import detect_format, load_spec
-from tokenizer_core.patterns import PATTERNS
+from app.commands.command_line import add_artifacts_dir, open_store
+from app.commands.vocabulary_files import add_reading_options, read_files, special_options
 from tokenizer_core.spec import TokenizerSpec
-
-# What the public rank files do not say about themselves, from tiktoken 0.14 (`openai_public.py`).
-_KNOWN_VOCABULARIES: Final[dict[str, tuple[str, dict[str, int]]]] = {
-    "r50k": ("gpt2", {"<|endoftext|>": 50256}),
-    "p50k": ("gpt2", {"<|endoftext|>": 50256}),
-    "cl100k": (
-        "cl100k",
-        {
-            "<|endoftext|>": 100257,
-            "<|fim_prefix|>": 100258,
-            "<|fim_middle|>": 100259,
-            "<|fim_suffix|>": 100260,
-            "<|endofprompt|>": 100276,
-        },
-    ),
-    "o200k": ("o200k", {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
-}
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -86,7 +60,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer import tokenizer.json --name llama3\n"
             "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
             "  tokenizer import cl100k_base.tiktoken --name cl100k --pattern cl100k \\\n"
-            + " \\\n".join(_options_of(_KNOWN_VOCABULARIES["cl100k"][1]))
+            + " \\\n".join(special_options("cl100k", indent=6))
             + "\n\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
         ),
     )
@@ -94,22 +68,7 @@ def add_parsers(subcommands: Any) -> None:
         "files", nargs="+", type=Path, metavar="FILE", help="one file, or vocabulary and merges"
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
-    importing.add_argument(
-        "--pattern", help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
-    )
-    importing.add_argument(
-        "--special",
-        action="append",
-        type=parse_special_token,
-        default=[],
-        metavar="TOKEN=ID",
-        help="a special token and its id; once for each",
-    )
-    importing.add_argument(
-        "--no-special",
-        action="store_true",
-        help="say that a .tiktoken vocabulary is to have no special tokens",
-    )
+    add_reading_options(importing)
     importing.add_argument("--promote", action="store_true", help="serve it from now on")
     add_artifacts_dir(importing)
     importing.set_defaults(run=run_import)
@@ -209,18 +168,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
 
 def run_import(arguments: argparse.Namespace) -> None:
     """Read, verify and publish."""
-    require_files(arguments.files)
-    special = dict(arguments.special)
-    if len(special) != len(arguments.special):
-        raise UsageError("a --special token is given twice")
-    if arguments.no_special and special:
-        raise UsageError("--no-special and --special exclude each other")
-    try:
-        if detect_format(arguments.files[0]) == "tiktoken":
-            _require_pattern_and_special(arguments, special)
-        spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special or None)
-    except FormatError as error:
-        raise CommandError(f"{arguments.files[0]}: {error}") from error
+    spec = read_files(arguments.files, arguments, name=arguments.name)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
@@ -229,41 +177,6 @@ def run_import(arguments: argparse.Namespace) -> None:
         print("it is the one being served from now on")
     else:
         print(f"serve it:  tokenizer promote {ref.name}")
-
-
-def _require_pattern_and_special(arguments: argparse.Namespace, special: dict[str, int]) -> None:
-    missing = []
-    if arguments.pattern is None:
-        missing.append("--pattern")
-    if not special and not arguments.no_special:
-        missing.append("--special TOKEN=ID (or --no-special)")
-    if not missing:
-        return
-    message = (
-        f"a .tiktoken file says neither how text is split nor which tokens are special; "
-        f"give {' and '.join(missing)}"
-    )
-    known = _guess(arguments.name, arguments.files[0])
-    if known is not None:
-        pattern, tokens = _KNOWN_VOCABULARIES[known]
-        options = " ".join(option.strip() for option in _options_of(tokens))
-        message += f". For {known} as published: --pattern {pattern} {options}"
-    raise UsageError(message)
-
-
-def _guess(name: str, path: Path) -> str | None:
-    """Which well-known vocabulary is meant, by its name; only ever for a hint."""
-    for text in (path.name.lower(), name.lower()):
-        for known in _KNOWN_VOCABULARIES:
-            if known in text:
-                return known
-        if "gpt2" in text:
-            return "r50k"
-    return None
-
-
-def _options_of(tokens: dict[str, int]) -> list[str]:
-    return [f"      --special '{token}={id_}'" for token, id_ in tokens.items()]
 
 
 def run_promote(arguments: argparse.Namespace) -> None:

@@ -21,6 +21,8 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
+from tests.app import run_cli
+from tests.app.run_cli import Cli
 from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.store import ArtifactRef, ArtifactStore
 
@@ -51,6 +53,20 @@ def other_spec() -> TokenizerSpec:
 @pytest.fixture(scope="session")
 def small_tokenizer(small_spec: TokenizerSpec) -> Tokenizer:
     return Tokenizer.from_spec(small_spec)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command, in a folder with a corpus and no tokenizer."""
+    (tmp_path / "corpus.txt").write_text(run_cli.CORPUS)
+    return Cli(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def trained(cli: Cli) -> Cli:
+    """The command, where `worked` has been trained and is served."""
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked", "--promote")
+    return cli
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The command `tokenizer`: what it prints, writes and refuses."""
 
 import base64
-import io
 import json
 import os
 import shlex
@@ -13,62 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli import build_parser, main
+from app.cli import _GROUPS, build_parser, main
 from app.commands.command_line import parse_special_token
+from tests.app.run_cli import Cli
 from tokenizer_core.engines import native_engine
-
-TEXT = "low low lower newest newest widest widest widest"
-
-
-class Cli:
-    """Runs the command in a folder with its own artifacts; in this process, which is faster."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self._patch = folder, monkeypatch
-        monkeypatch.chdir(folder)
-        for name in [name for name in os.environ if name.startswith("TOKENIZER_")]:
-            monkeypatch.delenv(name)
-
-    def run(
-        self, *arguments: str, stdin: bytes = b"", code: int = 0, **environment: str
-    ) -> tuple[bytes, str]:
-        out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()
-        with self._patch.context() as patch:
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-            patch.setattr(sys, "stdout", out)
-            patch.setattr(sys, "stderr", error)
-            patch.setattr(sys, "argv", ["tokenizer", *arguments])
-            # `serve` hands its options on in the environment; put back after the test.
-            patch.setenv("TOKENIZER_PORT", "8000")
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            try:
-                found = main()
-            except SystemExit as ended:
-                found = int(str(ended.code))
-        out.flush()
-        written = out.buffer.getvalue()  # type: ignore[attr-defined]
-        assert found == code, (written[:500], error.getvalue())
-        return written, error.getvalue()
-
-    def fail(self, *arguments: str, code: int = 1, stdin: bytes = b"", **environment: str) -> str:
-        """The one line of an error."""
-        _, error = self.run(*arguments, code=code, stdin=stdin, **environment)
-        assert error.count("\n") == 1, error
-        assert error.startswith("tokenizer")
-        return error
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    (tmp_path / "corpus.txt").write_text(TEXT)
-    return Cli(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def trained(cli: Cli) -> Cli:
-    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked", "--promote")
-    return cli
 
 
 def test_train_publishes_and_reports(cli: Cli) -> None:
@@ -296,23 +243,7 @@ def test_as_a_process_of_its_own(trained: Cli) -> None:
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "",
-        "serve",
-        "train",
-        "encode",
-        "decode",
-        "count",
-        "inspect",
-        "import",
-        "promote",
-        "list",
-        "report",
-        "diff",
-    ],
-)
+@pytest.mark.parametrize("command", ["", *_GROUPS])
 def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [command, "--help"] if command else ["--help"]
     with pytest.raises(SystemExit) as ended:
@@ -329,7 +260,17 @@ def test_the_examples_in_the_help_parse() -> None:
     """Every example line is a command line that the parser takes."""
     checked = 0
     parser = build_parser()
-    commands = ["train", "encode", "decode", "count", "inspect", "import", "promote", "list"]
+    commands = [
+        "train",
+        "encode",
+        "decode",
+        "count",
+        "inspect",
+        "import",
+        "convert",
+        "promote",
+        "list",
+    ]
     for command in (*commands, "report", "diff"):
         (subparsers,) = [a for a in parser._actions if a.dest == "command"]
         epilog = subparsers.choices[command].epilog.replace("\\\n", " ")  # type: ignore[index, call-overload, union-attr]
@@ -345,7 +286,7 @@ def test_the_examples_in_the_help_parse() -> None:
             ends = [words.index(mark) for mark in ("|", ">") if mark in words]
             parser.parse_args(words[: min(ends, default=None)])
             checked += 1
-    assert checked >= 22
+    assert checked >= 25
 
 
 def test_a_special_token_may_hold_an_equals_sign() -> None:

@@ -273,7 +273,7 @@ def _check_ranks_reproduce(spec: TokenizerSpec, ranks: Mapping[bytes, int]) -> N
     if unreached and not spec.ignore_merges:
         raise FormatError(
             f"the token {unreached[0]!r:.60} is not made by the merges, but a .tiktoken file would "
-            f"match it; save a tokenizer.json instead"
+            f"match it; save a tokenizer.json instead, or say that it is a special token"
         )
     kept = (merge for merge in spec.merges if merge in applying)
     for place, (merge, other) in enumerate(zip_longest(kept, recovered)):

@@ -1,0 +1,137 @@
+"""`tokenizer convert`: a tokenizer in somebody else's format, proved before it is there.
+
+May import `command_line`, `vocabulary_files` and the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from app.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    open_store,
+)
+from app.commands.vocabulary_files import add_reading_options, read_files
+from tokenizer_core.conversion import (
+    FILE_NAMES,
+    convert_spec,
+    loading_lines,
+    not_carried,
+)
+from tokenizer_core.errors import ArtifactError, ConversionError, FormatError
+from tokenizer_core.spec import TokenizerSpec
+
+_DESCRIPTION: Final = """\
+Write a tokenizer in another format. SOURCE is a published tokenizer, or files in any of
+the formats, as `tokenizer import` takes them.
+
+  tokenizer.json  Hugging Face tokenizers and transformers; holds everything
+  tiktoken        tiktoken; holds neither split pattern nor special tokens
+  gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
+                  which tokens are special
+  pickle          vocab.pkl and merges.pkl as the course has them, into a folder; mean the
+                  pattern gpt2 and do not say which tokens are special
+
+What was written is read back and compared before it gets its name, and the lines of
+Python that load it are printed, with what the format does not hold. What it cannot hold
+and nobody could be told (a normalizer, say) is refused by name."""
+
+_EPILOG: Final = """\
+examples:
+  tokenizer convert starter --to tokenizer.json --output tokenizer.json
+  tokenizer convert starter@20261121T041500Z-1a2b3c4d --to tiktoken --output starter.tiktoken
+  tokenizer convert Llama-3.1/tokenizer.json --to tiktoken --output llama3.tiktoken
+  tokenizer convert vocab.json merges.txt --special '<|endoftext|>=50256' \\
+      --to tokenizer.json --output tokenizer.json
+  tokenizer convert r50k_base.tiktoken --pattern gpt2 --special '<|endoftext|>=50256' \\
+      --to gpt2 --output gpt2-files --force
+
+to publish it instead:  tokenizer import --help"""
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    parser = subcommands.add_parser(
+        "convert",
+        help="write a tokenizer in another format",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "source",
+        nargs="+",
+        metavar="SOURCE",
+        help="NAME[@VERSION], one file, or vocabulary and merges",
+    )
+    parser.add_argument("--to", required=True, choices=tuple(FILE_NAMES), help="the format")
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="the file to write; for gpt2 and pickle the folder, made where it is missing",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite what is there")
+    add_reading_options(parser)
+    add_artifacts_dir(parser)
+    parser.set_defaults(run=run_convert)
+
+
+def run_convert(arguments: argparse.Namespace) -> None:
+    """Read, write, read back, say what is to be told to the reader."""
+    spec = _read_source(arguments)
+    target = arguments.to
+    try:
+        paths, is_same = convert_spec(spec, target, arguments.output, overwrite=arguments.force)
+    except FormatError as error:
+        raise CommandError(f"{target} cannot hold this tokenizer: {error}") from error
+    except ConversionError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(
+            f"{arguments.output} could not be written ({error.strerror or error}); what was there "
+            f"still is; make room, or choose another place"
+        ) from error
+    print(f"read: {len(spec.vocab)} tokens, pattern {spec.pattern.name}, {_specials(spec)}")
+    for path in paths:
+        print(f"wrote {path}: {path.stat().st_size} bytes")
+    print(f"read back: {_agreement(spec, is_same=is_same)}")
+    print(f"left out: {', '.join(not_carried(spec, target)) or 'nothing that decides ids'}")
+    print("load it:")
+    for line in loading_lines(spec, target, paths):
+        print(f"  {line}")
+
+
+def _specials(spec: TokenizerSpec) -> str:
+    shown = [token.content for token in spec.added_tokens[:3]]
+    if len(spec.added_tokens) > len(shown):
+        shown.append(f"{len(spec.added_tokens) - len(shown)} more")
+    return f"special tokens {', '.join(shown)}" if shown else "no special tokens"
+
+
+def _agreement(spec: TokenizerSpec, *, is_same: bool) -> str:
+    if is_same:
+        return f"the same fingerprint, {spec.fingerprint[:16]}"
+    return f"the same ids for all {len(spec.vocab)} tokens and for texts made to differ"
+
+
+def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
+    """The tokenizer of the files, or the published one where there is no such file."""
+    files = [Path(word) for word in arguments.source]
+    if len(files) > 1 or files[0].exists() or files[0].name != arguments.source[0]:
+        return read_files(files, arguments, name=files[0].stem)
+    if arguments.pattern or arguments.special or arguments.no_special:
+        raise UsageError(
+            f"there is no file {files[0]}; --pattern and --special belong to files, and a "
+            f"published tokenizer has its"
+        )
+    store = open_store(arguments)
+    try:
+        ref = store.resolve(arguments.source[0])
+    except ArtifactError as error:
+        raise CommandError(f"there is no file {files[0]}, and {error}") from error
+    return store.open(ref)

@@ -1,0 +1,77 @@
+"""Reads a tokenizer with Hugging Face `transformers`, in a process of its own.
+
+transformers wants a newer `regex` than the one whose Unicode tables decide the ids here, so it
+lies apart, in `.venv/transformers`, and is not imported by the tests. Arguments: the class, then
+what its `from_pretrained` or constructor takes; each line of standard input is a JSON list of
+texts, each line of the answer the list of their ids.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+FOLDER = Path(sys.prefix) / "transformers"
+
+
+class TransformersReader:
+    """A tokenizer as transformers loads it; a context manager."""
+
+    def __init__(self, *arguments: str) -> None:
+        """`"PreTrainedTokenizerFast", file`, or `"GPT2Tokenizer", folder, special token, ...`."""
+        if not FOLDER.is_dir():
+            pytest.skip(f"no transformers in {FOLDER.name}; make test puts it there")
+        environment = os.environ | {"PYTHONPATH": str(FOLDER), "HF_HUB_OFFLINE": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def __enter__(self) -> TransformersReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, special tokens recognised, none added."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(texts) + "\n")
+        stdin.flush()
+        ids: list[list[int]] = json.loads(stdout.readline())
+        return ids
+
+
+def _load(kind: str, path: str, *special_tokens: str) -> Any:
+    import transformers
+
+    if kind == "PreTrainedTokenizerFast":
+        return transformers.PreTrainedTokenizerFast(tokenizer_file=path)
+    tokenizer = getattr(transformers, kind).from_pretrained(path)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special_tokens)})
+    return tokenizer
+
+
+def _serve(tokenizer: Any, requests: IO[str]) -> None:
+    for line in requests:
+        encoded = tokenizer(json.loads(line), add_special_tokens=False)
+        print(json.dumps(encoded["input_ids"]), flush=True)
+
+
+if __name__ == "__main__":
+    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    _serve(_load(*sys.argv[1:]), sys.stdin)

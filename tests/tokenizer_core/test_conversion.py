@@ -1,0 +1,279 @@
+"""Converting: what is written is proved first, and what was there stays until then."""
+
+import errno
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tokenizer_core.formats.small_specs import BYTES, TRAINING_TEXT, trained_spec, wild_ranks
+from tokenizer_core import Tokenizer, conversion
+from tokenizer_core.conversion import (
+    FILE_NAMES,
+    convert_spec,
+    loading_lines,
+    not_carried,
+    output_paths,
+)
+from tokenizer_core.errors import ConversionError, FormatError
+from tokenizer_core.formats import save_tokenizer_json, whole_files
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+SPEC = trained_spec()
+OTHER = trained_spec(60)
+RANKS = TokenizerSpec.from_ranks(dict(SPEC.token_to_id), {"<|endoftext|>": 356}, pattern="gpt2")
+PAIRS = [target for target, names in FILE_NAMES.items() if len(names) == 2]
+SINGLE = [target for target, names in FILE_NAMES.items() if len(names) == 1]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All that lies below a folder, hidden files too."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+@pytest.mark.parametrize("spec", [SPEC, RANKS], ids=["merges", "ranks"])
+def test_the_line_that_is_printed_loads_it(target, spec, tmp_path):
+    paths, is_same = convert_spec(spec, target, tmp_path)
+    assert [path.name for path in paths] == list(FILE_NAMES[target])
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    line = loading_lines(spec, target, paths)[0]
+    again = eval(line.removeprefix("tokenizer_core."), {"Tokenizer": Tokenizer})
+    assert (again.spec.fingerprint == spec.fingerprint) is is_same
+    assert is_same is ((spec.kind == "ranks") == (target == "tiktoken"))
+    text = TRAINING_TEXT + "<|endoftext|>"
+    assert again.encode(text) == Tokenizer.from_spec(spec).encode(text)
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+def test_nothing_is_overwritten_unasked(target, tmp_path):
+    convert_spec(OTHER, target, tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ConversionError, match="is there already"):
+        convert_spec(SPEC, target, tmp_path)
+    assert contents(tmp_path) == before
+    convert_spec(SPEC, target, tmp_path, overwrite=True)
+    changed = contents(tmp_path)
+    assert changed.keys() == before.keys()
+    assert all(changed[name] != before[name] for name in before)
+
+
+def test_what_comes_to_stand_there_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
+    target = tmp_path / "x.json"
+
+    def write(spec, path):
+        save_tokenizer_json(spec, path)
+        target.write_text("somebody else's")
+
+    monkeypatch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
+    with pytest.raises(ConversionError, match="is there already"):
+        convert_spec(SPEC, "tokenizer.json", target)
+    assert contents(tmp_path) == {"x.json": b"somebody else's"}
+
+
+class Stop(BaseException):
+    """As an interrupt: no Exception."""
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "overwriting"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), Stop()])
+def test_a_failure_anywhere_leaves_what_was_there(target, is_there, error, tmp_path, monkeypatch):
+    """At each fsync and each rename in turn, of the whole way."""
+    output = tmp_path / ("out" if target in PAIRS else "out.file")
+    if is_there:
+        convert_spec(OTHER, target, output)
+    before = contents(tmp_path)
+    calls = {"n": 0, "last": None}
+
+    def failing(function):
+        def call(*arguments):
+            calls["n"] += 1
+            if calls["n"] == calls["last"]:
+                raise error
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(whole_files.os, "fsync", failing(os.fsync))
+        patch.setattr(Path, "rename", failing(Path.rename))
+        patch.setattr(Path, "replace", failing(Path.replace))
+        convert_spec(SPEC, target, tmp_path / "trial" if target in PAIRS else tmp_path / "trial.x")
+        n_calls = calls["n"] + (len(FILE_NAMES[target]) if is_there and target in PAIRS else 0)
+    assert n_calls >= 3
+    for path in sorted(tmp_path.rglob("*"), reverse=True):
+        if "trial" in str(path.relative_to(tmp_path)):
+            path.rmdir() if path.is_dir() else path.unlink()
+    for last in range(1, n_calls + 1):
+        calls.update(n=0, last=last)
+        with monkeypatch.context() as patch:
+            patch.setattr(whole_files.os, "fsync", failing(os.fsync))
+            patch.setattr(Path, "rename", failing(Path.rename))
+            patch.setattr(Path, "replace", failing(Path.replace))
+            with pytest.raises(type(error)):
+                convert_spec(SPEC, target, output, overwrite=True)
+        assert contents(tmp_path) == before, last
+
+
+def other_flags(spec):
+    return replace(spec, added_tokens=(AddedToken("<|endoftext|>", 356, special=False),))
+
+
+@pytest.mark.parametrize(
+    ("spec", "lie"),
+    [
+        (SPEC, OTHER),
+        (SPEC, replace(SPEC, pattern=trained_spec(pattern="llama3").pattern)),
+        (SPEC, replace(SPEC, normalizer="nfc")),
+        (SPEC, replace(SPEC, ignore_merges=True)),
+        (SPEC, replace(SPEC, prefix_ids=(356,))),
+        (SPEC, replace(SPEC, merges=(SPEC.merges[1], SPEC.merges[0], *SPEC.merges[2:]))),
+        (SPEC, other_flags(SPEC)),
+        (RANKS, replace(SPEC, merges=())),
+        (RANKS, replace(SPEC, ignore_merges=True, merges=SPEC.merges[::-1])),
+        (RANKS, replace(SPEC, ignore_merges=True, prefix_ids=(356,))),
+    ],
+)
+def test_what_is_another_tokenizer_when_read_back_is_not_kept(spec, lie, tmp_path, monkeypatch):
+    writers = {"tokenizer.json": lambda _, path: save_tokenizer_json(lie, path)}
+    monkeypatch.setattr(conversion, "_WRITERS", writers)
+    with pytest.raises(ConversionError, match="read back"):
+        convert_spec(spec, "tokenizer.json", tmp_path / "x.json")
+    assert contents(tmp_path) == {}
+
+
+def test_what_cannot_be_read_back_is_not_kept(tmp_path, monkeypatch):
+    writers = {"tiktoken": lambda _, path: path.write_bytes(b"YQ== 0\n")}
+    monkeypatch.setattr(conversion, "_WRITERS", writers)
+    with pytest.raises(ConversionError, match="cannot be read back: the vocabulary has no token"):
+        convert_spec(SPEC, "tiktoken", tmp_path / "x")
+    assert contents(tmp_path) == {}
+
+
+CUSTOM = replace(SPEC, pattern=SplitPattern("custom", r"\s+|\S+"))
+UNREACHED = TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2")
+GAPS = trained_spec(special_tokens=[AddedToken("<|a|>", 900)])
+NESTED = trained_spec(special_tokens=["<|a|>", "<|a|><|a|>"])
+LEARNED = trained_spec(special_tokens=["the"])
+FOREIGN = trained_spec(special_tokens=["<中>"])
+TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
+SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
+NFC = trained_spec(normalizer="nfc")
+WHOLE = trained_spec(ignore_merges=True)
+CL100K = trained_spec(pattern="cl100k")
+
+# The table in docs/formats.md: what each format refuses, and the words that name it.
+REFUSED = [
+    ("tokenizer.json", CUSTOM, "split pattern"),
+    ("tokenizer.json", TWICE, "same bytes"),
+    ("tokenizer.json", SHADOWED, "spelt like"),
+    ("tiktoken", NFC, "normalized"),
+    ("tiktoken", NESTED, "one begins with the other"),
+    ("tiktoken", LEARNED, "learned token as well"),
+    ("tiktoken", replace(SPEC, merges=SPEC.merges[::-1]), "cannot hold these merges"),
+    ("gpt2", NFC, "normalized"),
+    ("gpt2", WHOLE, "ignore_merges"),
+    ("gpt2", UNREACHED, "not made by any merge"),
+    ("gpt2", TWICE, "same bytes"),
+    ("gpt2", FOREIGN, "spells otherwise"),
+    ("pickle", NFC, "normalized"),
+    ("pickle", WHOLE, "whole pre-tokens"),
+    ("pickle", UNREACHED, "not made by any merge"),
+    ("pickle", CL100K, "split pattern gpt2"),
+    ("pickle", CUSTOM, "split pattern gpt2"),
+    ("pickle", GAPS, "gaps"),
+    ("pickle", SHADOWED, "spelt like"),
+]
+HELD = [
+    ("tokenizer.json", [NFC, WHOLE, UNREACHED, GAPS, NESTED, LEARNED, FOREIGN, CL100K]),
+    ("tiktoken", [WHOLE, UNREACHED, GAPS, FOREIGN, CL100K, CUSTOM]),
+    ("gpt2", [GAPS, NESTED, LEARNED, CL100K, CUSTOM]),
+    ("pickle", [NESTED, LEARNED, FOREIGN]),
+]
+
+
+@pytest.mark.parametrize(("target", "spec", "words"), REFUSED)
+def test_what_a_format_cannot_hold_is_refused_by_name(target, spec, words, tmp_path):
+    with pytest.raises(FormatError, match=words):
+        convert_spec(spec, target, tmp_path / "out")
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("target", "specs"), HELD)
+def test_all_else_is_held(target, specs, tmp_path):
+    for spec in specs:
+        convert_spec(spec, target, tmp_path, overwrite=True)
+
+
+def test_what_is_left_out_is_said():
+    spec = replace(
+        trained_spec(special_tokens=[AddedToken("<b>", 356, special=False)]),
+        prefix_ids=(356,),
+    )
+    content = "that 1 of them are content, kept when special ones are skipped"
+    around = "the ids put around a text on request (add_special_tokens)"
+    which = "which tokens are special (1)"
+    pattern = "the split pattern (gpt2)"
+    assert not_carried(spec, "tokenizer.json") == []
+    assert not_carried(spec, "tiktoken") == [pattern, "the special tokens (1)", content, around]
+    assert not_carried(spec, "gpt2") == [pattern, which, content, around]
+    assert not_carried(spec, "pickle") == [which, content, around]
+    assert not_carried(trained_spec(special_tokens=[]), "pickle") == []
+
+
+def test_a_pattern_of_ones_own_is_told_as_an_expression(tmp_path):
+    paths, _ = convert_spec(CUSTOM, "tiktoken", tmp_path / "x")
+    lines = loading_lines(CUSTOM, "tiktoken", paths)
+    assert len(lines) == 1  # how tiktoken's engine would read it is not known
+    again = eval(lines[0].removeprefix("tokenizer_core."), {"Tokenizer": Tokenizer})
+    assert again.spec.pattern == CUSTOM.pattern
+
+
+@pytest.mark.parametrize("target", PAIRS)
+def test_a_pair_goes_into_a_folder(target, tmp_path):
+    convert_spec(SPEC, target, tmp_path / "made")
+    assert sorted(contents(tmp_path / "made")) == sorted(FILE_NAMES[target])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConversionError, match="give a folder"):
+        convert_spec(SPEC, target, tmp_path / "file", overwrite=True)
+    with pytest.raises(ConversionError, match=r"no folder .*missing; make it first"):
+        convert_spec(SPEC, target, tmp_path / "missing" / "deep")
+
+
+@pytest.mark.parametrize("target", SINGLE)
+def test_a_file_has_the_name_that_was_asked_for(target, tmp_path):
+    assert convert_spec(SPEC, target, tmp_path / "name")[0] == [tmp_path / "name"]
+    assert output_paths(target, tmp_path) == [tmp_path / FILE_NAMES[target][0]]
+    with pytest.raises(ConversionError, match=r"no folder .*missing; make it first"):
+        convert_spec(SPEC, target, tmp_path / "missing" / "name")
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+def test_what_is_no_file_is_never_replaced(target, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    place = output_paths(target, folder)[-1]
+    os.mkfifo(place)
+    with pytest.raises(ConversionError, match="no regular file"):
+        convert_spec(SPEC, target, folder, overwrite=True)
+    assert place.is_fifo()
+
+
+def test_pickles_do_not_go_beside_a_manifest_that_means_others(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ConversionError, match=r"manifest\.json"):
+        convert_spec(SPEC, "pickle", tmp_path, overwrite=True)
+    assert list(contents(tmp_path)) == ["manifest.json"]
+
+
+def test_the_course_s_pickles_are_plain(tmp_path):
+    vocab, merges = (p.read_bytes() for p in convert_spec(RANKS, "pickle", tmp_path)[0])
+    assert pickle.loads(vocab) == dict(SPEC.vocab)
+    assert pickle.loads(merges) == list(SPEC.merges)

@@ -1,0 +1,324 @@
+"""A tokenizer in another format: written aside, read back, compared, and only then put in place.
+
+What a format cannot hold, and no reader can be told, its writer refuses by name. What a reader can
+be told (split pattern, special tokens) is left out of the files, and `not_carried` and
+`loading_lines` say what that is and how to tell it. It stands above the store, whose golden text it
+encodes, because it asks of files only what everybody may ask: to be read.
+
+May import everything below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
+from tokenizer_core.formats import (
+    load_spec,
+    save_gpt2_files,
+    save_pickles_of_spec,
+    save_tiktoken,
+    save_tokenizer_json,
+)
+from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
+from tokenizer_core.patterns import CUSTOM
+from tokenizer_core.store.golden_text import GOLDEN_TEXT
+from tokenizer_core.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tokenizer_core.spec import TokenizerSpec
+
+Target = Literal["tokenizer.json", "tiktoken", "gpt2", "pickle"]
+
+FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "tokenizer.json": ("tokenizer.json",),
+        "tiktoken": ("tokenizer.tiktoken",),
+        "gpt2": ("vocab.json", "merges.txt"),
+        "pickle": ("vocab.pkl", "merges.pkl"),
+    }
+)
+"""Format -> the names its files have in a folder."""
+
+_WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
+    {
+        "tokenizer.json": save_tokenizer_json,
+        "tiktoken": save_tiktoken,
+        "gpt2": save_gpt2_files,
+        "pickle": save_pickles_of_spec,
+    }
+)
+
+# Beside the golden text: what has been seen to part tokenizers whose tables were equal.
+_TRAPS: Final = (
+    "",
+    "a" * 4096,
+    " " * 300 + "x" + "\n" * 300 + "\t\r\n \r\n",
+    "0123456789" * 30,
+    "I'm you're he'll SHE'LL it'S I'D we've 'tis o'clock 's'ſ",
+    "\u1112\u1161\u11ab\u1100\u1173\u11af",  # Hangul in jamo
+    "\u0301\u0323e\u0301\u0323 \u0344 \u212b \u2126",
+)
+
+
+def convert_spec(
+    spec: TokenizerSpec, target: Target, output: str | os.PathLike[str], *, overwrite: bool = False
+) -> tuple[list[Path], bool]:
+    """Write `spec` in the format `target`; gives the files, and whether they are `spec` itself.
+
+    `output` is a file for the formats of one file, or a folder that is there; for `gpt2` and
+    `pickle` it is a folder, made where it is missing. The files are read back before they get
+    their names: either that gives the fingerprint of `spec` (True), or a spec that differs in
+    nothing but what the format leaves out, and gives the same ids for every token of the
+    vocabulary and for texts made to differ (False). A failure, a full disk or an interrupt leaves
+    what was there.
+
+    Raises:
+        FormatError: the format cannot hold `spec`; names what.
+        ConversionError: the output is there and `overwrite` is false, or it is not of a kind that
+            can be written; what was written is not `spec`.
+        OSError: a file cannot be written.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files, is_same = convert_spec(spec, "tiktoken", Path(folder) / "bytes.tiktoken")
+        >>> files[0].name, is_same
+        ('bytes.tiktoken', False)
+    """
+    if target == "tiktoken":
+        _check_special_tokens_for_tiktoken(spec)
+    paths = output_paths(target, output)
+    _check_free(target, paths, overwrite=overwrite)
+    folder = paths[0].parent
+    is_new_folder = len(paths) > 1 and not folder.exists()
+    if is_new_folder:
+        folder.mkdir()
+    try:
+        with tempfile.TemporaryDirectory(prefix=".convert.", dir=folder) as aside:
+            staged = [Path(aside) / path.name for path in paths]
+            _WRITERS[target](spec, *staged)
+            is_same = _check_read_back(spec, target, staged)
+            _check_free(target, paths, overwrite=overwrite)
+            _put_in_place(staged, paths, Path(aside))
+    except BaseException:
+        if is_new_folder:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    return paths, is_same
+
+
+def _check_special_tokens_for_tiktoken(spec: TokenizerSpec) -> None:
+    """Refuse two of which one begins with the other: tiktoken takes either, by no rule one could
+    follow; here, and in Hugging Face's tokenizers, it is the longer one. The file itself, which
+    holds neither, may be had: this library reads it."""
+    contents = sorted(token.content for token in spec.added_tokens)
+    for one, other in pairwise(contents):  # in this order what begins with a string comes next
+        if other.startswith(one):
+            raise FormatError(
+                f"of the special tokens {one!r:.60} and {other!r:.60} one begins with the other, "
+                f"and tiktoken may take the shorter; convert to tokenizer.json instead"
+            )
+
+
+def output_paths(target: Target, output: str | os.PathLike[str]) -> list[Path]:
+    """The files that `convert_spec` writes.
+
+    Example:
+        >>> [path.as_posix() for path in output_paths("gpt2", "mine")]
+        ['mine/vocab.json', 'mine/merges.txt']
+    """
+    path, names = Path(output), FILE_NAMES[target]
+    if len(names) == 1 and not path.is_dir():
+        return [path]
+    return [path / name for name in names]
+
+
+def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
+    folder = paths[0].parent
+    if len(paths) > 1 and folder.exists() and not folder.is_dir():
+        raise ConversionError(
+            f"{target} is {len(paths)} files, and {folder} is no folder; give a folder"
+        )
+    place = folder if len(paths) == 1 else folder.parent
+    if not place.is_dir():
+        raise ConversionError(f"there is no folder {place}; make it first")
+    if target == "pickle" and (folder / MANIFEST_NAME).exists():
+        raise ConversionError(
+            f"the {MANIFEST_NAME} in {folder} says what the pickles there are; give another folder"
+        )
+    for path in paths:
+        if not os.path.lexists(path):
+            continue
+        if not path.is_file():
+            raise ConversionError(f"{path} is no regular file; give another output")
+        if not overwrite:
+            raise ConversionError(
+                f"{path} is there already; give another output, or --force (overwrite=True)"
+            )
+
+
+def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> bool:
+    """Whether what stands in the files is `spec` itself; an error where it gives other ids."""
+    given = target != "tokenizer.json"
+    try:
+        again = load_spec(
+            paths,
+            pattern=spec.pattern if given else None,
+            special_tokens={t.content: t.id for t in spec.added_tokens} if given else None,
+        )
+    except (FormatError, InvalidSpecError) as error:
+        raise ConversionError(f"what was written cannot be read back: {error}") from error
+    if again.fingerprint == spec.fingerprint:
+        return True
+    if _filled_up(again, spec, target).fingerprint != spec.fingerprint:
+        raise ConversionError(
+            "what was written is another tokenizer when it is read back; nothing was kept"
+        )
+    _check_same_ids(Tokenizer.from_spec(spec), Tokenizer.from_spec(again))
+    return False
+
+
+def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> TokenizerSpec:
+    """`again` with what the format leaves out taken from `spec`."""
+    if again.kind != spec.kind:
+        # Ranks and merges that amount to the same: what `tiktoken_file` proves, and ids show.
+        again = dataclasses.replace(
+            again, kind=spec.kind, merges=spec.merges, ignore_merges=spec.ignore_merges
+        )
+    if target == "tokenizer.json":
+        return again
+    if [(t.content, t.id) for t in again.added_tokens] != [
+        (t.content, t.id) for t in spec.added_tokens
+    ]:
+        return again
+    return dataclasses.replace(
+        again,
+        added_tokens=spec.added_tokens,
+        prefix_ids=spec.prefix_ids,
+        suffix_ids=spec.suffix_ids,
+    )
+
+
+def _check_same_ids(one: Tokenizer, other: Tokenizer) -> None:
+    texts = _texts_of(one.spec)
+    for allowed in ("all", "none"):
+        ids, offsets = one.encode_batch_to_numpy(texts, allowed_special=allowed)
+        others, other_offsets = other.encode_batch_to_numpy(texts, allowed_special=allowed)
+        if not (np.array_equal(ids, others) and np.array_equal(offsets, other_offsets)):
+            raise ConversionError(
+                "what was written gives other ids when it is read back; nothing was kept"
+            )
+
+
+def _texts_of(spec: TokenizerSpec) -> list[str]:
+    """Texts on which tokenizers with these tokens could differ."""
+    added = [token.content for token in spec.added_tokens]
+    words = [token.decode(errors="ignore") for token in spec.vocab.values()]
+    return [
+        GOLDEN_TEXT,
+        *_TRAPS,
+        "".join(f"a {token}\u0301{token}b" for token in added),
+        *words,
+        # Two in one pre-token: what merges first decides where they part.
+        *(f"{word}{other.lstrip()}" for word, other in pairwise(words)),
+    ]
+
+
+def _put_in_place(staged: list[Path], paths: list[Path], aside: Path) -> None:
+    """Give the staged files their names: all of them, or what was there stays.
+
+    A pair is never mixed of old and new, whenever this ends: the old one is moved aside first.
+    """
+    if len(paths) == 1:
+        staged[0].replace(paths[0])
+        return
+    kept = [aside / f"old-{path.name}" for path in paths]
+    try:
+        for path, old in zip(paths, kept, strict=True):
+            if path.exists():
+                path.rename(old)
+        for source, path in zip(staged, paths, strict=True):
+            source.rename(path)
+    except BaseException:
+        for source, path, old in zip(staged, paths, kept, strict=True):
+            if not source.exists():
+                path.unlink(missing_ok=True)
+            if old.exists():
+                old.rename(path)
+        raise
+
+
+def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
+    """What files of the format do not say about `spec`, in words.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|x|>"])
+        >>> not_carried(spec, "gpt2")
+        ['the split pattern (gpt2)', 'which tokens are special (1)']
+        >>> not_carried(spec, "tokenizer.json")
+        []
+    """
+    if target == "tokenizer.json":
+        return []
+    left_out = [] if target == "pickle" else [f"the split pattern ({spec.pattern.name})"]
+    if spec.added_tokens:
+        which = "the special tokens" if target == "tiktoken" else "which tokens are special"
+        left_out.append(f"{which} ({len(spec.added_tokens)})")
+    n_content = sum(not token.special for token in spec.added_tokens)
+    if n_content:
+        left_out.append(f"that {n_content} of them are content, kept when special ones are skipped")
+    if spec.prefix_ids or spec.suffix_ids:
+        left_out.append("the ids put around a text on request (add_special_tokens)")
+    return left_out
+
+
+def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:
+    """Lines of Python that load the files, telling the reader what they do not carry: here, and
+    in the library the format is of.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|x|>"])
+        >>> print(*loading_lines(spec, "gpt2", [Path("v.json"), Path("m.txt")]))
+        tokenizer_core.Tokenizer.from_files('v.json', 'm.txt', ['<|x|>'], pattern='gpt2')
+    """
+    names = ", ".join(repr(str(path)) for path in paths)
+    pattern = spec.pattern.expression if spec.pattern.name == CUSTOM else spec.pattern.name
+    special = {token.content: token.id for token in spec.added_tokens}
+    ours = "tokenizer_core.Tokenizer."
+    if target == "tokenizer.json":
+        return [
+            f"{ours}from_tokenizer_json({names})",
+            f"tokenizers.Tokenizer.from_file({names})",
+            f"transformers.PreTrainedTokenizerFast(tokenizer_file={names})",
+        ]
+    if target == "pickle":
+        return [f"{ours}from_files({names}, {list(special)})"]
+    if target == "gpt2":
+        return [f"{ours}from_files({names}, {list(special)}, pattern={pattern!r})"]
+    lines = [f"{ours}from_tiktoken({names}, pattern={pattern!r}, special_tokens={special})"]
+    if spec.pattern.name != CUSTOM:  # tiktoken's engine might read another expression otherwise
+        lines.append(
+            f"tiktoken.Encoding({paths[0].stem!r}, pat_str={_in_tiktoken(spec)!r}, "
+            f"mergeable_ranks=tiktoken.load.load_tiktoken_bpe({names}), special_tokens={special})"
+        )
+    return lines
+
+
+def _in_tiktoken(spec: TokenizerSpec) -> str:
+    """The split pattern in tiktoken's engine, where `$` is the end of the text alone."""
+    return spec.pattern.expression.replace(r"\Z", "$")
