@@ -41,6 +41,9 @@ TOOLS := $(VENV)/.stamp-tools
 # The Python fuzzer, which not every system has, lies apart from what is installed.
 ATHERIS := $(VENV)/atheris
 
+# So does Hugging Face's library, which wants another `regex` than the one the ids rest on.
+TRANSFORMERS := $(VENV)/transformers
+
 # Runs a command where there is cargo; says so where there is none, and fails if there must be.
 define with-cargo
 if command -v $(CARGO) >/dev/null; then $(1); \
@@ -56,13 +59,13 @@ help: ## show this
 serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this command
 	@exec $(BIN)/tokenizer serve --exit-with-parent $(ARGS)
 
-test: $(TOOLS) test-native ## run the tests, without the minutes-long ones
+test: $(TOOLS) $(TRANSFORMERS) test-native ## run the tests, without the minutes-long ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-long: $(TOOLS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a fifth of them
+test-long: $(TOOLS) $(TRANSFORMERS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a fifth of them
 	$(PYTEST) -p tests.slow_share -m slow $(ARGS)
 
-test-full: $(TOOLS) test-native ## run all tests, whole
+test-full: $(TOOLS) $(TRANSFORMERS) test-native ## run all tests, whole
 	$(PYTEST) $(ARGS)
 
 reliability: $(TOOLS) ## run the rows of bad inputs and the promises; ARGS="-k row_07" runs one
@@ -150,4 +153,8 @@ $(TOOLS): $(CREATED) $(REQUIREMENTS)
 
 $(ATHERIS): $(CREATED) tests/fuzz/requirements.txt
 	@$(PIP) install --upgrade --target $@ --requirement tests/fuzz/requirements.txt
+	@touch $@
+
+$(TRANSFORMERS): $(CREATED) tests/parity/requirements.txt
+	@$(PIP) install --no-deps --upgrade --target $@ --requirement tests/parity/requirements.txt
 	@touch $@

@@ -7,8 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tokenizers
 
-from tests.tokenizer_core.formats.small_specs import BYTES, TRAINING_TEXT, trained_spec, wild_ranks
+from tests.conftest import REPOSITORY
+from tests.tokenizer_core.formats.small_specs import (
+    BYTES,
+    TRAINING_TEXT,
+    chain_spec,
+    trained_spec,
+    wild_ranks,
+)
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.conversion import (
     FILE_NAMES,
@@ -169,55 +177,79 @@ NFC = trained_spec(normalizer="nfc")
 WHOLE = trained_spec(ignore_merges=True)
 CL100K = trained_spec(pattern="cl100k")
 
-# The table in docs/formats.md: what each format refuses, and the words that name it.
-REFUSED = [
-    ("tokenizer.json", CUSTOM, "split pattern"),
-    ("tokenizer.json", TWICE, "same bytes"),
-    ("tokenizer.json", SHADOWED, "spelt like"),
-    ("tiktoken", NFC, "normalized"),
-    ("tiktoken", NESTED, "one begins with the other"),
-    ("tiktoken", LEARNED, "learned token as well"),
-    ("tiktoken", replace(SPEC, merges=SPEC.merges[::-1]), "cannot hold these merges"),
-    ("gpt2", NFC, "normalized"),
-    ("gpt2", WHOLE, "ignore_merges"),
-    ("gpt2", UNREACHED, "not made by any merge"),
-    ("gpt2", TWICE, "same bytes"),
-    ("gpt2", FOREIGN, "spells otherwise"),
-    ("pickle", NFC, "normalized"),
-    ("pickle", WHOLE, "whole pre-tokens"),
-    ("pickle", UNREACHED, "not made by any merge"),
-    ("pickle", CL100K, "split pattern gpt2"),
-    ("pickle", CUSTOM, "split pattern gpt2"),
-    ("pickle", GAPS, "gaps"),
-    ("pickle", SHADOWED, "spelt like"),
-]
-HELD = [
-    ("tokenizer.json", [NFC, WHOLE, UNREACHED, GAPS, NESTED, LEARNED, FOREIGN, CL100K]),
-    ("tiktoken", [WHOLE, UNREACHED, GAPS, FOREIGN, CL100K, CUSTOM]),
-    ("gpt2", [GAPS, NESTED, LEARNED, CL100K, CUSTOM]),
-    ("pickle", [NESTED, LEARNED, FOREIGN]),
-]
+CONTENT = trained_spec(special_tokens=[AddedToken("<b>", 356, special=False)])
+AROUND = trained_spec(prefix_ids=(356,), suffix_ids=(356,))
+REORDERED = replace(SPEC, merges=SPEC.merges[::-1])
+VERSION = chain_spec("#versions")
+
+# The rows of the table in docs/formats.md: a tokenizer that has what the row is about, and the
+# words that name it where a format refuses it.
+ROWS = {
+    "vocabulary with its ids": (SPEC, ""),
+    "gaps in the ids": (GAPS, "gaps"),
+    "merges in their order": (SPEC, ""),
+    "ranks": (RANKS, ""),
+    "ranks with tokens that no merge makes": (UNREACHED, "not made by any merge"),
+    "whole pre-tokens first (`ignore_merges`)": (WHOLE, "whole pre-token"),
+    "merges that ranks do not reproduce": (REORDERED, "cannot hold these merges"),
+    "split pattern `gpt2`": (SPEC, ""),
+    "the other named patterns": (CL100K, "cl100k"),
+    "a pattern of one's own": (CUSTOM, "split pattern"),
+    "normalizer NFC": (NFC, "normalized"),
+    "special tokens": (SPEC, ""),
+    "special tokens that begin with one another": (NESTED, "one begins with the other"),
+    "special tokens that are learned tokens too": (LEARNED, "learned token as well"),
+    "special tokens outside visible ASCII": (FOREIGN, "spells otherwise"),
+    "special tokens spelt as another id's token": (SHADOWED, "spelt like|same bytes|learned"),
+    "other tokens with two ids": (TWICE, "same bytes"),
+    "which added tokens are content (`special: false`)": (CONTENT, ""),
+    "ids put around a text (the post-processor)": (AROUND, ""),
+    "merges that begin with `#version`": (VERSION, "looks like the line of the version"),
+}
 
 
-@pytest.mark.parametrize(("target", "spec", "words"), REFUSED)
-def test_what_a_format_cannot_hold_is_refused_by_name(target, spec, words, tmp_path):
-    with pytest.raises(FormatError, match=words):
+def documented_cells() -> dict[tuple[str, str], str]:
+    """(row, format) -> its word, of the table of what each format carries."""
+    page = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.count("|") == 6]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    formats = [cell.strip("`") for cell in rows[0][1:]]
+    return {
+        (row[0], target): cell
+        for row in rows[2:]
+        for target, cell in zip(formats, row[1:], strict=True)
+    }
+
+
+def test_the_documented_table_is_whole():
+    assert set(documented_cells()) == {(row, target) for row in ROWS for target in FILE_NAMES}
+    assert {cell.partition(" (")[0] for cell in documented_cells().values()} == {
+        "yes", "told", "lost", "refused", "as ranks", "as merges",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+@pytest.mark.parametrize("row", ROWS)
+def test_what_a_format_carries_and_refuses_is_what_is_documented(row, target, tmp_path):
+    spec, words = ROWS[row]
+    if documented_cells()[row, target].startswith("refused"):
+        assert words
+        with pytest.raises(FormatError, match=words):
+            convert_spec(spec, target, tmp_path / "out")
+        assert contents(tmp_path) == {}
+    else:
         convert_spec(spec, target, tmp_path / "out")
-    assert contents(tmp_path) == {}
 
 
-@pytest.mark.parametrize(("target", "specs"), HELD)
-def test_all_else_is_held(target, specs, tmp_path):
-    for spec in specs:
-        convert_spec(spec, target, tmp_path, overwrite=True)
+def test_a_merge_of_version_is_no_comment_in_a_tokenizer_json(tmp_path):
+    paths, _ = convert_spec(VERSION, "tokenizer.json", tmp_path / "x")
+    theirs = tokenizers.Tokenizer.from_file(str(paths[0]))
+    assert theirs.encode("#versions").ids == Tokenizer.from_spec(VERSION).encode("#versions")
 
 
 def test_what_is_left_out_is_said():
-    spec = replace(
-        trained_spec(special_tokens=[AddedToken("<b>", 356, special=False)]),
-        prefix_ids=(356,),
-    )
-    content = "that 1 of them are content, kept when special ones are skipped"
+    spec = replace(CONTENT, prefix_ids=(356,))
+    content = "that 1 of them are content, whatever special tokens are allowed"
     around = "the ids put around a text on request (add_special_tokens)"
     which = "which tokens are special (1)"
     pattern = "the split pattern (gpt2)"

@@ -230,8 +230,8 @@ def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     file must be told them.
 
     Raises:
-        FormatError: the spec has a normalizer, merges that ranks do not reproduce, or a special
-            token that is a learned token as well.
+        FormatError: the spec has a normalizer, merges that ranks do not reproduce, one token
+            with two ids, or a special token that is a learned token as well.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tiktoken(spec))
@@ -250,6 +250,13 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
             raise FormatError(
                 f"the special token {token.content!r:.60} is a learned token as well, and in a "
                 f".tiktoken file it would be that alone; save a tokenizer.json instead"
+            )
+    added = {token.id for token in spec.added_tokens}
+    for id_, learned in spec.vocab.items():
+        if ranks.get(learned) != id_ and id_ not in added:
+            raise FormatError(
+                f"ids {ranks.get(learned)} and {id_} stand for the same bytes {learned!r:.60}, "
+                f"which a .tiktoken file cannot hold"
             )
     if spec.kind == "merges":
         _check_ranks_reproduce(spec, ranks)

@@ -61,6 +61,13 @@ def trained_spec(
     return TokenizerSpec.from_merges(vocab, merges, pattern=pattern, **fields)
 
 
+def chain_spec(text: str, **fields: object) -> TokenizerSpec:
+    """One token for the text, made by adding one character after the other."""
+    merges = [(text[:at].encode(), text[at : at + 1].encode()) for at in range(1, len(text))]
+    vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    return TokenizerSpec.from_merges(vocab, merges, **fields)
+
+
 def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict[bytes, int]:
     """All bytes and random strings over a tiny alphabet, in random order: parts often rank behind
     their product, tokens have many splits, and some come out of no merge at all."""

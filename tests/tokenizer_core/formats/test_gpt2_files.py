@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec, wild_ranks
+from tests.tokenizer_core.formats.small_specs import (
+    TRAINING_TEXT,
+    chain_spec,
+    trained_spec,
+    wild_ranks,
+)
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import byte_to_unicode, load_gpt2_files, save_gpt2_files
@@ -31,14 +36,6 @@ def test_every_byte_goes_there_and_back():
     everything = bytes(range(256)) * 2
     assert parse_token(render_token(everything)) == everything
     assert parse_token("€") is None
-
-
-def chain_spec(text: str, **fields: object) -> TokenizerSpec:
-    """One token for the text, made by adding one character after the other."""
-    merges = [(text[:at].encode(), text[at : at + 1].encode()) for at in range(1, len(text))]
-    vocab = {i: bytes([i]) for i in range(256)}
-    vocab |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
-    return TokenizerSpec.from_merges(vocab, merges, **fields)
 
 
 def in_hugging_face(folder: Path) -> tokenizers.Tokenizer:

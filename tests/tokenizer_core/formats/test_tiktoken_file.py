@@ -170,6 +170,7 @@ def merges_spec(merges, order=None, **fields):
         # tiktoken knows one id for these bytes, and so does plain text there
         (trained_spec(special_tokens=["the"]), "'the' is a learned token as well"),
         (trained_spec(special_tokens=["<"]), "'<' is a learned token as well"),
+        (TokenizerSpec.from_merges(BYTES | {256: b"a"}, []), "ids 97 and 256 .* same bytes"),
         (trained_spec(normalizer="nfc"), "normalized"),
     ],
 )
