@@ -107,7 +107,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
 
 
 def _specials(spec: TokenizerSpec) -> str:
-    shown = [token.content for token in spec.added_tokens[:3]]
+    shown = [repr(token.content) for token in spec.added_tokens[:3]]
     if len(spec.added_tokens) > len(shown):
         shown.append(f"{len(spec.added_tokens) - len(shown)} more")
     return f"special tokens {', '.join(shown)}" if shown else "no special tokens"

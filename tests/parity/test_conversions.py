@@ -203,8 +203,8 @@ def elsewhere(public: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.mark.shared_data
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "target"), CONVERTED)
 @pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize(("name", "target"), CONVERTED)
 def test_2_mb_of_a_corpus_are_the_same_elsewhere(name, target, corpus, elsewhere, shared_data):
     ours, readers = elsewhere(name, target)
     text = read_sample(shared_data / "corpora" / f"{corpus}.txt", SAMPLE_BYTES)

@@ -45,7 +45,7 @@ def ids_of(loaded: Any) -> list[int]:
 def test_a_published_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli, target: str) -> None:
     out, error = trained.run("convert", "worked", "--to", target, "--output", "there")
     assert error == ""
-    assert b"read: 265 tokens, pattern gpt2, special tokens <|endoftext|>\n" in out
+    assert b"read: 265 tokens, pattern gpt2, special tokens '<|endoftext|>'\n" in out
     assert b"read back: the same" in out
     lines = [line for line in printed_lines(out) if line.partition(".")[0] in LIBRARIES]
     assert lines[0].startswith("tokenizer_core.Tokenizer.")
