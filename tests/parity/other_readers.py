@@ -40,13 +40,14 @@ def readers_of(
         if library in _LIBRARIES:
             found[library] = _encode_with(eval(line, dict(_LIBRARIES)))
     added = [token.content for token in spec.added_tokens]
-    if target == "tokenizer.json":
+    if target == "tokenizer.json" and TransformersReader.is_there():
         reader = TransformersReader("PreTrainedTokenizerFast", str(paths[0]))
         found["transformers"] = stack.enter_context(reader).encode
     elif target == "gpt2":
         model = models.BPE.from_file(*map(str, paths))
         found["tokenizers"] = _encode_with(_in_tokenizers(model, spec, added))
-        if spec.pattern.name == "gpt2":  # what that class splits by
+        # That class splits by this pattern alone.
+        if spec.pattern.name == "gpt2" and TransformersReader.is_there():
             reader = TransformersReader("GPT2Tokenizer", str(paths[0].parent), *added)
             found["transformers"] = stack.enter_context(reader).encode
     elif target == "pickle":

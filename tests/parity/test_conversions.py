@@ -21,6 +21,7 @@ from tokenizer_core.store import ArtifactStore
 from .other_readers import readers_of
 from .references import CORPORA, SPECIALS, first_difference, parts_of
 from .test_public_vocabularies import SAMPLE_BYTES, read_sample
+from .transformers_reader import TransformersReader
 
 # Vocabulary -> its file, the pattern where the file does not say it.
 VOCABULARIES = {
@@ -180,6 +181,15 @@ def test_a_freshly_trained_one_is_the_same_in_every_format(target, pattern, tmp_
             convert_spec(spec, target, tmp_path)
         return
     assert_equal_everywhere(spec, target, tmp_path)
+
+
+def test_transformers_takes_part(tmp_path):
+    if not TransformersReader.is_there():
+        pytest.skip("no transformers beside this environment; make test puts it there")
+    with ExitStack() as stack:
+        for target in ("tokenizer.json", "gpt2"):
+            paths, _ = convert_spec(starter(), target, tmp_path)
+            assert "transformers" in readers_of(starter(), target, paths, stack)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from tiktoken_ext import openai_public
 
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.formats.small_specs import (
@@ -128,6 +129,24 @@ def test_a_failure_anywhere_leaves_what_was_there(target, is_there, error, tmp_p
             with pytest.raises(type(error)):
                 convert_spec(SPEC, target, output, overwrite=True)
         assert contents(tmp_path) == before, last
+
+
+@pytest.mark.parametrize("target", SINGLE)
+def test_one_file_is_exchanged_in_one_step(target, tmp_path, monkeypatch):
+    """Whoever reads it meanwhile finds the old one or the new one."""
+    convert_spec(OTHER, target, tmp_path / "x")
+    before = (tmp_path / "x").read_bytes()
+    replaced = Path.replace
+
+    def replace_seen(path, other):
+        if other == tmp_path / "x":
+            assert other.read_bytes() == before
+        return replaced(path, other)
+
+    monkeypatch.setattr(Path, "replace", replace_seen)
+    monkeypatch.delattr(Path, "rename")
+    convert_spec(SPEC, target, tmp_path / "x", overwrite=True)
+    assert (tmp_path / "x").read_bytes() != before
 
 
 def other_flags(spec):
@@ -266,6 +285,11 @@ def test_a_pattern_of_ones_own_is_told_as_an_expression(tmp_path):
     assert len(lines) == 1  # how tiktoken's engine would read it is not known
     again = eval(lines[0].removeprefix("tokenizer_core."), {"Tokenizer": Tokenizer})
     assert again.spec.pattern == CUSTOM.pattern
+
+
+def test_tiktoken_is_told_the_pattern_as_it_spells_it(tmp_path):
+    line = loading_lines(RANKS, "tiktoken", [tmp_path / "x"])[1]
+    assert f"pat_str={openai_public.r50k_pat_str!r}, " in line
 
 
 @pytest.mark.parametrize("target", PAIRS)

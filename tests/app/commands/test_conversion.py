@@ -142,7 +142,11 @@ def test_what_the_format_cannot_hold_is_named(trained: Cli) -> None:
     ("stop", "code", "words"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "No space left on device"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            1,
+            "device); what was there still is",
+        ),
     ],
 )
 def test_an_interrupt_or_a_full_disk_leaves_what_was_there(
