@@ -37,6 +37,7 @@ from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.special_tokens import Allowed
 
 Target = Literal["tokenizer.json", "tiktoken", "gpt2", "pickle"]
 
@@ -214,7 +215,7 @@ def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> Tok
 
 def _check_same_ids(one: Tokenizer, other: Tokenizer) -> None:
     traps, words = _traps_of(one.spec), _words_of(one.spec)
-    asked = [("all", traps + words)]
+    asked: list[tuple[Allowed, list[str]]] = [("all", traps + words)]
     # Content is recognised even where no special token is; where that is lost, it is said.
     if one.spec.added_tokens == other.spec.added_tokens:
         asked.append(("none", traps))
