@@ -39,6 +39,12 @@ def add_parsers(subcommands: Any) -> None:
         "corpus",
         help="corpora to token files for model training, and a look into them",
         description="Turn corpora into token files that a model trains on, and check such files.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
+            "  tokenizer corpus verify stories-tokens\n"
+            "  tokenizer corpus inspect stories-tokens --document 17"
+        ),
     )
     below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
     _add_encode(below)
