@@ -9,7 +9,6 @@ request had three of them. Imports nothing of the service.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,14 +56,14 @@ async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
     """
     steps = awaitable.__await__()
     try:
-        waited_for = next(steps)
+        waiting = [next(steps)]
     except StopIteration as done:
         result: Result = done.value
         return result
     if asyncio.current_task() is None:
         await asyncio.sleep(0)  # small requests begin without a task, which the timeout is for
     async with asyncio.timeout(seconds):
-        return await _go_on(waited_for, steps)
+        return await _go_on(waiting, steps)
 
 
 async def send_within(seconds: float, sending: Awaitable[None]) -> None:
@@ -79,21 +78,24 @@ async def send_within(seconds: float, sending: Awaitable[None]) -> None:
         raise ClientDisconnect from None
 
 
-async def go_on(waited_for: Any, steps: Generator[Any, Any, Result]) -> Result:
-    """The rest of an awaitable that was begun elsewhere, and waits."""
-    return await _go_on(waited_for, steps)
+async def go_on(waiting: list[Any], steps: Generator[Any, Any, Result]) -> Result:
+    """The rest of an awaitable that was begun elsewhere, and waits for the one in `waiting`."""
+    return await _go_on(waiting, steps)
 
 
 @coroutine
-def _go_on(waited_for: Any, steps: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+def _go_on(waiting: list[Any], steps: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
+    # What is waited for, and what it throws, is in no variable here: the traceback of an error
+    # leads here, and they would hold each other, and with them all that frames on the way hold,
+    # until the garbage collector comes.
     while True:
         try:
-            sent = yield waited_for
-            step = partial(steps.send, sent)
-        except BaseException as error:  # that the time is over, too, is for it to hear
-            step = partial(steps.throw, error)
-        try:
-            waited_for = step()
+            try:
+                sent = yield waiting.pop()
+            except BaseException as error:  # that the time is over, too, is for it to hear
+                waiting.append(steps.throw(error))
+            else:
+                waiting.append(steps.send(sent))
         except StopIteration as done:
             result: Result = done.value
             return result

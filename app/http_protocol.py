@@ -256,10 +256,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         context = contextvars.copy_context()
         steps = cycle.run_asgi(app).__await__()
         try:
-            waited_for = context.run(next, steps)
+            waiting = [context.run(next, steps)]
         except StopIteration:
             return
-        task = self.loop.create_task(go_on(waited_for, steps), context=context)
+        task = self.loop.create_task(go_on(waiting, steps), context=context)
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 

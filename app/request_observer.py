@@ -88,10 +88,12 @@ class RequestObserver:
             # so the task may as well end by itself: the server would log a traceback otherwise.
             await problem_response(shutting_down(), inner)(inner, receive, observe)
         except Exception as error:
-            problem = problem_of(error) or internal_error(error, inner)
+            # In no variable of its own, as it may be the error, whose traceback leads here: the two
+            # would keep all that is on the way, a retired tokenizer for one.
+            response = problem_response(problem_of(error) or internal_error(error, inner), inner)
             if status:
                 raise  # the head is sent: only cutting the answer off is left
-            await problem_response(problem, inner)(inner, receive, observe)
+            await response(inner, receive, observe)
         finally:
             self._metrics.in_flight.dec()
             seconds = time.perf_counter() - started

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import weakref
 
 import pytest
 
@@ -37,6 +40,28 @@ def test_the_grace_is_never_taken_back() -> None:
     generous = Pace(grace_seconds=10, most_seconds=1, bytes_per_second=1024)
     generous.note(waited_seconds=0, n_bytes=1)
     assert generous.seconds_left == 10
+
+
+def test_an_error_from_a_thread_keeps_nothing_on_its_way() -> None:
+    class Tokenizer:
+        pass
+
+    async def fail() -> None:
+        held = Tokenizer()
+        seen.append(weakref.ref(held))
+        await asyncio.to_thread(int, "no number")
+
+    async def run() -> None:
+        with contextlib.suppress(ValueError):
+            await within(30, fail())
+
+    seen: list[weakref.ref[Tokenizer]] = []
+    gc.disable()
+    try:
+        asyncio.run(run())
+        assert [ref() for ref in seen] == [None]
+    finally:
+        gc.enable()
 
 
 class Waiter:
