@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import weakref
 from typing import Any
 
 import httpx
@@ -12,8 +14,9 @@ from starlette.testclient import TestClient
 
 from app.live_tokenizer import LiveTokenizer
 from app.logs import REQUEST_ID, JsonFormatter
-from tests.app.conftest import RunningServer
-from tokenizer_core.store import ArtifactRef
+from tests.app.conftest import ADMIN_KEY, RunningServer
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 WHICH = ("Tokenizer-Version", "Tokenizer-Digest")
 
@@ -115,3 +118,23 @@ def test_what_is_logged_for_a_request_names_it_on_threads_too(
     assert [line.get("request_id") for line in found] == ["r-7", "r-7"]
     assert "a defect" in found[1]["exception"]
     assert REQUEST_ID.get() == ""
+
+
+def test_errors_keep_no_tokenizer_that_has_retired(
+    client: TestClient, store: ArtifactStore, other_spec: TokenizerSpec
+) -> None:
+    live = client.app.services.live  # type: ignore[attr-defined]
+    other = store.publish(other_spec, name="other")
+    retired = weakref.ref(live.require_active())
+    gc.collect()
+    gc.disable()  # else it would hide that errors and the frames they came through hold each other
+    try:
+        for n_ids in (1, 5000):  # the second is looked at on a thread
+            answer = client.post("/decode", json={"tokens": [99_999] * n_ids})
+            assert answer.json()["code"] == "unknown_token_id"
+        asked = {"tokenizer": str(other)}
+        promoted = client.put("/tokenizers/active", json=asked, headers={"X-API-Key": ADMIN_KEY})
+        assert promoted.status_code == 200
+        assert retired() is None
+    finally:
+        gc.enable()
