@@ -109,7 +109,7 @@ check: $(TOOLS) check-native ## lint, formatting, types, and that imports only g
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@if $(BIN)/python -c 'import tokenizer_core._native' 2>/dev/null; \
-		then $(BIN)/python -m mypy.stubtest tokenizer_core._native; \
+		then $(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml tokenizer_core._native; \
 		else echo "skipped, the compiled engine is not built: its stub against it"; fi
 	$(BIN)/lint-imports
 

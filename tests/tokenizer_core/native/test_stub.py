@@ -8,8 +8,9 @@ from tests.conftest import REPOSITORY
 
 
 def test_the_stub_is_that_of_the_module(native):
-    command = [sys.executable, "-m", "mypy.stubtest", native.__name__]
-    checked = subprocess.run(command, capture_output=True, text=True)
+    options = ("--mypy-config-file", "pyproject.toml")
+    command = [sys.executable, "-m", "mypy.stubtest", *options, native.__name__]
+    checked = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     assert checked.returncode == 0, checked.stdout
 
 
