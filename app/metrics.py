@@ -16,7 +16,7 @@ import threading
 import weakref
 from bisect import bisect_left
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import psutil
 from prometheus_client import (
@@ -82,19 +82,23 @@ ServedRow = tuple[str, str, str, str]
 """name, version, digest, engine."""
 
 
+class _Sum(Protocol):
+    def inc(self, amount: float) -> object: ...
+
+
 class Tally:
     """A sum of this process that the library hears of now and then.
 
     Its own sums take a lock, and with several processes a write to a file: per request too much.
     """
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: _Sum) -> None:
         self._counter = counter
-        self._total = 0  # written by the event loop alone
-        self._handed_over = 0
+        self._total = 0.0  # written by the event loop alone
+        self._handed_over = 0.0
         self._lock = threading.Lock()
 
-    def inc(self, amount: int = 1) -> None:
+    def inc(self, amount: float = 1) -> None:
         """Add `amount`; from the event loop only."""
         self._total += amount
 
@@ -102,37 +106,30 @@ class Tally:
         """Tell the library; from any thread."""
         with self._lock:
             change = self._total - self._handed_over
-            self._counter.inc(change)
-            self._handed_over += change
+            if change:
+                self._counter.inc(change)
+                self._handed_over += change
 
 
 class DurationTally:
-    """As `Tally`, of times: in which bucket each falls, and their sum."""
+    """A `Tally` of each bucket of a histogram, and of the seconds.
+
+    These are inner names of the library's pinned release, which itself takes one time at once.
+    """
 
     def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-        self._counts = [0] * (len(_BUCKETS) + 1)  # written by the event loop alone
-        self._seconds = 0.0
-        self._handed_over = [0] * len(self._counts)
-        self._seconds_handed_over = 0.0
-        self._lock = threading.Lock()
+        self._buckets = [Tally(bucket) for bucket in histogram._buckets]
+        self._seconds = Tally(histogram._sum)
 
     def observe(self, seconds: float) -> None:
         """Add one; from the event loop only."""
-        self._counts[bisect_left(_BUCKETS, seconds)] += 1
-        self._seconds += seconds
+        self._buckets[bisect_left(_BUCKETS, seconds)].inc()
+        self._seconds.inc(seconds)
 
     def hand_over(self) -> None:
-        """Tell the library, by inner names of its pinned release: it takes one time at once."""
-        with self._lock:
-            counts, seconds = list(self._counts), self._seconds
-            for bucket, count, before in zip(
-                self._histogram._buckets, counts, self._handed_over, strict=True
-            ):
-                if count != before:
-                    bucket.inc(count - before)
-            self._histogram._sum.inc(seconds - self._seconds_handed_over)
-            self._handed_over, self._seconds_handed_over = counts, seconds
+        """Tell the library; from any thread."""
+        for tally in (*self._buckets, self._seconds):
+            tally.hand_over()
 
 
 class ServiceMetrics:
