@@ -54,13 +54,15 @@ from app.routes import (
 )
 from app.services import Services
 from app.settings import Settings, unknown_variables
-from app.short_way import ShortWay, short_routes
+from app.short_way import ShortWay, find_short_routes
 from app.tracing import Traces, Tracing, open_traces
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.store import ArtifactStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from app.short_way import ShortRoutes
 
 log = logging.getLogger("app.main")
 
@@ -155,9 +157,14 @@ class _Service(FastAPI):
             self.middleware_stack = self.build_middleware_stack()
         await self.middleware_stack(scope, receive, send)
 
+    @functools.cached_property
+    def short_routes(self) -> ShortRoutes:
+        """The routes of the short way; asked for when all routes are there."""
+        return find_short_routes(self)
+
     def build_middleware_stack(self) -> ASGIApp:
         """Once, with the first request, when all routes are there."""
-        short_way = ShortWay(super().build_middleware_stack(), short_routes(self))
+        short_way = ShortWay(super().build_middleware_stack(), self.short_routes)
         observer = RequestObserver(short_way, self._service_metrics)
         return observer if self._traces is None else Tracing(observer, self._traces.tracer)
 
@@ -208,7 +215,7 @@ async def _lifespan(
         await runner.start()
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
-        short_paths = frozenset(path for _, path in short_routes(app))
+        short_paths = frozenset(path for _, path in app.short_routes)
         yield {STATE_KEY: _guard(settings, service_metrics, short_paths)}
 
 

@@ -52,7 +52,7 @@ class ShortWay:
         await response(scope, receive, send)
 
 
-def short_routes(app: FastAPI) -> ShortRoutes:
+def find_short_routes(app: FastAPI) -> ShortRoutes:
     """(method, path) -> route, of the POST routes of `app` that need nothing of the framework.
 
     That is: a fixed path, an endpoint that takes the request alone and returns a response, and
