@@ -15,9 +15,9 @@ MAX_MORE = {
 }
 """How much more the last third may hold than the middle one; all processes together.
 
-- memory: allocators keep some of what they had, and a thread that a pool starts late brings its own
-  share along, once: 7 MB in a run of six minutes with three such threads. In the two hundred seconds
-  between the thirds of ten minutes, 8 MB are some 400 bytes for each of 20,000 requests.
+- memory: allocators keep some of what they had, and a thread that a pool starts late brings its
+  share along, once: 7 MB in six minutes with three such threads. In the two hundred seconds between
+  the thirds of ten minutes, 8 MB are some 400 bytes for each of 20,000 requests.
 - files, threads: pools start a thread, or keep the database open, when they first need it.
 - disk_files: two more versions of what was trained may be in use, so not removed yet.
 """

@@ -23,6 +23,7 @@ from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_tok
 DRIVER = """
 import json, os, sys
 from pathlib import Path
+from tests.dying_calls import die_at
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, encode_all
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
@@ -52,31 +53,6 @@ documents = [("train", ids) for ids in encode_all(NARROW, TEXTS)] + [("validatio
 documents.insert(2, ("validation", [1, 2, 3]))
 write = write_whole if how == "whole" else write_with_checkpoints
 os.fsync = lambda descriptor: None
-FUNCTIONS = ["open", "write", "lseek", "fsync", "close", "mkdir", "rename", "unlink", "rmdir"]
-
-def die_at(k):
-    calls = 0
-    for name in FUNCTIONS:
-        def wrapped(*args, real=getattr(os, name), **kwargs):
-            nonlocal calls
-            calls += 1
-            mine = calls
-            if mine == k and when == "before":
-                os._exit(9)
-            try:
-                return real(*args, **kwargs)
-            finally:
-                if mine == k:
-                    os._exit(9)
-        setattr(os, name, wrapped)
-    real_write = os.write
-    def torn(descriptor, data):  # half of the bytes reach the file before the end
-        if when == "torn" and calls + 1 == k:
-            real_write(descriptor, data[: len(data) // 2])
-            os._exit(9)
-        return real_write(descriptor, data)
-    os.write = torn
-
 write_whole(base / "expected")
 expected = content(base / "expected")
 found = []
@@ -85,15 +61,7 @@ while True:
     k += 1
     folder = base / str(k) / "tokens"
     folder.parent.mkdir()
-    child = os.fork()
-    if child == 0:
-        try:
-            die_at(k)
-            write(folder)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = die_at(k, when, lambda: write(folder))
     is_there = folder.exists()
     is_whole = is_there and content(folder) == expected
     left = [path.name for path in folder.parent.iterdir() if path != folder]

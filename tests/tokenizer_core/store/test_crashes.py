@@ -10,41 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.dying_calls import DEAD
 from tests.tokenizer_core.store.test_artifact_store import A, B
 from tokenizer_core.store import ArtifactStore
 
 # Forks once for each operation k: the child does the work and dies at its k-th call, the parent
 # looks at what is left. A process of its own, because pytest's may have threads.
 DRIVER = """
-import json, os, shutil, sys
+import json, shutil, sys
 from pathlib import Path
+from tests.dying_calls import die_at
 from tests.tokenizer_core.store.test_artifact_store import A, B
 from tokenizer_core.store import ArtifactStore
 
 what, when, base = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-FUNCTIONS = ["open", "write", "fsync", "close", "mkdir", "rename", "unlink", "rmdir"]
-
-def die_at(k):
-    calls = 0
-    for name in FUNCTIONS:
-        def wrapped(*args, real=getattr(os, name), **kwargs):
-            nonlocal calls
-            calls += 1
-            if calls == k and when == "before":
-                os._exit(9)
-            result = real(*args, **kwargs)
-            if calls == k:
-                os._exit(9)
-            return result
-        setattr(os, name, wrapped)
-    real_write = os.write
-    def torn(descriptor, data):  # half of the bytes reach the file before the end
-        if when == "torn" and calls + 1 == k:
-            real_write(descriptor, data[: len(data) // 2])
-            os._exit(9)
-        return real_write(descriptor, data)
-    os.write = torn
-
 def work(store):
     if what == "publish":
         store.publish(B, name="t")
@@ -72,14 +51,7 @@ while True:
     root = base / str(k)
     shutil.copytree(base / "fresh", root)
     store = ArtifactStore(root)
-    child = os.fork()
-    if child == 0:
-        try:
-            die_at(k)
-            work(store)
-        finally:
-            os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = die_at(k, when, lambda: work(store))
     after = look(store)
     left = [p.name for p in (root / "tokenizers" / ".staging").iterdir()]
     work(store)
@@ -102,7 +74,9 @@ def run(what: str, when: str, folder: Path) -> list[dict]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    assert [entry["code"] for entry in found] == [DEAD] * (len(found) - 1) + [0]
+    return found
 
 
 @pytest.mark.promise(1)

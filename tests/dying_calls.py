@@ -1,0 +1,54 @@
+"""Processes that die at their k-th call of the operating system: for tests of what is left then.
+
+For drivers that fork: a process of their own, because pytest's may have threads.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+_FUNCTIONS = ["open", "write", "lseek", "fsync", "close", "mkdir", "rename", "unlink", "rmdir"]
+DEAD = 9
+"""Exit status of a process that died as it was to; 0 is that of one whose work has ended before."""
+
+
+def die_at(k: int, when: str, work: Callable[[], object]) -> int:
+    """Do `work` in a child that dies `before` or `after` its k-th call, or with it `torn`; the
+    child's exit status, 1 where the work itself failed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _arm(k, when)
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _arm(k: int, when: str) -> None:
+    calls = 0
+
+    def call(real, *args, **kwargs):
+        nonlocal calls
+        calls += 1
+        mine = calls
+        if mine == k and when == "before":
+            os._exit(DEAD)
+        try:
+            return real(*args, **kwargs)
+        finally:  # a call that is refused is a place to die at too
+            if mine == k:
+                os._exit(DEAD)
+
+    for name in _FUNCTIONS:
+        setattr(os, name, partial(call, getattr(os, name)))
+    counted_write = os.write
+
+    def torn(descriptor, data):  # half of the bytes reach the file before the end
+        if when == "torn" and calls + 1 == k:
+            counted_write(descriptor, data[: len(data) // 2])
+            os._exit(DEAD)
+        return counted_write(descriptor, data)
+
+    os.write = torn
