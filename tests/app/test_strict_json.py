@@ -97,6 +97,7 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
         (b"[" + b"9" * 5000 + b"]", 422, "number_too_long"),
         (b'{"a":' * 900 + b"1" + b"}" * 900, 422, "invalid_request"),
         (b"[" * 900 + b"]" * 900, 422, "invalid_request"),
+        (b"[" * 1001 + b"]" * 1001, 400, "nested_too_deep"),
         (b"[" * 20_000 + b"]" * 20_000, 400, "nested_too_deep"),
         (b"[" * 20_000, 400, "nested_too_deep"),
         (b'{"a":' * 20_000, 400, "nested_too_deep"),
