@@ -155,7 +155,8 @@ def expands_too_much(name: str, max_expansion: float) -> CorpusError:
     """The error for what comes out of a file that is far smaller."""
     return CorpusError(
         f"the corpus file {name!r} holds more than {max_expansion:g} times as much text as it has "
-        f"bytes, which no text of people does; if it is meant, raise max_expansion"
+        f"bytes, which no text of people does; if it is meant, write it anew unpacked, or "
+        f"read it from Python with more max_expansion"
     )
 
 

@@ -212,7 +212,7 @@ def _choose_format(name: str, format_name: str | None) -> str:
             return known
     raise CorpusError(
         f"the name of the corpus file {name!r} does not say its format; end it in one of "
-        f"{_LISTED}, or say which one it is with format="
+        f"{_LISTED}, or name it (--format, in Python format=)"
     )
 
 

@@ -56,9 +56,11 @@ def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[
             stop = len(block) if end < 0 else end
             n_bytes += stop - start
             if n_bytes > max_line_bytes:
-                what = f"it is longer than {max_line_bytes} bytes; raise max_line_bytes if that is"
                 raise _error(
-                    name, number, f"{what} meant (memory for nine times as much is needed)"
+                    name,
+                    number,
+                    f"it is longer than {max_line_bytes} bytes; split it, or read it from Python "
+                    f"with more max_line_bytes (memory for nine times as much is needed)",
                 )
             parts.append(block[start:stop])
             start = stop + 1
@@ -82,7 +84,9 @@ def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
         ) from None
     record = _parse_object(text)
     if field not in record:
-        raise _LineError(f"it has no field {field!r}; say with field= which one holds the text")
+        raise _LineError(
+            f"it has no field {field!r}; name the one with the text (--field, in Python field=)"
+        )
     document = record[field]
     if not isinstance(document, str):
         raise _LineError(f"its field {field!r} is no string; mend the line, or leave it out")

@@ -133,7 +133,7 @@ def _check_processes_can_work(function: Callable[..., object]) -> None:
     if os.name != "posix" or not sys.executable:
         raise WorkerProcessError(
             "this Python cannot start worker processes (they need POSIX pipes and an interpreter "
-            "that knows its own path); use num_workers=1"
+            "that knows its own path); use one worker (--workers 1, in Python num_workers=1)"
         )
 
 
@@ -300,8 +300,8 @@ class _Crew:
             worker = _Worker()
         except OSError as error:
             raise WorkerProcessError(
-                f"a worker process could not be started ({error}); use fewer workers, or "
-                f"num_workers=1 to do the work in this process"
+                f"a worker process could not be started ({error}); use fewer workers, or one "
+                f"(--workers 1, in Python num_workers=1) to do the work in this process"
             ) from error
         self._workers.append(worker)
         self._selector.register(worker.stdout, selectors.EVENT_READ, worker)

@@ -85,7 +85,8 @@ def test_the_format_is_that_of_the_name_or_the_one_named(tmp_path):
     assert list(read_documents(tmp_path / "blob", format="jsonl.gz")) == DOCUMENTS
     for name in ("blob", "corpus.csv", "corpus.gz", "txt", "corpus.txt.bz2"):
         with pytest.raises(
-            CorpusError, match=rf"'.*{name}' does not say its format; end it in one"
+            CorpusError,
+            match=rf"'.*{name}' does not say its format; end it in one .* \(--format, in Python",
         ):
             open_documents(tmp_path / name)
 
