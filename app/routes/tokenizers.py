@@ -3,6 +3,7 @@ the swap."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import Annotated, Any, Final
@@ -25,6 +26,7 @@ from app.schemas import (
     TokenizerSummary,
 )
 from app.services import Services, services_of
+from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.store import ArtifactRef
 
 router = APIRouter(tags=["tokenizers"])
@@ -196,8 +198,12 @@ def _list(services: Services, name: str | None) -> TokenizersResponse:
             services.store.resolve(name)  # says whether the name or its files are wrong
     newest_first = sorted(refs, key=lambda ref: ref.version, reverse=True)
     newest_first.sort(key=lambda ref: ref.name)
+    summaries = []
+    for ref in newest_first:
+        with contextlib.suppress(ArtifactNotFoundError):  # removed since it was listed
+            summaries.append(_summary(services, ref, name is not None))
     return TokenizersResponse(
-        tokenizers=[_summary(services, ref, name is not None) for ref in newest_first],
+        tokenizers=summaries,
         active=None if active is None else _identity(active.ref),
     )
 

@@ -133,6 +133,8 @@ class ArtifactStore:
                     self._ref(name, version)
                 except ArtifactCorruptError as error:
                     reasons[f"{name}@{version}"] = str(error)
+                except ArtifactNotFoundError:
+                    pass  # removed since it was listed
         return reasons
 
     def resolve(self, wanted: str) -> ArtifactRef:

@@ -212,6 +212,27 @@ def test_lists_and_the_active_one_are_not_sent_again(
     assert client.get("/tokenizers/active", headers=known).json()["digest"] == newer.digest
 
 
+def test_a_version_removed_while_they_are_listed_is_left_out(
+    client: TestClient,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other_spec: TokenizerSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = ArtifactStore.list
+
+    def list_and_remove(self: ArtifactStore) -> list[ArtifactRef]:
+        refs = listed(self)
+        self.remove(gone.name, gone.version)
+        return refs
+
+    gone = store.publish(other_spec, name="gone")
+    monkeypatch.setattr(ArtifactStore, "list", list_and_remove)
+    answer = client.get("/tokenizers")
+    assert answer.status_code == 200, answer.text
+    assert [found["name"] for found in answer.json()["tokenizers"]] == [starter.name]
+
+
 def test_base64_of_a_tiktoken_file_is_plain_text(
     client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:

@@ -146,6 +146,22 @@ def test_a_damaged_version_does_not_stand_for_its_digest(store):
     assert store.open(again) == A
 
 
+def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, monkeypatch):
+    gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
+    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
+    folders = store._folders
+
+    def list_and_remove(name):
+        found = folders(name)
+        if name == "gone" and found:
+            store.remove(name, gone.version)
+        return found
+
+    monkeypatch.setattr(store, "_folders", list_and_remove)
+    assert store.damaged() == {}
+    assert store.list() == [ref]
+
+
 @pytest.mark.promise(16)
 def test_versions_rise_in_one_second_and_when_the_clock_goes_back(store, monkeypatch):
     specs = [trained_spec(n) for n in range(1, 8)]
