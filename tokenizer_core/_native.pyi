@@ -135,6 +135,12 @@ class WordCounts:
     @property
     def n_bytes(self) -> int: ...
     def learn(
-        self, n_merges: int, tie_break: str, after_merge: Callable[[int], object] | None
-    ) -> tuple[list[tuple[bytes, bytes]], bool, int]:
-        """Merges, whether no pair was left, and the number of tokens; see `learn_merges`."""
+        self,
+        n_merges: int,
+        tie_break: str,
+        after_merge: Callable[[int], object] | None,
+        min_frequency: int,
+        max_token_length: int | None,
+        first_merges: list[tuple[bytes, bytes]],
+    ) -> tuple[list[tuple[bytes, bytes]], bool, list[int]]:
+        """Merges, whether no pair was left, and the numbers of tokens; see `learn_merges`."""

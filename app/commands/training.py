@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,18 @@ from app.commands.command_line import (
     open_store,
     require_files,
 )
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.store import ArtifactRef
+from tokenizer_core.store.artifact_ref import checked_name
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingProgress,
     TrainingResult,
+    VocabularyOptions,
     train,
     train_from_counts,
 )
+from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
 
 _DEFAULT_SPECIAL_TOKENS = ("<|endoftext|>",)
 
@@ -47,18 +52,20 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer train news.txt --vocab-size 10000 --name news\n"
             "  tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote\n"
             "  tokenizer train news.txt --vocab-size 10000 --save-counts news.counts\n"
-            "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n\n"
-            "The counts of a corpus are most of the work: save them to train other sizes without\n"
-            "reading it again."
+            "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
+            "  tokenizer train news.txt --vocab-size 8000,16000,32000 --name news\n"
+            "  tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128\n\n"
+            "Several sizes take one run and are published as NAME-SIZE. The counts of a\n"
+            "corpus are most of the work: save them to train again without reading it."
         ),
     )
     parser.add_argument("inputs", nargs="*", type=Path, metavar="INPUT", help="UTF-8 text files")
     parser.add_argument(
         "--vocab-size",
-        type=int,
-        default=10_000,
-        metavar="N",
-        help="all entries: 256 bytes, special tokens, merges (default: 10000)",
+        type=_parse_sizes,
+        default=[10_000],
+        metavar="N[,N...]",
+        help="all entries: 256 bytes, special tokens, merges, reserved ones (default: 10000)",
     )
     parser.add_argument(
         "--special-token",
@@ -73,6 +80,7 @@ def add_parsers(subcommands: Any) -> None:
         "--pattern",
         help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
     )
+    _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name to publish it under")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
@@ -91,26 +99,91 @@ def add_parsers(subcommands: Any) -> None:
     parser.set_defaults(run=run_train)
 
 
+def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-frequency",
+        type=int,
+        default=1,
+        metavar="N",
+        help="merge no pair that occurs less often (default: 1)",
+    )
+    parser.add_argument(
+        "--max-token-length", type=int, metavar="BYTES", help="learn no longer token"
+    )
+    parser.add_argument(
+        "--seed-token",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="text that is one token from the start; once for each, in order",
+    )
+    parser.add_argument(
+        "--seed-file", type=Path, metavar="FILE", help="seed tokens, one a line, after the others"
+    )
+    parser.add_argument(
+        "--reserved",
+        type=int,
+        default=0,
+        metavar="N",
+        help="special tokens without a meaning yet, in --vocab-size",
+    )
+    parser.add_argument(
+        "--reserved-name",
+        default=LLAMA3_RESERVED_NAME,
+        metavar="NAME",
+        help=f"what they are called, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
+    )
+    parser.add_argument(
+        "--pad-to-multiple",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with more of these, make the number of tokens a multiple of N, 128 for instance",
+    )
+
+
+def _parse_sizes(text: str) -> list[int]:
+    """`8000,16000` as ascending numbers, each once.
+
+    Example:
+        >>> _parse_sizes("16000,8000,8000")
+        [8000, 16000]
+    """
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, nor numbers joined by commas")
+    return sorted(set(map(int, parts)))
+
+
 def run_train(arguments: argparse.Namespace) -> None:
-    """Train, publish, report."""
+    """Train, publish every size, report."""
     _check(arguments)
     store = open_store(arguments)
+    sizes = arguments.vocab_size
+    names = {
+        size: arguments.name if len(sizes) == 1 else f"{arguments.name}-{size}" for size in sizes
+    }
+    for name in names.values():
+        checked_name(name)
     with _ProgressBars(quiet=arguments.quiet) as bars:
         result = _learn(arguments, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
-    ref = store.publish(
-        result.spec,
-        name=arguments.name,
-        training=result.report.to_dict(),
-        provenance=[
-            {"name": Path(s.path).name, "size_bytes": s.size_bytes, "sha256": s.sha256}
-            for s in result.counts.sources
-        ],
-        command=command_text(),
-    )
-    _report(result)
-    print(f"published {ref}")
+    ref: ArtifactRef
+    for size, name in names.items():
+        cut = result.at_size(size)
+        ref = store.publish(
+            cut.spec,
+            name=name,
+            training=cut.report.to_dict(),
+            provenance=[
+                {"name": Path(s.path).name, "size_bytes": s.size_bytes, "sha256": s.sha256}
+                for s in result.counts.sources
+            ],
+            command=command_text(),
+        )
+        _report(cut)
+        print(f"published {ref}")
     if arguments.promote:
         store.promote(ref)
         print("it is the one being served from now on")
@@ -130,9 +203,11 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("no input; name one or more text files")
     if arguments.no_special_token and arguments.special_token:
         raise UsageError("--no-special-token and --special-token exclude each other")
+    if arguments.promote and len(arguments.vocab_size) > 1:
+        raise UsageError("only one size can be served; leave --promote out, and promote one after")
     if arguments.workers is not None and arguments.workers < 1:
         raise UsageError("--workers must be at least 1")
-    require_files(arguments.inputs)
+    require_files([*arguments.inputs, *filter(None, [arguments.seed_file])])
     target: Path | None = arguments.save_counts
     if target is not None and not target.absolute().parent.is_dir():
         raise CommandError(f"the folder of {target} is not there; make it first")
@@ -144,14 +219,50 @@ def _learn(arguments: argparse.Namespace, bars: _ProgressBars) -> TrainingResult
         counts = PretokenCounts.load(
             arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
         )
-        return train_from_counts(counts, arguments.vocab_size, progress=bars.show)
+        _check_smallest(arguments, counts.special_tokens, counts.pattern)
+        return train_from_counts(
+            counts, arguments.vocab_size[-1], options=_options(arguments), progress=bars.show
+        )
+    special_tokens, pattern = (
+        _special_tokens(arguments),
+        resolve_pattern(arguments.pattern or "gpt2"),
+    )
+    _check_smallest(arguments, special_tokens, pattern)
     return train(
         arguments.inputs,
-        vocab_size=arguments.vocab_size,
-        special_tokens=_special_tokens(arguments),
-        pattern=arguments.pattern or "gpt2",
+        vocab_size=arguments.vocab_size[-1],
+        special_tokens=special_tokens,
+        pattern=pattern,
         num_workers=arguments.workers,
+        options=_options(arguments),
         progress=bars.show,
+    )
+
+
+def _check_smallest(
+    arguments: argparse.Namespace, special_tokens: Sequence[str], pattern: SplitPattern
+) -> None:
+    """Raise VocabSizeError now, not when the largest size has been learned."""
+    plan_vocabulary(special_tokens, pattern, _options(arguments)).n_merges(arguments.vocab_size[0])
+
+
+def _options(arguments: argparse.Namespace) -> VocabularyOptions:
+    seeds = list(arguments.seed_token)
+    if arguments.seed_file is not None:
+        try:
+            text = arguments.seed_file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                f"{arguments.seed_file} is not UTF-8 at byte {error.start}; convert it first"
+            ) from None
+        seeds += [line for line in text.split("\n") if line]
+    return VocabularyOptions(
+        min_frequency=arguments.min_frequency,
+        max_token_length=arguments.max_token_length,
+        seed_tokens=tuple(seeds),
+        n_reserved=arguments.reserved,
+        reserved_name=arguments.reserved_name,
+        pad_to_multiple=arguments.pad_to_multiple,
     )
 
 

@@ -42,6 +42,32 @@ def test_counts_saved_once_train_other_sizes(cli: Cli) -> None:
     assert "split pattern" in error
 
 
+def test_several_sizes_of_one_run_are_those_of_runs_of_their_own(cli: Cli) -> None:
+    options = ("--seed-token", "zz", "--reserved=2", "--pad-to-multiple=4", "--min-frequency=2")
+    out, _ = cli.run("train", "corpus.txt", "--vocab-size=264,262,264", "--name=a", *options)
+    published = [line for line in out.splitlines() if line.startswith(b"published")]
+    names = [line.split()[1].partition(b"@")[0] for line in published]
+    assert names == [b"a-262", b"a-264"]
+    for size in (262, 264):
+        cli.run("train", "corpus.txt", f"--vocab-size={size}", f"--name=b-{size}", *options)
+    digests = {row["name"]: row["digest"] for row in json.loads(cli.run("list", "--json")[0])}
+    assert digests["a-262"] == digests["b-262"] != digests["a-264"] == digests["b-264"]
+    training = json.loads(cli.run("inspect", "a-262", "--json")[0])["training"]
+    assert (training["vocab_size"], training["n_reserved"]) == (264, 4)
+    assert training["options"]["seed_tokens"] == ["zz"]
+    assert training["curve"][-1]["vocab_size"] == 262
+
+
+def test_seed_tokens_from_a_file(cli: Cli) -> None:
+    (cli.folder / "seeds").write_bytes(b"lowest\r\n  \n\nthe\n")
+    cli.run("train", "corpus.txt", "--vocab-size=280", "--name=a", "--seed-file=seeds")
+    for seed in ("lowest", "  ", "the"):
+        assert cli.run("count", "--tokenizer=a", seed)[0] == b"1\n"
+    (cli.folder / "seeds").write_bytes(b"ab\xff")
+    error = cli.fail("train", "corpus.txt", "--seed-file=seeds", "--name=a")
+    assert "seeds is not UTF-8 at byte 2" in error
+
+
 def test_special_tokens_in_order_and_a_pattern_of_ones_own(cli: Cli) -> None:
     cli.run(
         "train", "corpus.txt", "--vocab-size=262", "--name=own", "--pattern", r"\w+|\W+",
@@ -160,6 +186,12 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("train",), 2, "no input"),
         (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
         (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
+        (("train", "corpus.txt", "--vocab-size", "256,300"), 1, "at least 257"),
+        (("train", "corpus.txt", "--vocab-size", "300,"), 2, "joined by commas"),
+        (("train", "corpus.txt", "--vocab-size=300,301", "--promote"), 2, "only one size"),
+        (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
+        (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),
+        (("train", "corpus.txt", "--min-frequency", "0"), 1, "at least 1"),
         (("train", "none.txt"), 1, "none.txt is not there"),
         (("train", "."), 1, "is a folder"),
         (("train", "corpus.txt", "--workers", "0"), 2, "--workers"),

@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+from dataclasses import asdict
 
 # `tokenizer_core.training.count_pretokens` is the function; the module is reached by its name.
 from importlib import import_module
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.naive_bpe import merge_pre_token
 from tests.native_module import native_module
 from tests.tokenizer_core.training.naive_trainer import (
     count_naively,
@@ -20,7 +22,13 @@ from tests.tokenizer_core.training.naive_trainer import (
     train_naively,
 )
 from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.training import count_pretokens, learn_merges, train, train_from_counts
+from tokenizer_core.training import (
+    LearningRules,
+    count_pretokens,
+    learn_merges,
+    train,
+    train_from_counts,
+)
 from tokenizer_core.training.native_kernels import learn_natively
 
 T = TypeVar("T", str, bytes)
@@ -92,6 +100,34 @@ def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
     assert learned.no_pair_left == (len(expected) < n_merges)
     products = [left + right for left, right in expected]
     assert len(set(products)) == len(products), "a product was a token already"
+
+
+@given(
+    counts=COUNTS,
+    n_merges=st.integers(0, 25),
+    min_frequency=st.integers(1, 6),
+    max_token_length=st.none() | st.integers(2, 7),
+    given_words=st.lists(TINY_WORDS, max_size=2),
+)
+@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
+def test_learner_with_rules_equals_oracle(
+    engine, tie_break, counts, n_merges, min_frequency, max_token_length, given_words
+):
+    # Merges that make one token of each of these words, in the words counted or not.
+    first = learn_naively(dict.fromkeys(given_words, 1), 12, "lexicographic")
+    rules = LearningRules(min_frequency, max_token_length, tuple(first))
+    n_merges += len(first)
+    learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break, rules=rules)
+    expected = learn_naively(counts, n_merges, tie_break, **asdict(rules))
+    assert learned.merges == expected
+    assert learned.no_pair_left == (len(expected) < n_merges)
+    for n_learned, n_tokens in enumerate(learned.token_counts):
+        merges = expected[: len(first) + n_learned]
+        assert n_tokens == sum(
+            n * len(merge_pre_token(t.encode(), merges)) for t, n in counts.items()
+        )
+    assert len(learned.token_counts) == len(expected) - len(first) + 1
 
 
 @pytest.mark.promise(18)

@@ -11,12 +11,15 @@ mapping like any other, which makes its dict when it is first asked for an entry
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from tokenizer_core._native import PretokenCounter, WordCounts
+
+
+_MAX_COUNT: Final = (1 << 64) - 1
 
 
 class NativeCounts(Mapping[str, int]):
@@ -58,13 +61,28 @@ class NativeCounts(Mapping[str, int]):
         return self._words.n_bytes
 
     def learn(
-        self, n_merges: int, tie_break: str, after_merge: Callable[[int], object] | None
-    ) -> tuple[list[tuple[bytes, bytes]], bool, int]:
-        """`(merges, whether no pair was left, tokens in all)`; see `training.learn_merges`.
+        self,
+        n_merges: int,
+        tie_break: str,
+        after_merge: Callable[[int], object] | None,
+        *,
+        min_frequency: int = 1,
+        max_token_length: int | None = None,
+        first_merges: Sequence[tuple[bytes, bytes]] = (),
+    ) -> tuple[list[tuple[bytes, bytes]], bool, list[int]]:
+        """`(merges, whether no pair was left, tokens after each)`; see `training.learn_merges`.
 
         `after_merge` is called several times a second and after the last merge.
         """
-        return self._words.learn(n_merges, tie_break, after_merge)
+        return self._words.learn(
+            n_merges,
+            tie_break,
+            after_merge,
+            # No count is as large: the sum of all symbols fits 64 bits.
+            min(min_frequency, _MAX_COUNT),
+            max_token_length,
+            list(first_merges),
+        )
 
     def __getitem__(self, pre_token: str) -> int:
         return self._dict[pre_token]

@@ -1,7 +1,12 @@
 """Training: corpus -> counts -> merges -> tokenizer. The names below are what others may use."""
 
 from tokenizer_core.training.count_pretokens import count_pretokens
-from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, learn_merges
+from tokenizer_core.training.learn_merges import (
+    LearnedMerges,
+    LearningRules,
+    TieBreak,
+    learn_merges,
+)
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 from tokenizer_core.training.trainer import (
     TrainingProgress,
@@ -10,16 +15,20 @@ from tokenizer_core.training.trainer import (
     train_bpe,
     train_from_counts,
 )
-from tokenizer_core.training.training_report import TrainingReport
+from tokenizer_core.training.training_report import CurvePoint, TrainingReport
+from tokenizer_core.training.vocabulary_plan import VocabularyOptions
 
 __all__ = [
     "CorpusSource",
+    "CurvePoint",
     "LearnedMerges",
+    "LearningRules",
     "PretokenCounts",
     "TieBreak",
     "TrainingProgress",
     "TrainingReport",
     "TrainingResult",
+    "VocabularyOptions",
     "count_pretokens",
     "learn_merges",
     "train",

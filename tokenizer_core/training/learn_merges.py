@@ -18,6 +18,9 @@ against `("a", "bc")` is decided by the left side. `huggingface` takes the small
 the `tokenizers` library numbers them: single bytes in the order of their characters in the
 byte-to-unicode alphabet, then products in the order they were made.
 
+What limits learning (`LearningRules`) never chooses another pair, it only leaves some out, or
+ends. The merges of a smaller vocabulary are the beginning of those of a larger one.
+
 No product is ever a token already: as long as no merge crosses the ends of a stretch of bytes, all
 its occurrences have been merged in the same way, so they all became one token in the same step.
 
@@ -31,7 +34,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -45,16 +48,48 @@ _KEY_END: Final = chr(_N_BYTES + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedMerges:
-    """The merges in order, and what the counted text is like once they are applied.
+class LearningRules:
+    """What decides the merges beside counts and ties; by default nothing.
 
-    `no_pair_left` says that learning ended because every pre-token had become one token.
-    `n_tokens` is the number of tokens of all pre-tokens counted, repetitions included.
+    - `min_frequency`: learning ends when no pair is left that occurs so often.
+    - `max_token_length`: in bytes; pairs that would make a longer token are never merged.
+    - `first_merges`: applied, in order, before any is learned. Each side is a byte or the product
+      of one before, and each product is new.
+    """
+
+    min_frequency: int = 1
+    max_token_length: int | None = None
+    first_merges: tuple[tuple[bytes, bytes], ...] = ()
+
+
+NO_RULES: Final = LearningRules()
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedMerges:
+    """The merges in order, first those that were given, and how many tokens the text then has.
+
+    `no_pair_left` says that learning ended because no pair was left that the rules let be merged;
+    without rules, because every pre-token had become one token. `token_counts` are the tokens of
+    all pre-tokens counted, repetitions included: once the given merges are applied, and after each
+    that was learned.
     """
 
     merges: list[tuple[bytes, bytes]]
     no_pair_left: bool
-    n_tokens: int
+    token_counts: list[int]
+
+    @property
+    def n_tokens(self) -> int:
+        """The tokens once all merges are applied."""
+        return self.token_counts[-1]
+
+    def first(self, n_merges: int) -> LearnedMerges:
+        """What learning only so many merges gives, at least those that were given."""
+        n_given = len(self.merges) - len(self.token_counts) + 1
+        merges = self.merges[:n_merges]
+        counts = self.token_counts[: len(merges) - n_given + 1]
+        return LearnedMerges(merges, len(merges) < n_merges, counts)
 
 
 def learn_merges(
@@ -62,15 +97,17 @@ def learn_merges(
     n_merges: int,
     *,
     tie_break: TieBreak = "lexicographic",
+    rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
     """The first `n_merges` merges of byte-level BPE over these pre-tokens, fewer if none are left.
 
-    `counts` maps each pre-token to how often it occurs and is not changed. `after_merge` is called
-    with the number of merges learned so far; what it raises ends the run.
+    Those of `rules.first_merges` are counted, and are there however few are asked for. `counts`
+    maps each pre-token to how often it occurs and is not changed. `after_merge` is called with the
+    number of merges so far; what it raises ends the run.
 
     Raises:
-        ValueError: an unknown `tie_break`, or a count below 1.
+        ValueError: an unknown `tie_break`, a count below 1, or first merges that cannot be applied.
 
     Example:
         >>> counts = {"low": 1, " low": 1, " lower": 1, " newest": 2, " widest": 3}
@@ -78,7 +115,7 @@ def learn_merges(
         [b'st', b'est', b'wi', b'wid']
     """
     return learn_with_queue(
-        counts, n_merges, PairBuckets, tie_break=tie_break, after_merge=after_merge
+        counts, n_merges, PairBuckets, tie_break=tie_break, rules=rules, after_merge=after_merge
     )
 
 
@@ -90,7 +127,7 @@ def check_tie_break(tie_break: str) -> None:
 
 class PairQueue(Protocol):
     """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
-    which lowers counts in it, or deletes them, without telling."""
+    which lowers counts in it, or deletes them, without telling: a pair that was deleted is gone."""
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
 
@@ -170,6 +207,7 @@ def learn_with_queue(
     queue_type: type[PairQueue],
     *,
     tie_break: TieBreak = "lexicographic",
+    rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
     """`learn_merges` with a queue of the caller's choice, so that queues can be compared."""
@@ -179,19 +217,44 @@ def learn_with_queue(
     token_keys = _keys_of_bytes(tie_break)
     queue = queue_type(table.pair_counts, token_keys)
     merges: list[tuple[bytes, bytes]] = []
-    while len(merges) < n_merges:
-        pair = queue.pop()
-        if pair is None:
-            break
+
+    def apply(pair: str) -> None:
         left, right = token_bytes[pair[0]], token_bytes[pair[1]]
         symbol = chr(_N_BYTES + len(merges))
         token_bytes[symbol] = left + right
         token_keys[symbol] = symbol if tie_break == "huggingface" else _reverse_key(left + right)
         merges.append((left, right))
         table.merge(pair, symbol, queue)
+
+    for pair in _as_symbols(rules.first_merges):
+        apply(pair)
+    token_counts = [table.n_tokens]
+    while len(merges) < n_merges:
+        next_pair = queue.pop()
+        if next_pair is None or table.pair_counts[next_pair] < rules.min_frequency:
+            break
+        if rules.max_token_length is not None:
+            length = len(token_bytes[next_pair[0]]) + len(token_bytes[next_pair[1]])
+            if length > rules.max_token_length:
+                table.forget(next_pair)
+                continue
+        apply(next_pair)
+        token_counts.append(table.n_tokens)
         if after_merge is not None:
             after_merge(len(merges))
-    return LearnedMerges(merges, len(merges) < n_merges, table.count_tokens())
+    return LearnedMerges(merges, len(merges) < n_merges, token_counts)
+
+
+def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """The pairs of these merges, once it is certain that each can be applied in its turn."""
+    symbols = {bytes([byte]): chr(byte) for byte in range(_N_BYTES)}
+    pairs: list[str] = []
+    for left, right in merges:
+        if left not in symbols or right not in symbols or left + right in symbols:
+            raise ValueError(f"first merge {len(pairs)} is not of two tokens into a new one")
+        pairs.append(symbols[left] + symbols[right])
+        symbols[left + right] = chr(len(symbols))
+    return pairs
 
 
 class _WordTable:
@@ -200,7 +263,8 @@ class _WordTable:
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._words: list[str] = []
         self._word_counts: list[int] = []
-        self._n_single_tokens = 0
+        self.n_tokens = 0
+        """Tokens of all words as they are now, each as often as it was counted."""
         self.pair_counts: dict[str, int] = {}
         # Arrays of 4 bytes an entry: lists of ints measured the same speed and twice the memory.
         self._occurrences: dict[str, array[int]] = {}
@@ -214,8 +278,8 @@ class _WordTable:
                 raise ValueError(f"the pre-token {pre_token!r:.60} has the count {count}, below 1")
             # An ASCII pre-token is its own word; the object is shared with `counts`.
             word = pre_token if pre_token.isascii() else pre_token.encode().decode("latin-1")
+            self.n_tokens += count * len(word)
             if len(word) < 2:
-                self._n_single_tokens += count * len(word)
                 continue
             index = len(self._words)
             self._words.append(word)
@@ -234,9 +298,10 @@ class _WordTable:
         before: defaultdict[str, array[int]] = defaultdict(_empty_index)
         after: defaultdict[str, array[int]] = defaultdict(_empty_index)
         touching = _empty_index()
-        del self.pair_counts[pair]
+        # A merge that was given may be of a pair that is nowhere.
+        self.pair_counts.pop(pair, None)
         done = -1
-        for index in self._occurrences.pop(pair):
+        for index in self._occurrences.pop(pair, ()):
             # A word stands in the list once for each occurrence, one after the other. To split it
             # each time would make one pre-token of a megabyte quadratic.
             if index == done:
@@ -246,6 +311,7 @@ class _WordTable:
             if len(parts) == 1:
                 continue
             words[index] = symbol.join(parts)
+            self.n_tokens -= self._word_counts[index] * (len(parts) - 1)
             first, last = parts[0], parts[-1]
             if first:
                 before[first[-1]].append(index)
@@ -279,11 +345,10 @@ class _WordTable:
         self._occurrences[new] = places
         queue.add(new, moved)
 
-    def count_tokens(self) -> int:
-        """Tokens of all words as they are now, each as often as it was counted."""
-        return self._n_single_tokens + sum(
-            len(word) * count for word, count in zip(self._words, self._word_counts, strict=True)
-        )
+    def forget(self, pair: str) -> None:
+        """Leave `pair` as it is for good."""
+        del self.pair_counts[pair]
+        del self._occurrences[pair]
 
 
 def _empty_index() -> array[int]:

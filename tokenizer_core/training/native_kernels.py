@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
-from tokenizer_core.training.learn_merges import LearnedMerges, TieBreak, check_tie_break
+from tokenizer_core.training.learn_merges import (
+    NO_RULES,
+    LearnedMerges,
+    LearningRules,
+    TieBreak,
+    check_tie_break,
+)
 
 
 def count_natively(
@@ -73,6 +79,7 @@ def learn_natively(
     n_merges: int,
     *,
     tie_break: TieBreak = "lexicographic",
+    rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
     """As `learn_merges`, but `after_merge` is called several times a second and at the end only.
@@ -81,4 +88,12 @@ def learn_natively(
         ValueError: as `learn_merges`; or the counts do not fit 64 bits.
     """
     check_tie_break(tie_break)
-    return LearnedMerges(*NativeCounts.of(counts).learn(n_merges, tie_break, after_merge))
+    learned = NativeCounts.of(counts).learn(
+        n_merges,
+        tie_break,
+        after_merge,
+        min_frequency=rules.min_frequency,
+        max_token_length=rules.max_token_length,
+        first_merges=rules.first_merges,
+    )
+    return LearnedMerges(*learned)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tokenizer_core.engines import resolve_engine
-from tokenizer_core.errors import InvalidSpecError, TrainingCancelledError, VocabSizeError
+from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.training.count_pretokens import (
     DecodeErrors,
     choose_counting_engine,
@@ -34,17 +34,17 @@ from tokenizer_core.training.learn_merges import (
 )
 from tokenizer_core.training.native_kernels import learn_natively
 from tokenizer_core.training.pretoken_counts import PretokenCounts
-from tokenizer_core.training.training_report import TrainingReport
+from tokenizer_core.training.training_report import TrainingReport, describe_merges
+from tokenizer_core.training.vocabulary_plan import (
+    NO_OPTIONS,
+    VocabularyOptions,
+    VocabularyPlan,
+    plan_vocabulary,
+)
 
 Path = str | os.PathLike[str]
 
-_N_BYTES: Final = 256
 _POLL_SECONDS: Final = 0.1
-_SHOWN_CHARS: Final = 200
-NO_PAIR_LEFT: Final = (
-    "no pair is left to merge: every pre-token of the corpus has become one token; "
-    "a larger vocabulary needs more text"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,47 @@ class TrainingProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What a run made: the vocabulary (id -> bytes), the merges in order, the same as a spec,
-    a report, and the counts, from which other sizes can be trained."""
+    """What a run made: the merges in order, the vocabulary (id -> bytes) and both as a spec, a
+    report, and the counts, from which larger sizes can be trained."""
 
-    vocab: dict[int, bytes]
     merges: list[tuple[bytes, bytes]]
     spec: TokenizerSpec
     report: TrainingReport
     counts: PretokenCounts
+    plan: VocabularyPlan
+    learned: LearnedMerges
+    """Of the whole run, also where this is a smaller size of it."""
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """id -> bytes, a new dict."""
+        return dict(self.spec.vocab)
+
+    def at_size(self, vocab_size: int) -> TrainingResult:
+        """The result as a run of its own for a smaller size would give it, learning nothing again.
+
+        Its report has the times and the memory of the whole run.
+
+        Raises:
+            VocabSizeError: too small, or larger than the run was asked for.
+
+        Example:
+            >>> from tokenizer_core.patterns import PATTERNS
+            >>> run = train_from_counts(PretokenCounts({"low": 2}, PATTERNS["gpt2"]), 258)
+            >>> run.at_size(257).merges
+            [(b'o', b'w')]
+        """
+        if vocab_size > self.report.learned_vocab_size:
+            raise VocabSizeError(
+                f"vocab_size {vocab_size} is larger than the {self.report.learned_vocab_size} of "
+                f"this run; train the largest size and take the smaller ones from it"
+            )
+        n_merges = self.plan.n_merges(vocab_size)
+        learned = self.learned.first(n_merges)
+        spec = self.plan.make_spec(learned.merges)
+        figures = describe_merges(self.plan, learned, spec, self.counts.n_pre_token_bytes)
+        report = replace(self.report, **figures)
+        return replace(self, merges=learned.merges, spec=spec, report=report)
 
 
 def train_bpe(
@@ -127,29 +160,34 @@ def train(
     tie_break: TieBreak = "lexicographic",
     errors: DecodeErrors = "strict",
     chunk_bytes: int | None = None,
+    options: VocabularyOptions = NO_OPTIONS,
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """Count the pre-tokens of these files and learn merges from them.
+
+    For several sizes ask for the largest, and take the others from it with `at_size`.
 
     - `num_workers`: processes, or threads of the native engine, that count; by default as many as
       there are processors. A corpus of a few megabytes is counted by one.
     - `engine`: what counts and learns. The native one leaves custom patterns, and bytes that
       `errors="replace"` is for, to the Python one to count; the report names both.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` takes U+FFFD for them.
+    - `options`: what is asked of the vocabulary beside its size.
     - `progress` is called several times a second; `should_cancel` too, and ends the run when true.
 
     Raises:
         VocabSizeError: too small for the bytes and the special tokens, or too large.
-        InvalidSpecError: a special token is empty, a single byte, or given twice.
+        InvalidSpecError: a special token is empty, a single byte, or given twice; or a seed or
+            reserved token cannot be had, or another option is out of range.
         CorpusError: see `count_pretokens`.
         TrainingCancelledError: `should_cancel` said so.
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the engine asked for is not installed.
     """
     split_pattern = resolve_pattern(pattern)
-    tokens = check_special_tokens(special_tokens)
-    check_vocab_size(vocab_size, len(tokens))
+    plan = plan_vocabulary(special_tokens, split_pattern, options)
+    plan.n_merges(vocab_size)  # raises what is wrong with the size before the work begins
     check_tie_break(tie_break)
     engine = resolve_engine(engine)
     watch = _Watch(progress, should_cancel)
@@ -157,7 +195,7 @@ def train(
     counts = count_pretokens(
         inputs,
         pattern=split_pattern,
-        special_tokens=tokens,
+        special_tokens=plan.special_tokens,
         num_workers=num_workers,
         errors=errors,
         chunk_bytes=chunk_bytes,
@@ -167,6 +205,7 @@ def train(
     )
     return _learn(
         counts,
+        plan,
         vocab_size,
         engine=engine,
         counting_engine=choose_counting_engine(engine, split_pattern, errors),
@@ -183,12 +222,13 @@ def train_from_counts(
     *,
     engine: str = "auto",
     tie_break: TieBreak = "lexicographic",
+    options: VocabularyOptions = NO_OPTIONS,
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """Learn merges from counts made before; pattern and special tokens are those of the counts.
 
-    A smaller size gives the beginning of the merges of a larger one.
+    A smaller size gives the beginning of the merges of a larger one (`TrainingResult.at_size`).
 
     Raises:
         VocabSizeError, InvalidSpecError, TrainingCancelledError: as `train`.
@@ -199,10 +239,12 @@ def train_from_counts(
         >>> train_from_counts(counts, 258).merges
         [(b'o', b'w'), (b'l', b'ow')]
     """
-    check_vocab_size(vocab_size, len(check_special_tokens(counts.special_tokens)))
+    plan = plan_vocabulary(counts.special_tokens, counts.pattern, options)
+    plan.n_merges(vocab_size)
     check_tie_break(tie_break)
     return _learn(
         counts,
+        plan,
         vocab_size,
         engine=resolve_engine(engine),
         counting_engine=None,
@@ -211,54 +253,6 @@ def train_from_counts(
         seconds_counting=0.0,
         workers=1,
     )
-
-
-def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
-    """The special tokens, once it is certain that each can have an id of its own.
-
-    Raises:
-        InvalidSpecError: one is empty, a single byte, not encodable as UTF-8, or given twice; or
-            a string was given where a list of strings is meant.
-    """
-    if isinstance(special_tokens, str):
-        raise InvalidSpecError(
-            f"special_tokens must be a list of strings: [{special_tokens!r:.60}]"
-        )
-    for token in special_tokens:
-        if not isinstance(token, str) or not token:
-            raise InvalidSpecError(
-                f"the special token {token!r:.60} must be a string that is not empty"
-            )
-        try:
-            size = len(token.encode())
-        except UnicodeEncodeError:
-            raise InvalidSpecError(
-                f"the special token {token!r:.60} holds a lone surrogate, which is no text"
-            ) from None
-        if size == 1:
-            raise InvalidSpecError(
-                f"the special token {token!r} is a single byte and has an id already; "
-                f"choose a longer one, such as '<|{token}|>'"
-            )
-    if len(set(special_tokens)) != len(special_tokens):
-        twice = next(token for token in special_tokens if list(special_tokens).count(token) > 1)
-        raise InvalidSpecError(f"the special token {twice!r:.60} is given twice")
-    return tuple(special_tokens)
-
-
-def check_vocab_size(vocab_size: int, n_special_tokens: int) -> None:
-    """Raise VocabSizeError, which names the bound, unless this size can be trained."""
-    smallest = _N_BYTES + n_special_tokens
-    if vocab_size < smallest:
-        raise VocabSizeError(
-            f"vocab_size {vocab_size} is too small: {_N_BYTES} bytes and {n_special_tokens} "
-            f"special tokens need at least {smallest} (which learns no merge; ask for more)"
-        )
-    if vocab_size > MAX_TOKEN_ID + 1:
-        raise VocabSizeError(
-            f"vocab_size {vocab_size} is too large: ids stay below 2^20, so ask for at most "
-            f"{MAX_TOKEN_ID + 1}"
-        )
 
 
 class _Watch:
@@ -307,6 +301,7 @@ class _Watch:
 
 def _learn(
     counts: PretokenCounts,
+    plan: VocabularyPlan,
     vocab_size: int,
     *,
     engine: str,
@@ -317,29 +312,25 @@ def _learn(
     workers: int,
 ) -> TrainingResult:
     started = time.perf_counter()
-    n_merges = vocab_size - _N_BYTES - len(counts.special_tokens)
+    n_merges = plan.n_merges(vocab_size)
     watch.memory.sample(now=True)
     learn = learn_natively if engine == "native" else learn_merges
     learned = learn(
         counts.counts,
         n_merges,
         tie_break=tie_break,
+        rules=plan.rules,
         after_merge=lambda n_done: watch.learn(n_done, n_merges),
     )
     watch.memory.sample(now=True)
-    vocab = _build_vocab(counts.special_tokens, learned.merges)
-    spec = TokenizerSpec.from_merges(
-        vocab, learned.merges, counts.special_tokens, pattern=counts.pattern
-    )
-    longest = max((left + right for left, right in learned.merges), key=len, default=b"")
+    spec = plan.make_spec(learned.merges)
     report = TrainingReport(
         engine=engine,
         counting_engine=counting_engine,
         tie_break=tie_break,
         num_workers=workers,
-        vocab_size=len(vocab),
-        n_merges=len(learned.merges),
-        stopped_early=NO_PAIR_LEFT if learned.no_pair_left else None,
+        options=plan.options,
+        learned_vocab_size=vocab_size,
         seconds_counting=round(seconds_counting, 3),
         seconds_learning=round(time.perf_counter() - started, 3),
         peak_memory_bytes=watch.memory.peak_bytes,
@@ -348,34 +339,9 @@ def _learn(
         n_documents=counts.n_documents,
         n_pre_tokens=counts.n_pre_tokens,
         n_distinct_pre_tokens=len(counts.counts),
-        n_tokens=learned.n_tokens,
-        bytes_per_token=_bytes_per_token(counts, learned),
-        longest_token_bytes=len(longest),
-        longest_token_text=longest.decode("utf-8", "replace")[:_SHOWN_CHARS],
+        **describe_merges(plan, learned, spec, counts.n_pre_token_bytes),
     )
-    return TrainingResult(vocab, learned.merges, spec, report, counts)
-
-
-def _build_vocab(
-    special_tokens: Sequence[str], merges: Sequence[tuple[bytes, bytes]]
-) -> dict[int, bytes]:
-    vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
-    for token in special_tokens:
-        vocab[len(vocab)] = token.encode()
-    # A product is never a token already (see `learn_merges`), and never a special token: a stretch
-    # of text holds none. Counts made by hand may break the second; the id is then shared.
-    known = set(vocab.values())
-    for left, right in merges:
-        if left + right not in known:
-            known.add(left + right)
-            vocab[len(vocab)] = left + right
-    return vocab
-
-
-def _bytes_per_token(counts: PretokenCounts, learned: LearnedMerges) -> float:
-    if not learned.n_tokens:
-        return 0.0
-    return round(counts.n_pre_token_bytes / learned.n_tokens, 4)
+    return TrainingResult(learned.merges, spec, report, counts, plan, learned)
 
 
 def _peak_own_memory_bytes() -> int:

@@ -53,20 +53,32 @@ def count_naively(
 
 
 def learn_naively(
-    counts: Mapping[str, int], n_merges: int, tie_break: str = "lexicographic"
+    counts: Mapping[str, int],
+    n_merges: int,
+    tie_break: str = "lexicographic",
+    *,
+    min_frequency: int = 1,
+    max_token_length: int | None = None,
+    first_merges: Sequence[Merge] = (),
 ) -> list[Merge]:
     """The merges, in order."""
     words = {pre_token: [bytes([b]) for b in pre_token.encode()] for pre_token in counts}
     merges: list[Merge] = []
     order = dict(_ALPHABET_ORDER)
-    while len(merges) < n_merges:
+    while len(merges) < max(n_merges, len(first_merges)):
         pairs: Counter[Merge] = Counter()
         for pre_token, word in words.items():
             for pair in itertools.pairwise(word):
                 pairs[pair] += counts[pre_token]
-        if not pairs:
+        for pair, count in list(pairs.items()):
+            too_long = max_token_length is not None and len(pair[0] + pair[1]) > max_token_length
+            if count < min_frequency or too_long:
+                del pairs[pair]
+        if len(merges) < len(first_merges):
+            best = first_merges[len(merges)]
+        elif not pairs:
             break
-        if tie_break == "lexicographic":
+        elif tie_break == "lexicographic":
             best = max(pairs, key=lambda pair: (pairs[pair], pair))
         else:
             best = min(pairs, key=lambda pair: (-pairs[pair], order[pair[0]], order[pair[1]]))

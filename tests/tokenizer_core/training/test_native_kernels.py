@@ -14,6 +14,7 @@ from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.training import (
+    LearningRules,
     PretokenCounts,
     count_pretokens,
     learn_merges,
@@ -79,12 +80,31 @@ def test_counts_and_merges_of_real_text_are_those_of_python(real_text, pattern):
         assert getattr(native.report, figure) == getattr(python.report, figure)
 
 
-@pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
-def test_many_pairs_are_learned_over_several_epochs(tie_break):
+@pytest.mark.parametrize(
+    ("tie_break", "rules"),
+    [
+        ("lexicographic", LearningRules()),
+        ("huggingface", LearningRules(700, 2, ((b"x", b"1"), (b"q", b"q")))),
+    ],
+    ids=["no rules", "rules"],
+)
+def test_many_pairs_are_learned_over_several_epochs(tie_break, rules):
     # Two million symbols: far more than are listed at once, and thousands of ties.
     counts = alternating(150_000)
-    learned = learn_natively(counts, 600, tie_break=tie_break)
-    assert learned == learn_merges(counts, 600, tie_break=tie_break)
+    learned = learn_natively(counts, 600, tie_break=tie_break, rules=rules)
+    assert learned == learn_merges(counts, 600, tie_break=tie_break, rules=rules)
+    longest = max(len(left + right) for left, right in learned.merges)
+    assert (longest > 2) == (rules.max_token_length is None)
+    assert learned.no_pair_left == (rules.min_frequency > 1)
+
+
+@pytest.mark.parametrize("learn", [learn_natively, learn_merges])
+@pytest.mark.parametrize(
+    "merges", [[(b"a", b"bc")], [(b"a", b"b"), (b"b", b"c"), (b"a", b"bc"), (b"ab", b"c")]]
+)
+def test_first_merges_that_cannot_be_applied_are_refused(learn, merges):
+    with pytest.raises(ValueError, match="is not of two tokens into a new one"):
+        learn({"abc": 1}, 9, rules=LearningRules(first_merges=tuple(merges)))
 
 
 def test_counts_are_a_mapping_like_any_other(tmp_path):

@@ -22,10 +22,11 @@
 //! **The tie rule** is that of `tokenizer_core/training/learn_merges.py`, which is the reference.
 //!
 //! Free of Python types; knows nothing of files or text. `learn/` holds the parts: the tie rule
-//! (`ties`), the order of merging (`pair_queue`), the lookup of pairs (`pair_table`), the epochs
-//! (`epochs`) and what one merge does (`merging`).
+//! (`ties`), the merges that are given (`first_merges`), the order of merging (`pair_queue`), the
+//! lookup of pairs (`pair_table`), the epochs (`epochs`) and what one merge does (`merging`).
 
 mod epochs;
+mod first_merges;
 mod merging;
 mod pair_queue;
 mod pair_table;
@@ -47,17 +48,44 @@ pub enum LearnError {
     CountOverflow,
 }
 
+/// What decides the merges beside the counts.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub tie_break: TieBreak,
+    /// Learning ends when no pair is left that occurs so often; at least 1.
+    pub min_frequency: u64,
+    /// Pairs whose product would have more bytes are never merged.
+    pub max_token_length: usize,
+    /// Applied, in order, before any merge is learned: pairs of symbols as in `Learned`, each of
+    /// bytes and earlier products.
+    pub first_merges: Vec<(u32, u32)>,
+}
+
+impl Rules {
+    /// The tie rule and nothing else.
+    pub fn new(tie_break: TieBreak) -> Rules {
+        Rules {
+            tie_break,
+            min_frequency: 1,
+            max_token_length: usize::MAX,
+            first_merges: Vec::new(),
+        }
+    }
+}
+
 /// The merges in order, and what the words are like once they are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Learned {
-    /// Pairs of symbols: 0-255 are bytes, `256 + k` is the product of merge `k`.
+    /// Pairs of symbols: 0-255 are bytes, `256 + k` is the product of merge `k`. The first ones are
+    /// those that were given.
     pub merges: Vec<(u32, u32)>,
     /// The bytes of all symbols.
     pub tokens: TokenTable,
-    /// Whether learning ended because every word had become one token.
+    /// Whether learning ended because no pair was left that the rules let be merged.
     pub no_pair_left: bool,
-    /// Tokens of all words counted, repetitions included.
-    pub n_tokens: u64,
+    /// Tokens of all words counted, repetitions included: after the merges that were given, and
+    /// after each that was learned.
+    pub token_counts: Vec<u64>,
 }
 
 /// What decides time and memory but never the result.
@@ -84,14 +112,15 @@ impl Default for Tuning {
     }
 }
 
-/// The first `n_merges` merges over these words, fewer if no pair is left.
+/// The first `n_merges` merges over these words, those that are given included; fewer if no pair is
+/// left.
 ///
 /// `words` gives each distinct word once with its count (at least 1) and is iterated over several
 /// times. `after_merge` is called with the number of merges so far, and ends the run with `false`.
 pub fn learn<'a, W>(
     words: W,
     n_merges: usize,
-    tie_break: TieBreak,
+    rules: &Rules,
     tuning: Tuning,
     after_merge: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Learned, LearnError>
@@ -107,20 +136,21 @@ where
         return Err(LearnError::CountOverflow);
     }
     // Two ids above the symbols are BOUNDARY and DEAD.
-    let narrow_symbols = N_BYTES + n_merges + 2 <= usize::from(u16::MAX);
+    let n_symbols = N_BYTES + n_merges.max(rules.first_merges.len());
+    let narrow_symbols = n_symbols + 2 <= usize::from(u16::MAX);
     let narrow_places = places <= u32::MAX as usize;
     match (narrow_symbols, narrow_places) {
         (true, true) => {
-            Learner::<u16, u32>::new(words, tie_break, tuning).run(n_merges, after_merge)
+            Learner::<u16, u32>::new(words, rules, tuning).run(rules, n_merges, after_merge)
         }
         (true, false) => {
-            Learner::<u16, u64>::new(words, tie_break, tuning).run(n_merges, after_merge)
+            Learner::<u16, u64>::new(words, rules, tuning).run(rules, n_merges, after_merge)
         }
         (false, true) => {
-            Learner::<u32, u32>::new(words, tie_break, tuning).run(n_merges, after_merge)
+            Learner::<u32, u32>::new(words, rules, tuning).run(rules, n_merges, after_merge)
         }
         (false, false) => {
-            Learner::<u32, u64>::new(words, tie_break, tuning).run(n_merges, after_merge)
+            Learner::<u32, u64>::new(words, rules, tuning).run(rules, n_merges, after_merge)
         }
     }
 }
@@ -187,6 +217,8 @@ struct Learner<S, P> {
     groups: Vec<Group>,
     spans: Vec<P>,
     n_tokens: u64,
+    min_frequency: u64,
+    max_token_length: usize,
     threshold: u64,
     pairs: Vec<Pair<S>>,
     places: Vec<P>,
@@ -210,16 +242,18 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 
     fn run(
         mut self,
+        rules: &Rules,
         n_merges: usize,
         after_merge: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Learned, LearnError> {
-        let mut merges = Vec::new();
-        if n_merges > 0 {
-            self.list_pairs(u64::MAX, n_merges);
+        let mut merges = rules.first_merges.clone();
+        let mut token_counts = vec![self.n_tokens];
+        if merges.len() < n_merges {
+            self.list_pairs(u64::MAX, n_merges - merges.len());
         }
         while merges.len() < n_merges {
             let Some(index) = self.queue.pop(&self.pairs, &self.order, self.threshold) else {
-                if self.threshold <= 1 {
+                if self.threshold <= self.min_frequency {
                     break;
                 }
                 self.begin_next_epoch(n_merges - merges.len());
@@ -228,6 +262,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             let pair = self.pairs[index as usize];
             merges.push((pair.left.get() as u32, pair.right.get() as u32));
             self.merge(index);
+            token_counts.push(self.n_tokens);
             if !after_merge(merges.len()) {
                 return Err(LearnError::Cancelled);
             }
@@ -235,7 +270,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         Ok(Learned {
             no_pair_left: merges.len() < n_merges,
             merges,
-            n_tokens: self.n_tokens,
+            token_counts,
             tokens: self.order.tokens,
         })
     }

@@ -1,5 +1,6 @@
 //! What Python sees of the trainer: conversions, the GIL, exceptions, and no algorithm.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::count::{Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules};
-use crate::learn::{LearnError, Learned, TieBreak, Tuning, learn};
+use crate::learn::{LearnError, Learned, Rules, TieBreak, Tuning, learn};
 use crate::scan::Scanner;
 
 /// How often Python is asked whether to go on.
@@ -144,21 +146,31 @@ impl WordCounts {
         self.words.n_bytes()
     }
 
-    /// `(merges, whether no pair was left, number of tokens)`; see `learn_merges`.
+    /// `(merges, whether no pair was left, numbers of tokens)`; see `learn_merges`.
     ///
+    /// `first_merges` are pairs of bytes, each side a single byte or the product of one before.
     /// `after_merge` is called with the number of merges learned several times a second and after
     /// the last; what it raises ends the run.
+    #[allow(clippy::too_many_arguments)] // those of the Python function, by name
     fn learn<'py>(
         &self,
         py: Python<'py>,
         n_merges: usize,
         tie_break: &str,
         after_merge: Option<Py<PyAny>>,
+        min_frequency: u64,
+        max_token_length: Option<usize>,
+        first_merges: Vec<(PyBackedBytes, PyBackedBytes)>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let tie_break = match tie_break {
-            "lexicographic" => TieBreak::Lexicographic,
-            "huggingface" => TieBreak::HuggingFace,
-            _ => return Err(PyValueError::new_err(format!("no tie break {tie_break:?}"))),
+        let rules = Rules {
+            tie_break: match tie_break {
+                "lexicographic" => TieBreak::Lexicographic,
+                "huggingface" => TieBreak::HuggingFace,
+                _ => return Err(PyValueError::new_err(format!("no tie break {tie_break:?}"))),
+            },
+            min_frequency,
+            max_token_length: max_token_length.unwrap_or(usize::MAX),
+            first_merges: number_symbols(&first_merges)?,
         };
         let mut raised = None;
         let mut next_poll = Instant::now() + POLL;
@@ -178,7 +190,7 @@ impl WordCounts {
             learn(
                 self.words.iter(),
                 n_merges,
-                tie_break,
+                &rules,
                 Tuning::default(),
                 &mut ask,
             )
@@ -195,6 +207,25 @@ impl WordCounts {
     }
 }
 
+/// The pairs as symbols, once it is certain that each can be merged when its turn comes.
+fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u32, u32)>> {
+    let mut symbols: HashMap<Vec<u8>, u32> = (0..=255).map(|b| (vec![b], u32::from(b))).collect();
+    let mut pairs = Vec::with_capacity(merges.len());
+    for (left, right) in merges {
+        let product = [&left[..], &right[..]].concat();
+        let known = (symbols.get(&left[..]), symbols.get(&right[..]));
+        let (&(Some(&left), Some(&right)), false) = (&known, symbols.contains_key(&product)) else {
+            return Err(PyValueError::new_err(format!(
+                "first merge {} is not of two tokens into a new one",
+                pairs.len()
+            )));
+        };
+        pairs.push((left, right));
+        symbols.insert(product, symbols.len() as u32);
+    }
+    Ok(pairs)
+}
+
 fn answer<'py>(py: Python<'py>, learned: &Learned) -> PyResult<Bound<'py, PyTuple>> {
     // One object for a token, however many merges it takes part in.
     let n_tokens = learned.tokens.len();
@@ -204,5 +235,5 @@ fn answer<'py>(py: Python<'py>, learned: &Learned) -> PyResult<Bound<'py, PyTupl
     let merges = learned.merges.iter();
     let merges = merges.map(|&(left, right)| (&tokens[left as usize], &tokens[right as usize]));
     let merges = PyList::new(py, merges)?;
-    (merges, learned.no_pair_left, learned.n_tokens).into_pyobject(py)
+    (merges, learned.no_pair_left, &learned.token_counts).into_pyobject(py)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use fuzzing::inputs::Choices;
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::learn::{TieBreak, Tuning, learn};
+use tokenizer_native::learn::{Rules, TieBreak, Tuning, learn};
 
 type Merge = (Vec<u8>, Vec<u8>);
 
@@ -22,7 +22,7 @@ fn hugging_face_order() -> HashMap<Vec<u8>, usize> {
         .collect()
 }
 
-fn learn_naively(words: &[(Vec<u8>, u64)], n_merges: usize, tie_break: TieBreak) -> Vec<Merge> {
+fn learn_naively(words: &[(Vec<u8>, u64)], n_merges: usize, rules: &Rules) -> Vec<Merge> {
     let mut order = hugging_face_order();
     let mut split: Vec<(Vec<Vec<u8>>, u64)> = (words.iter())
         .map(|(word, count)| (word.iter().map(|&byte| vec![byte]).collect(), *count))
@@ -37,8 +37,11 @@ fn learn_naively(words: &[(Vec<u8>, u64)], n_merges: usize, tie_break: TieBreak)
                     .or_default() += count;
             }
         }
+        counts.retain(|pair, n| {
+            *n >= rules.min_frequency && pair.0.len() + pair.1.len() <= rules.max_token_length
+        });
         let best = counts.into_iter().max_by(|(a, n), (b, m)| {
-            n.cmp(m).then_with(|| match tie_break {
+            n.cmp(m).then_with(|| match rules.tie_break {
                 TieBreak::Lexicographic => a.cmp(b),
                 TieBreak::HuggingFace => {
                     (order[&b.0], order[&b.1]).cmp(&(order[&a.0], order[&a.1]))
@@ -69,6 +72,11 @@ fn learn_naively(words: &[(Vec<u8>, u64)], n_merges: usize, tie_break: TieBreak)
 fuzz_target!(|data: &[u8]| {
     let mut choices = Choices(data);
     let tie_break = choices.of(&[TieBreak::Lexicographic, TieBreak::HuggingFace]);
+    let rules = Rules {
+        min_frequency: choices.of(&[1, 1, 2, 9]),
+        max_token_length: choices.of(&[usize::MAX, 2, 3, 6]),
+        ..Rules::new(tie_break)
+    };
     let tuning = Tuning {
         threshold_divisor: 1 + choices.below(40) as u64,
         small_arena: choices.of(&[0, 10, 1 << 18]),
@@ -90,9 +98,9 @@ fuzz_target!(|data: &[u8]| {
         *words.entry(word).or_default() += count;
     }
     let words: Vec<(Vec<u8>, u64)> = words.into_iter().collect();
-    let expected = learn_naively(&words, n_merges, tie_break);
+    let expected = learn_naively(&words, n_merges, &rules);
     let given = words.iter().map(|(word, count)| (&word[..], *count));
-    let learned = learn(given, n_merges, tie_break, tuning, &mut |_| true).expect("not cancelled");
+    let learned = learn(given, n_merges, &rules, tuning, &mut |_| true).expect("not cancelled");
     let bytes = |symbol: u32| learned.tokens.get(symbol as usize).to_vec();
     let merges: Vec<Merge> = (learned.merges.iter())
         .map(|&(left, right)| (bytes(left), bytes(right)))

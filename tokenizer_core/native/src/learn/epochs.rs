@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use super::first_merges::FirstMerges;
 use super::pair_queue::{Pair, PairQueue};
 use super::pair_table::{PairTable, hash_pair, key_of};
-use super::ties::{TieBreak, TieOrder};
-use super::{Group, Learner, N_BYTES, NO_NEIGHBOUR, Tuning, Unsigned};
+use super::ties::TieOrder;
+use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning, Unsigned};
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
@@ -15,17 +16,25 @@ const DENSE_PAIRS: usize = 1 << 21;
 const NO_NUMBER: u32 = u32::MAX;
 
 impl<S: Unsigned, P: Unsigned> Learner<S, P> {
-    pub(super) fn new<'a, W>(words: W, tie_break: TieBreak, tuning: Tuning) -> Self
+    pub(super) fn new<'a, W>(words: W, rules: &Rules, tuning: Tuning) -> Self
     where
         W: Iterator<Item = (&'a [u8], u64)> + Clone,
     {
+        let mut order = TieOrder::new(rules.tie_break);
+        for &(left, right) in &rules.first_merges {
+            order.push(left as usize, right as usize);
+        }
+        let n_symbols = order.keys.len();
+        let first_merges = FirstMerges::new(&rules.first_merges);
+        let mut split = Vec::new();
         // Where the words of each count begin: counts fall along the arena.
         let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
         let mut n_tokens = 0;
         for (word, count) in words.clone() {
-            n_tokens += word.len() as u64 * count;
-            if word.len() > 1 {
-                *sizes.entry(count).or_default() += word.len() + 1;
+            first_merges.apply(word, &mut split);
+            n_tokens += split.len() as u64 * count;
+            if split.len() > 1 {
+                *sizes.entry(count).or_default() += split.len() + 1;
             }
         }
         let mut end = 1;
@@ -38,28 +47,31 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
         let mut symbols = vec![Self::boundary(); end];
         for (word, count) in words {
-            if word.len() > 1 {
+            first_merges.apply(word, &mut split);
+            if split.len() > 1 {
                 let next = sizes.get_mut(&count).expect("counted above");
-                for (place, &byte) in symbols[*next..].iter_mut().zip(word) {
-                    *place = S::of(usize::from(byte));
+                for (place, &symbol) in symbols[*next..].iter_mut().zip(&split) {
+                    *place = S::of(symbol as usize);
                 }
-                *next += word.len() + 1;
+                *next += split.len() + 1;
             }
         }
         Learner {
             tuning,
-            order: TieOrder::new(tie_break),
+            order,
             symbols,
             groups,
-            spans: vec![P::of(1); N_BYTES],
+            spans: vec![P::of(1); n_symbols],
             n_tokens,
+            min_frequency: rules.min_frequency.max(1),
+            max_token_length: rules.max_token_length,
             threshold: 0,
             pairs: Vec::new(),
             places: Vec::new(),
             table: PairTable::new(),
             queue: PairQueue::default(),
-            before: vec![NO_NEIGHBOUR; N_BYTES],
-            after: vec![NO_NEIGHBOUR; N_BYTES],
+            before: vec![NO_NEIGHBOUR; n_symbols],
+            after: vec![NO_NEIGHBOUR; n_symbols],
             seen_before: Vec::new(),
             seen_after: Vec::new(),
             hits: Vec::new(),
@@ -85,9 +97,9 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 
     fn choose_threshold(&self, highest: u64) -> u64 {
         if self.symbols.len() <= self.tuning.small_arena {
-            return 1;
+            return self.min_frequency;
         }
-        (highest / self.tuning.threshold_divisor.max(2)).max(1)
+        (highest / self.tuning.threshold_divisor.max(2)).max(self.min_frequency)
     }
 
     pub(super) fn begin_next_epoch(&mut self, n_left: usize) {
@@ -161,9 +173,9 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
         let mut numbers = vec![NO_NUMBER; side * side];
         for (code, &(count, len)) in sums.iter().enumerate() {
-            if len > 0 && count >= self.threshold {
+            let (left, right) = (S::of(code / side), S::of(code % side));
+            if len > 0 && count >= self.threshold && self.may_be_merged(left, right) {
                 numbers[code] = self.pairs.len() as u32;
-                let (left, right) = (S::of(code / side), S::of(code % side));
                 self.pairs.push(Pair {
                     count,
                     start: 0,
@@ -203,10 +215,12 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
         let enough = u32::try_from(self.threshold).unwrap_or(u32::MAX);
         let mut found: Vec<(P, u32)> = Vec::new();
+        let (order, longest) = (&self.order, self.max_token_length);
         let (pairs, table) = (&mut self.pairs, &mut self.table);
         Self::for_each_pair(&self.symbols, &self.groups, |place, left, right, count| {
             let key = key_of(left, right);
-            if sketch[bucket_of(key, n_buckets)] < enough {
+            let is_rare = sketch[bucket_of(key, n_buckets)] < enough;
+            if is_rare || !order.fits(left.get(), right.get(), longest) {
                 return;
             }
             let number = table.get_or_insert(key, pairs.len() as u32);

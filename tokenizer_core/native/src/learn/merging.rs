@@ -139,9 +139,15 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
     }
 
-    /// Adds a pair if it reaches the threshold; where its places begin, or NOWHERE.
+    /// Whether the product of these two is not too long.
+    pub(super) fn may_be_merged(&self, left: S, right: S) -> bool {
+        (self.order).fits(left.get(), right.get(), self.max_token_length)
+    }
+
+    /// Adds a pair if it reaches the threshold and may be merged; where its places begin, or
+    /// NOWHERE.
     fn add_pair(&mut self, left: S, right: S, neighbour: Neighbour) -> u64 {
-        if neighbour.count < self.threshold {
+        if neighbour.count < self.threshold || !self.may_be_merged(left, right) {
             return NOWHERE;
         }
         let start = self.places.len() as u64;

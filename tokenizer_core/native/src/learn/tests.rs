@@ -1,5 +1,6 @@
 //! The learner against BPE by its definition, and what it must withstand.
 
+use super::first_merges::FirstMerges;
 use super::merging::find_group;
 use super::*;
 use std::collections::HashMap;
@@ -10,8 +11,8 @@ type Merge = (Vec<u8>, Vec<u8>);
 fn learn_naively(
     words: &[(Vec<u8>, u64)],
     n_merges: usize,
-    tie_break: TieBreak,
-) -> (Vec<Merge>, u64) {
+    rules: &Rules,
+) -> (Vec<Merge>, Vec<u64>) {
     let order = TieOrder::new(TieBreak::HuggingFace);
     let mut ranks: HashMap<Vec<u8>, u64> = (0..=255_u8)
         .map(|b| (vec![b], u64::MAX - order.keys[usize::from(b)]))
@@ -21,7 +22,17 @@ fn learn_naively(
         .map(|(w, n)| (w.iter().map(|&b| vec![b]).collect(), *n))
         .collect();
     let mut merges = Vec::new();
-    while merges.len() < n_merges {
+    let mut given = first_merges_of(rules).into_iter();
+    let mut token_counts = Vec::new();
+    loop {
+        let n_tokens = split.iter().map(|(word, n)| word.len() as u64 * n).sum();
+        let next = given.next();
+        if next.is_none() {
+            token_counts.push(n_tokens);
+            if merges.len() >= n_merges {
+                break;
+            }
+        }
         let mut counts: HashMap<(Vec<u8>, Vec<u8>), u64> = HashMap::new();
         for (word, n) in &split {
             for pair in word.windows(2) {
@@ -30,15 +41,20 @@ fn learn_naively(
                     .or_default() += n;
             }
         }
-        let best = counts.into_iter().max_by(|(a, n), (b, m)| {
-            n.cmp(m).then_with(|| match tie_break {
+        counts.retain(|pair, n| {
+            *n >= rules.min_frequency && pair.0.len() + pair.1.len() <= rules.max_token_length
+        });
+        let learned = counts.into_iter().max_by(|(a, n), (b, m)| {
+            n.cmp(m).then_with(|| match rules.tie_break {
                 TieBreak::Lexicographic => a.cmp(b),
                 TieBreak::HuggingFace => {
                     (ranks[&b.0], ranks[&b.1]).cmp(&(ranks[&a.0], ranks[&a.1]))
                 }
             })
         });
-        let Some((best, _)) = best else { break };
+        let Some(best) = next.or(learned.map(|(pair, _)| pair)) else {
+            break;
+        };
         let joined = [best.0.clone(), best.1.clone()].concat();
         for (word, _) in &mut split {
             let mut i = 0;
@@ -54,20 +70,27 @@ fn learn_naively(
         ranks.entry(joined).or_insert(rank);
         merges.push(best);
     }
-    (
-        merges,
-        split.iter().map(|(word, n)| word.len() as u64 * n).sum(),
-    )
+    (merges, token_counts)
 }
 
-fn learn_here(
-    words: &[(Vec<u8>, u64)],
-    n_merges: usize,
-    tie_break: TieBreak,
-    tuning: Tuning,
-) -> Learned {
+/// The merges that are given, as bytes.
+fn first_merges_of(rules: &Rules) -> Vec<Merge> {
+    let mut tokens: Vec<Vec<u8>> = (0..=255_u8).map(|b| vec![b]).collect();
+    let mut merges = Vec::new();
+    for &(left, right) in &rules.first_merges {
+        let merge = (
+            tokens[left as usize].clone(),
+            tokens[right as usize].clone(),
+        );
+        tokens.push([merge.0.clone(), merge.1.clone()].concat());
+        merges.push(merge);
+    }
+    merges
+}
+
+fn learn_here(words: &[(Vec<u8>, u64)], n_merges: usize, rules: &Rules, tuning: Tuning) -> Learned {
     let words = words.iter().map(|(word, count)| (word.as_slice(), *count));
-    learn(words, n_merges, tie_break, tuning, &mut |_| true).expect("not cancelled")
+    learn(words, n_merges, rules, tuning, &mut |_| true).expect("not cancelled")
 }
 
 fn pairs_of(learned: &Learned) -> Vec<Merge> {
@@ -104,6 +127,33 @@ impl Random {
         }
         words.into_iter().collect()
     }
+
+    /// Half of them with limits and with merges that are given, which may be in none of the words.
+    fn rules(&mut self, tie_break: TieBreak, words: &[(Vec<u8>, u64)]) -> Rules {
+        let mut rules = Rules::new(tie_break);
+        if self.below(2) == 0 {
+            rules.min_frequency = 1 + self.below(60);
+        }
+        if self.below(2) == 0 {
+            rules.max_token_length = 2 + self.below(6) as usize;
+        }
+        if self.below(2) == 0 {
+            let mut tokens: Vec<Vec<u8>> = (0..=255_u8).map(|b| vec![b]).collect();
+            for _ in 0..self.below(6) {
+                let (word, _) = &words[self.below(words.len() as u64) as usize];
+                let mut symbols = Vec::new();
+                FirstMerges::new(&rules.first_merges).apply(word, &mut symbols);
+                if symbols.len() > 1 {
+                    let place = self.below(symbols.len() as u64 - 1) as usize;
+                    let pair = (symbols[place], symbols[place + 1]);
+                    let sides = [&tokens[pair.0 as usize][..], &tokens[pair.1 as usize][..]];
+                    tokens.push(sides.concat());
+                    rules.first_merges.push(pair);
+                }
+            }
+        }
+        rules
+    }
 }
 
 #[test]
@@ -111,22 +161,19 @@ fn equals_the_definition() {
     let mut random = Random(1);
     for round in 0..4000 {
         let words = random.words();
-        let n_merges = random.below(60) as usize;
         let tie_break = [TieBreak::Lexicographic, TieBreak::HuggingFace][round % 2];
+        let rules = random.rules(tie_break, &words);
+        let n_merges = rules.first_merges.len() + random.below(60) as usize;
         let tuning = Tuning {
             threshold_divisor: 2 + random.below(4),
             small_arena: [0, 20, 1 << 20][random.below(3) as usize],
             pairs_per_merge: random.below(3) as usize,
             min_pairs: random.below(5) as usize,
         };
-        let learned = learn_here(&words, n_merges, tie_break, tuning);
-        let (merges, n_tokens) = learn_naively(&words, n_merges, tie_break);
-        assert_eq!(
-            pairs_of(&learned),
-            merges,
-            "{words:?} {tie_break:?} {tuning:?}"
-        );
-        assert_eq!(learned.n_tokens, n_tokens);
+        let learned = learn_here(&words, n_merges, &rules, tuning);
+        let (merges, token_counts) = learn_naively(&words, n_merges, &rules);
+        assert_eq!(pairs_of(&learned), merges, "{words:?} {rules:?} {tuning:?}");
+        assert_eq!(learned.token_counts, token_counts);
         assert_eq!(learned.no_pair_left, merges.len() < n_merges);
     }
 }
@@ -142,9 +189,11 @@ fn wide_symbols_and_places_learn_the_same() {
             small_arena: 10,
             ..Tuning::default()
         };
-        let tie_break = TieBreak::Lexicographic;
-        let narrow = Learner::<u16, u32>::new(given(), tie_break, tuning).run(40, &mut |_| true);
-        let wide = Learner::<u32, u64>::new(given(), tie_break, tuning).run(40, &mut |_| true);
+        let rules = random.rules(TieBreak::Lexicographic, &words);
+        let narrow = Learner::<u16, u32>::new(given(), &rules, tuning);
+        let wide = Learner::<u32, u64>::new(given(), &rules, tuning);
+        let narrow = narrow.run(&rules, 40, &mut |_| true);
+        let wide = wide.run(&rules, 40, &mut |_| true);
         assert_eq!(narrow, wide);
     }
 }
@@ -152,7 +201,8 @@ fn wide_symbols_and_places_learn_the_same() {
 #[test]
 fn a_long_run_takes_no_time_and_no_stack() {
     let words = [(vec![b'a'; 1_000_003], 1)];
-    let learned = learn_here(&words, 100, TieBreak::Lexicographic, Tuning::default());
+    let rules = Rules::new(TieBreak::Lexicographic);
+    let learned = learn_here(&words, 100, &rules, Tuning::default());
     assert!(learned.no_pair_left);
     let longest = learned.merges.len() + 255;
     assert_eq!(learned.tokens.get(longest).len(), 1_000_003);
@@ -169,7 +219,7 @@ fn counts_are_of_64_bits() {
     let learned = learn_here(
         &words,
         3,
-        TieBreak::Lexicographic,
+        &Rules::new(TieBreak::Lexicographic),
         Tuning {
             threshold_divisor: 2,
             small_arena: 0,
@@ -177,12 +227,15 @@ fn counts_are_of_64_bits() {
         },
     );
     assert_eq!(pairs_of(&learned)[0], (b"c".to_vec(), b"d".to_vec()));
-    assert_eq!(learned.n_tokens, 2 * huge + 1 + (1 << 32));
+    assert_eq!(
+        learned.token_counts.last(),
+        Some(&(2 * huge + 1 + (1 << 32)))
+    );
     let words = [(b"ab".as_slice(), u64::MAX), (b"a".as_slice(), 1)];
     let learned = learn(
         words.into_iter(),
         1,
-        TieBreak::Lexicographic,
+        &Rules::new(TieBreak::Lexicographic),
         Tuning::default(),
         &mut |_| true,
     );
@@ -196,7 +249,7 @@ fn can_be_cancelled() {
     let learned = learn(
         words.into_iter(),
         5,
-        TieBreak::Lexicographic,
+        &Rules::new(TieBreak::Lexicographic),
         Tuning::default(),
         &mut |n| {
             seen.push(n);

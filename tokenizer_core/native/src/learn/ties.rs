@@ -102,6 +102,13 @@ impl TieOrder {
         id
     }
 
+    /// Whether the product of two symbols has at most `longest` bytes.
+    #[inline(always)]
+    pub(super) fn fits(&self, left: usize, right: usize, longest: usize) -> bool {
+        longest == usize::MAX
+            || self.tokens.get(left).len() + self.tokens.get(right).len() <= longest
+    }
+
     pub(super) fn compare(&self, a: &Tied, b: &Tied) -> Ordering {
         (a.left_key.cmp(&b.left_key))
             .then_with(|| self.compare_tokens(a.left, b.left))

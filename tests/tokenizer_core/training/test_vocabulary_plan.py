@@ -1,0 +1,250 @@
+"""What may be asked of a vocabulary beside its size, through the trainer on both engines."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from tests.naive_bpe import merge_pre_token
+from tests.tokenizer_core.training.naive_trainer import learn_naively
+from tokenizer_core.errors import InvalidSpecError, VocabSizeError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingResult,
+    VocabularyOptions,
+    train,
+    train_from_counts,
+)
+
+SPECIALS = ("<|endoftext|>", "<|pad|>")
+TIMES = ("seconds_learning", "peak_memory_bytes", "peak_own_memory_bytes", "learned_vocab_size")
+
+
+def make_counts(special_tokens: Sequence[str] = SPECIALS) -> PretokenCounts:
+    rng = random.Random(7)
+    words = [
+        " " * rng.randint(0, 1) + "".join(rng.choices("abcdeé", k=rng.randint(1, 9)))
+        for _ in range(700)
+    ]
+    counts = {word: rng.randint(1, 30) for word in words}
+    return PretokenCounts(counts, PATTERNS["gpt2"], tuple(special_tokens))
+
+
+COUNTS = make_counts()
+
+
+def learn(size: int, engine: str = "python", **options: Any) -> TrainingResult:
+    return train_from_counts(COUNTS, size, engine=engine, options=VocabularyOptions(**options))
+
+
+def figures(result: TrainingResult) -> dict[str, Any]:
+    return {name: value for name, value in result.report.to_dict().items() if name not in TIMES}
+
+
+OPTION_SETS = [
+    {},
+    {"min_frequency": 40},
+    {"max_token_length": 4},
+    {"seed_tokens": ("cab", " dab", "zzz")},
+    {"n_reserved": 3, "pad_to_multiple": 64},
+    {"min_frequency": 9, "max_token_length": 5, "seed_tokens": ("dead",), "pad_to_multiple": 10},
+]
+
+
+@pytest.mark.parametrize("options", OPTION_SETS, ids=str)
+def test_each_size_of_a_run_is_what_a_run_of_that_size_gives(engine, options):
+    run = learn(700, engine, **options)
+    for size in (272, 290, 333, 500, 699, 700):
+        alone, cut = learn(size, engine, **options), run.at_size(size)
+        assert cut.spec.fingerprint == alone.spec.fingerprint
+        assert (cut.vocab, cut.merges) == (alone.vocab, alone.merges)
+        assert figures(cut) == figures(alone)
+        assert cut.at_size(280).spec == run.at_size(280).spec
+    assert run.report.learned_vocab_size == cut.report.learned_vocab_size == 700
+
+
+def test_a_size_larger_than_the_run_is_refused():
+    with pytest.raises(VocabSizeError, match="larger than the 300 of this run"):
+        learn(300).at_size(301)
+    with pytest.raises(VocabSizeError, match="at least 258"):
+        learn(300).at_size(257)
+
+
+@pytest.mark.parametrize("options", OPTION_SETS, ids=str)
+def test_the_curve_is_what_encoding_with_each_size_gives(engine, options):
+    run = learn(600, engine, **options)
+    points = run.report.curve
+    sizes = [point.vocab_size for point in points]
+    assert sizes == sorted(set(sizes))
+    n_padding = run.report.n_reserved - run.plan.options.n_reserved
+    assert sizes[0] == 258 + run.plan.options.n_reserved + run.report.n_seed_merges
+    assert sizes[-1] == run.report.vocab_size - n_padding
+    assert 50 < len(points) <= 101
+    for point in points[:: len(points) // 6]:
+        spec = run.at_size(point.vocab_size).spec
+        encode = Tokenizer.from_spec(spec, engine="python").encode
+        n_tokens = sum(n * len(encode(t, allowed_special="none")) for t, n in COUNTS.counts.items())
+        assert point.n_tokens == n_tokens
+        assert point.bytes_per_token == round(COUNTS.n_pre_token_bytes / n_tokens, 4)
+    assert (points[-1].n_tokens, points[-1].bytes_per_token) == (
+        run.report.n_tokens, run.report.bytes_per_token
+    )  # fmt: skip
+
+
+def test_pairs_below_the_least_frequency_are_not_merged(engine):
+    every, frequent = learn(900, engine), learn(900, engine, min_frequency=100)
+    assert frequent.merges == every.merges[: len(frequent.merges)]
+    assert 0 < len(frequent.merges) < len(every.merges)
+    saved = every.learned.token_counts[len(frequent.merges) :][:2]
+    assert saved[0] - saved[1] < 100
+    assert "at least 100 times (min_frequency)" in str(frequent.report.stopped_early)
+    assert learn(260, engine, min_frequency=100).report.stopped_early is None
+
+
+def test_no_token_is_longer_than_allowed_and_others_are_learned_instead(engine):
+    run = learn(600, engine, max_token_length=3)
+    products = [left + right for left, right in run.merges]
+    assert max(map(len, products)) == run.report.longest_token_bytes == 3
+    assert run.merges == learn_naively(COUNTS.counts, 342, max_token_length=3)
+    assert any(len(left + right) > 3 for left, right in learn(600, engine).merges)
+    stopped = learn(5000, engine, max_token_length=2).report.stopped_early
+    assert "at most 2 bytes (max_token_length)" in str(stopped)
+
+
+def test_seed_tokens_are_tokens_whatever_the_text(engine):
+    seeds = ("ing", "king", "  ", "漢字", " the", "123", "cab")
+    run = learn(600, engine, seed_tokens=seeds)
+    tokenizer = Tokenizer.from_spec(run.spec)
+    for seed in seeds:
+        assert len(tokenizer.encode(seed)) == 1, seed
+    first = run.merges[: run.report.n_seed_merges]
+    assert first[:3] == [(b"i", b"n"), (b"in", b"g"), (b"k", b"ing")]
+    assert run.merges == learn_naively(COUNTS.counts, 600 - 258, first_merges=first)
+    assert sorted(run.vocab) == list(range(600))
+    # Ids in their order, behind those of the special tokens.
+    assert [run.vocab[i] for i in range(258, 261)] == [b"in", b"ing", b"king"]
+    smallest = 258 + len(first)
+    assert learn(smallest, engine, seed_tokens=seeds).merges == first
+    with pytest.raises(VocabSizeError, match=f"{len(first)} merges of seed tokens.* {smallest} "):
+        learn(smallest - 1, engine, seed_tokens=seeds)
+
+
+def test_random_seeds_on_all_patterns_are_one_token_each():
+    rng = random.Random(3)
+    for pattern in PATTERNS.values():
+        texts = {"".join(rng.choices("abé漢 ", k=rng.randint(2, 8))) for _ in range(60)}
+        seeds, refused = [], 0
+        for text in sorted(texts):
+            try:
+                train_from_counts(
+                    PretokenCounts({}, pattern), 300, options=VocabularyOptions(seed_tokens=(text,))
+                )
+                seeds.append(text)
+            except InvalidSpecError:
+                refused += 1
+        assert refused
+        assert len(seeds) > 5
+        counts = PretokenCounts(COUNTS.counts, pattern)
+        run = train_from_counts(counts, 900, options=VocabularyOptions(seed_tokens=tuple(seeds)))
+        assert all(len(merge_pre_token(s.encode(), run.merges)) == 1 for s in seeds)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (("New York",), r"'New York' cannot be one token: the pattern gpt2 splits.*special token"),
+        (("a",), "'a' is a single byte and has an id already"),
+        (("ab", "ab"), "'ab' is given twice"),
+        (("",), "not empty"),
+        (("\ud800a",), "lone surrogate"),
+        (("<|pad|>",), r"holds the special token '<\|pad\|>'"),
+        ("ab", "list of strings"),
+        (("abcdefghi",), "9 bytes, more than max_token_length 8"),
+    ],
+)
+def test_seeds_that_cannot_be_had_are_refused_by_name(seeds, said):
+    with pytest.raises(InvalidSpecError, match=said):
+        learn(400, seed_tokens=seeds, max_token_length=8)
+
+
+def test_reserved_tokens_and_padding_come_last_and_shift_no_id(engine):
+    plain = learn(400 - 5, engine)
+    run = learn(400, engine, n_reserved=5, pad_to_multiple=128)
+    assert len(run.vocab) == run.report.vocab_size == 512
+    assert sorted(run.vocab) == list(range(512))
+    assert {id_: run.vocab[id_] for id_ in plain.vocab} == plain.vocab
+    names = [f"<|reserved_special_token_{i}|>" for i in range(512 - 395)]
+    assert [run.vocab[id_].decode() for id_ in range(395, 512)] == names
+    assert list(run.spec.special_tokens) == [*SPECIALS, *names]
+    assert run.report.n_reserved == 117
+    assert Tokenizer.from_spec(run.spec).encode(names[0] + "cab")[0] == 395
+    assert len(learn(384, engine, pad_to_multiple=128).vocab) == 384
+
+
+def test_padding_is_of_what_there_is_where_learning_ended_early():
+    run = learn(50_000, pad_to_multiple=1000)
+    assert run.report.stopped_early is not None
+    assert len(run.vocab) % 1000 == 0
+    assert len(run.vocab) - len(run.merges) - 258 < 1000
+
+
+def test_names_of_reserved_tokens():
+    run = learn(300, n_reserved=2, reserved_name="[unused{}]")
+    assert [run.vocab[298], run.vocab[299]] == [b"[unused0]", b"[unused1]"]
+    for name in ("reserved", "{}", "{}{}x"):
+        with pytest.raises(InvalidSpecError, match="where the number goes"):
+            learn(300, n_reserved=1, reserved_name=name)
+    taken = make_counts(["<|r7|>"])
+    options = VocabularyOptions(n_reserved=1, reserved_name="<|r{}|>")
+    with pytest.raises(InvalidSpecError, match="may be a reserved one"):
+        train_from_counts(taken, 300, options=options)
+    train_from_counts(make_counts(["<|reserved_special_token_0|>"]), 300)  # none is asked for
+
+
+def test_a_reserved_token_that_was_learned_is_refused(engine):
+    counts = PretokenCounts({"ab0": 5}, PATTERNS["gpt2"])
+    options = VocabularyOptions(n_reserved=1, reserved_name="ab{}")
+    with pytest.raises(InvalidSpecError, match="'ab0' is a learned token too"):
+        train_from_counts(counts, 259, engine=engine, options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"min_frequency": 0}, "min_frequency must be at least 1"),
+        ({"max_token_length": 1}, "max_token_length must be at least 2"),
+        ({"n_reserved": -1}, "n_reserved"),
+        ({"pad_to_multiple": 0}, "pad_to_multiple"),
+        ({"pad_to_multiple": 1 << 40}, "pad_to_multiple"),
+    ],
+)
+def test_numbers_out_of_range(options, said):
+    with pytest.raises(ValueError, match=said):
+        learn(300, **options)
+
+
+def test_sizes_out_of_range_with_padding_and_reserved_tokens():
+    with pytest.raises(VocabSizeError, match="2 special tokens, 9 reserved need at least 267"):
+        learn(266, n_reserved=9)
+    with pytest.raises(VocabSizeError, match="padded to a multiple of 1000"):
+        learn(MAX_TOKEN_ID, pad_to_multiple=1000)
+
+
+def test_options_are_refused_before_any_work_and_recorded_in_the_report(tmp_path, engine):
+    with pytest.raises(InvalidSpecError, match="given twice"):
+        train(
+            [tmp_path / "none"],
+            vocab_size=300,
+            options=VocabularyOptions(seed_tokens=("ab", "ab")),
+            engine=engine,
+        )
+    options = VocabularyOptions(min_frequency=2, seed_tokens=("ab",))
+    path = tmp_path / "text"
+    path.write_text("low low lower")
+    report = train([path], vocab_size=262, options=options, engine=engine).report
+    assert report.to_dict()["options"] == asdict(options) | {"seed_tokens": ["ab"]}

@@ -1,0 +1,46 @@
+//! Merges that are given before any is learned, applied to the words as they are taken in.
+
+use std::collections::HashMap;
+
+use super::N_BYTES;
+
+/// Pairs of symbols with their ranks; the product of the pair of rank `k` is symbol `256 + k`.
+pub(super) struct FirstMerges {
+    ranks: HashMap<(u32, u32), u32>,
+}
+
+impl FirstMerges {
+    pub(super) fn new(merges: &[(u32, u32)]) -> FirstMerges {
+        FirstMerges {
+            ranks: merges.iter().copied().zip(0..).collect(),
+        }
+    }
+
+    /// Replaces what is in `symbols` by those of `word` once all merges are applied.
+    ///
+    /// The pair of the lowest rank in the word is merged wherever it stands, left to right, then the
+    /// next: as no merge makes a pair of a lower rank, this is each merge in order.
+    pub(super) fn apply(&self, word: &[u8], symbols: &mut Vec<u32>) {
+        symbols.clear();
+        symbols.extend(word.iter().copied().map(u32::from));
+        if self.ranks.is_empty() {
+            return;
+        }
+        let rank_of = |pair: &[u32]| self.ranks.get(&(pair[0], pair[1])).copied();
+        while let Some(rank) = symbols.windows(2).filter_map(rank_of).min() {
+            let (mut read, mut write) = (0, 0);
+            while read < symbols.len() {
+                let here = symbols.get(read..read + 2);
+                if here.and_then(rank_of) == Some(rank) {
+                    symbols[write] = N_BYTES as u32 + rank;
+                    read += 2;
+                } else {
+                    symbols[write] = symbols[read];
+                    read += 1;
+                }
+                write += 1;
+            }
+            symbols.truncate(write);
+        }
+    }
+}
