@@ -5,7 +5,11 @@
 `open_documents` says what a file's documents are; the names below are what others may use.
 """
 
-from tokenizer_core.documents.corpus_files import find_corpus_files
+from tokenizer_core.documents.corpus_files import (
+    corpus_file_name,
+    corpus_file_size,
+    find_corpus_files,
+)
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece
 from tokenizer_core.documents.document_reader import (
     FORMATS,
@@ -19,6 +23,8 @@ __all__ = [
     "FORMATS",
     "DocumentPiece",
     "DocumentReader",
+    "corpus_file_name",
+    "corpus_file_size",
     "find_corpus_files",
     "open_documents",
     "read_documents",

@@ -1,7 +1,7 @@
 """Corpus files: found by paths and patterns, opened, and read once with what there is to know.
 
-`open_corpus_file` is the one place where bytes of a corpus are opened: an address of another kind
-would be opened here, and nothing else would change. May import `errors`.
+`open_corpus_file` is the one place where bytes of a corpus are opened, be they on the disk or in a
+store that has an address. May import `corpus_addresses`, `remote_files`, `errors`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,21 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import IO, Final
 
+from tokenizer_core.documents.corpus_addresses import (
+    check_allowed,
+    is_address,
+    parse_address,
+)
+from tokenizer_core.documents.remote_files import (
+    RemoteFile,
+    find_remote_files,
+    open_remote_file,
+    remote_file_size,
+)
 from tokenizer_core.errors import CorpusError
 
 BLOCK_BYTES: Final = 1 << 18
@@ -23,11 +35,15 @@ class CorpusFileBytes:
     """The bytes of an open corpus file, counted, and hashed if asked.
 
     `size_bytes` is what it had when it was opened; `position_bytes` is how many of them are done.
+    `name` is for messages: an address has no secrets in it there.
     """
 
-    def __init__(self, name: str, file: IO[bytes], *, hash_source: bool) -> None:
+    def __init__(self, name: str, file: IO[bytes] | RemoteFile, *, hash_source: bool) -> None:
         self.name, self.file = name, file
-        self._status = _identity(file)
+        self._identify: Callable[[], tuple[int, object]] = (
+            file.identity if isinstance(file, RemoteFile) else partial(_identity, file)
+        )
+        self._status = self._identify()
         self.size_bytes = self._status[0]
         self.position_bytes = 0
         self._digest = hashlib.sha256() if hash_source else None
@@ -63,7 +79,7 @@ class CorpusFileBytes:
         Raises:
             CorpusError: it did not.
         """
-        if self.position_bytes != self.size_bytes or _identity(self.file) != self._status:
+        if self.position_bytes != self.size_bytes or self._identify() != self._status:
             raise self._changed()
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
@@ -86,13 +102,24 @@ def _identity(file: IO[bytes]) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def open_corpus_file(path: str | os.PathLike[str], *, hash_source: bool = False) -> CorpusFileBytes:
-    """The bytes of the regular file at `path`.
+def open_corpus_file(
+    path: str | os.PathLike[str],
+    *,
+    hash_source: bool = False,
+    allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
+) -> CorpusFileBytes:
+    """The bytes of the regular file at `path`, which may be an address.
 
     Raises:
-        CorpusError: it does not exist, cannot be read, or is no regular file.
+        CorpusError: it does not exist, cannot be read, is no regular file, or is not below one of
+            the `allowed_roots`.
     """
     name = os.fspath(path)
+    check_allowed(name, allowed_roots)
+    if is_address(name):
+        address = parse_address(name)
+        remote = open_remote_file(address, redirects=allowed_roots is None)
+        return CorpusFileBytes(address.shown, remote, hash_source=hash_source)
     try:
         # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
         descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -115,18 +142,54 @@ def open_corpus_file(path: str | os.PathLike[str], *, hash_source: bool = False)
     )
 
 
+def corpus_file_size(path: str | os.PathLike[str]) -> int:
+    """The size in bytes of the file at a path or an address.
+
+    Raises:
+        CorpusError: it is not there, or cannot be asked for.
+    """
+    name = os.fspath(path)
+    if is_address(name):
+        return remote_file_size(parse_address(name), redirects=True)
+    try:
+        return os.stat(name).st_size  # noqa: PTH116 - an address is no Path
+    except OSError as error:
+        raise CorpusError(
+            f"the corpus file {name!r} cannot be read: {error.strerror}; check the path"
+        ) from error
+
+
+def corpus_file_name(path: str | os.PathLike[str]) -> str:
+    """The last part of a path or an address, without anything secret.
+
+    Example:
+        >>> corpus_file_name("https://host/news/some.jsonl?signature=abc")
+        'some.jsonl'
+    """
+    name = os.fspath(path)
+    return (parse_address(name).shown if is_address(name) else name).rpartition("/")[2]
+
+
 def find_corpus_files(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
 ) -> list[str]:
-    """The files that paths and patterns name, sorted, each once; every one can be read.
+    """The files that paths, addresses and patterns name, sorted, each once; all are there.
 
     A path that exists is itself, whatever characters it has. Another with `*`, `?` or `[` in it is
     a pattern: `*` stays within a folder, `**` goes into folders, and neither takes names that begin
     with a dot. A file with several names (links, `./`) comes once, under the first of them.
 
+    An address, `s3://bucket/news/*.jsonl.gz`, is asked of its store by fsspec. It comes back as it
+    is opened: with the user or signature that it was given.
+
+    With `allowed_roots`, folders and addresses, what is not below one of them is refused, before
+    anything is asked of it; a web server that sends on to another address is refused then, too.
+
     Raises:
         CorpusError: nothing is named; a path does not exist; a pattern matches nothing; what is
-            named or matched is a folder, a FIFO or a device, or cannot be read.
+            named or matched is a folder, a FIFO or a device, cannot be read, or is not allowed.
 
     Example:
         >>> import tempfile; from pathlib import Path; folder = tempfile.TemporaryDirectory()
@@ -139,9 +202,14 @@ def find_corpus_files(
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:
         raise CorpusError("no corpus files are named; give at least one path or pattern")
-    found = {name for path in named for name in _matches(os.fspath(path))}
-    files: dict[tuple[int, int], str] = {}
+    roots = None if allowed_roots is None else list(allowed_roots)
+    found = {name for path in named for name in _matches(os.fspath(path), roots)}
+    files: dict[object, str] = {}
     for name in sorted(found):
+        check_allowed(name, roots)
+        if is_address(name):
+            files[name] = name
+            continue
         opened = open_corpus_file(name)
         with opened.file as file:
             status = os.fstat(file.fileno())
@@ -149,7 +217,10 @@ def find_corpus_files(
     return list(files.values())
 
 
-def _matches(path: str) -> list[str]:
+def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]:
+    if is_address(path):
+        check_allowed(path, roots)
+        return find_remote_files(parse_address(path), redirects=roots is None)
     if "\0" in path or os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     if "**" in path:

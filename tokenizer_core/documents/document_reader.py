@@ -7,12 +7,13 @@ the modules beside it and `errors`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
+from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
 from tokenizer_core.documents.document_pieces import (
     DEFAULT_PIECE_CHARS,
@@ -41,8 +42,9 @@ class _Options:
 class DocumentReader(Iterator[DocumentPiece]):
     """The documents of one file, as pieces in order; made by `open_documents`.
 
-    `path`, `format` and `size_bytes` are the file's; `position_bytes` is how many of its bytes are
-    done (of the archive's, if it is one; of a Parquet file the share of its rows), for progress.
+    `path` (of an address, without secrets), `format` and `size_bytes` are the file's;
+    `position_bytes` is how many of its bytes are done (of the archive's, if it is one; of a Parquet
+    file the share of its rows), for progress.
     `sha256` is the digest of the file as it lies on the disk, in hex, once all documents are read,
     if `hash_source` was asked for, else None. A context manager: leaving it closes the file.
     """
@@ -92,8 +94,12 @@ def open_documents(
     max_line_bytes: int = DEFAULT_LINE_BYTES,
     max_expansion: float = DEFAULT_MAX_EXPANSION,
     hash_source: bool = False,
+    allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
 ) -> DocumentReader:
     r"""The documents of a file, each as pieces of at most `max_piece_chars` characters.
+
+    The file is a path, or an address that fsspec knows (`s3://bucket/some.txt`; needs the extra
+    `remote`).
 
     - `txt`: a document ends where `separator` (a special token, often) stands, or with the file;
       behind the last separator there is a document only if anything is. Without a separator the
@@ -115,9 +121,11 @@ def open_documents(
     Args:
         format: one of `FORMATS`; by default, what the name ends in.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
+        allowed_roots: folders and addresses; what is not below one of them is refused.
 
     Raises:
-        CorpusError: here, if the file cannot be opened or its name says no format; while reading,
+        CorpusError: here, if the file cannot be opened, is not allowed, or its name says no format;
+            while reading,
             if it is damaged, ends early, is not UTF-8, holds a line or a row without a text,
             expands too much, changes meanwhile, or a library that it needs is not installed.
         ValueError: an argument is out of range.
@@ -136,9 +144,12 @@ def open_documents(
         o True 19
     """
     _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
-    chosen = _choose_format(os.fspath(path), format)
+    name = os.fspath(path)
+    shown = parse_address(name).shown if is_address(name) else name
+    chosen = _choose_format(shown, format)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion)
-    return DocumentReader(open_corpus_file(path, hash_source=hash_source), chosen, options)
+    source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
+    return DocumentReader(source, chosen, options)
 
 
 def read_documents(
