@@ -7,23 +7,21 @@ import `documents`, `streaming`, `tokenizer` and its neighbours.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.corpus.token_writer import TokenFilesWriter
-from tokenizer_core.documents import open_documents
+from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_documents
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:
-    import os
-
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.token_manifest import TokenManifest
@@ -87,7 +85,7 @@ def encode_corpus(
         SpecialTokenForbiddenError: a text holds a token that the plan forbids.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile; from pathlib import Path
         >>> from tokenizer_core import Tokenizer
         >>> from tokenizer_core.corpus import TokenFiles, encode_corpus, plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
@@ -106,8 +104,8 @@ def encode_corpus(
     check_tokenizer(plan, tokenizer)
     if not 0 <= validation_share < 1:
         raise TokenFilesPlanError("validation_share must be at least 0 and below 1")
-    paths = [Path(file) for file in files]
-    total = sum(path.stat().st_size for path in paths)
+    paths = [os.fspath(file) for file in files]
+    total = sum(corpus_file_size(path) for path in paths)
     with TokenFilesWriter(folder, plan) as writer:
         run = _Run(tokenizer, plan, writer, validation_share, num_threads)
         sources: list[CorpusSource] = []
@@ -163,7 +161,7 @@ class _Run:
     def progress(self, bytes_done: int, bytes_total: int) -> EncodingProgress:
         return EncodingProgress(bytes_done, bytes_total, self._n_documents, self._n_tokens)
 
-    def encode_file(self, path: Path, corpus_format: CorpusFormat) -> Iterator[DocumentReader]:
+    def encode_file(self, path: str, corpus_format: CorpusFormat) -> Iterator[DocumentReader]:
         """Append the documents of a file; gives its reader after each batch, and at the end."""
         batch = _Batch()
         with open_documents(
@@ -188,11 +186,11 @@ class _Run:
             yield reader
 
     @staticmethod
-    def source_of(path: Path, reader: DocumentReader) -> CorpusSource:
+    def source_of(path: str, reader: DocumentReader) -> CorpusSource:
         """What the manifest says of a file that was read to its end."""
         if reader.sha256 is None:
             raise RuntimeError("a file counts as read before its end")
-        return CorpusSource(path.name, reader.position_bytes, reader.sha256)
+        return CorpusSource(corpus_file_name(path), reader.position_bytes, reader.sha256)
 
     def _append_batch(self, batch: _Batch) -> None:
         if not batch.texts:
