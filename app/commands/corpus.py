@@ -65,12 +65,18 @@ def _add_encode(subcommands: Any) -> None:
             "examples:\n"
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \\\n"
-            "      --layout npy --validation-share 0.005 --output tokens\n\n"
+            "      --layout npy --validation-share 0.005 --output tokens\n"
+            "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n\n"
             "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
             "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c)."
         ),
     )
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help="files, or patterns in quotes")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="FILE",
+        help="files, addresses (s3://...), or patterns of them in quotes",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="a new folder")
     parser.add_argument("--layout", choices=sorted(LAYOUTS), default="raw")
     parser.add_argument(

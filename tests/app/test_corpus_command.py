@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -89,3 +90,20 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens")
+
+
+def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli: Cli) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe("/command/stories.txt", STORIES.encode())
+    try:
+        cli.run("corpus", "encode", "memory://command/*.txt", "--output", "remote")
+    finally:
+        store.rm("/command", recursive=True)
+    cli.run("corpus", "encode", "stories.txt", "--output", "local")
+    for name in ("manifest.json", "train.bin"):
+        assert Path("remote", name).read_bytes() == Path("local", name).read_bytes()
+    assert [source.path for source in TokenFiles.open("remote").manifest.sources] == ["stories.txt"]
+    secret = "http://me:SECRET@127.0.0.1:1/x.txt?s=SECRET"
+    _, told = cli.run("corpus", "encode", secret, "--output", "other", code=1)
+    assert "'http://127.0.0.1:1/x.txt' cannot be opened" in told
+    assert "SECRET" not in told
