@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from tokenizer_core.corpus import (
     TokenFiles,
     TokenFilesPlan,
     TokenManifest,
+    can_resume,
     encode_corpus,
     plan_token_files,
     verify_token_files,
@@ -68,7 +70,8 @@ def _add_encode(subcommands: Any) -> None:
             "      --layout npy --validation-share 0.005 --output tokens\n"
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n\n"
             "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
-            "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c)."
+            "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c). What is\n"
+            "interrupted, even by kill -9, goes on with --resume to the same bytes."
         ),
     )
     parser.add_argument(
@@ -113,7 +116,12 @@ def _add_encode(subcommands: Any) -> None:
         help="of the documents, held out as the split validation",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draw for validation")
-    parser.add_argument("--threads", type=int, metavar="N", help="of the engine (default: 1)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from where an interrupted run of the same command stopped, if one was",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_tokenizer_arguments(parser)
@@ -167,16 +175,25 @@ def run_encode(arguments: argparse.Namespace) -> None:
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
             bar.update(progress.bytes_done - bar.n)
 
-        manifest = encode_corpus(
-            tokenizer,
-            files,
-            arguments.output,
-            plan,
-            corpus_format=CorpusFormat(arguments.format, arguments.field, separator or None),
-            validation_share=arguments.validation_share,
-            num_threads=arguments.threads,
-            progress=show,
-        )
+        try:
+            manifest = encode_corpus(
+                tokenizer,
+                files,
+                arguments.output,
+                plan,
+                corpus_format=CorpusFormat(arguments.format, arguments.field, separator or None),
+                validation_share=arguments.validation_share,
+                workers=arguments.workers,
+                resume=arguments.resume,
+                progress=show,
+            )
+        except KeyboardInterrupt:
+            if not can_resume(arguments.output):
+                raise
+            raise CommandError(
+                "interrupted; the same command with --resume goes on from here",
+                exit_code=128 + signal.SIGINT,
+            ) from None
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
 
 

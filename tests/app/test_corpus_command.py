@@ -2,13 +2,23 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 
+from app.commands import corpus
 from tests.app.test_cli import Cli
-from tokenizer_core.corpus import TokenDataset, TokenFiles, TokenManifest
+from tests.tokenizer_core.corpus.small_corpora import content
+from tokenizer_core.corpus import (
+    EncodingProgress,
+    TokenDataset,
+    TokenFiles,
+    TokenManifest,
+    corpus_encoding,
+    encode_corpus,
+)
 
 STORIES = "One day.<|endoftext|>Two days, three."
 
@@ -48,7 +58,7 @@ def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
     out, _ = cli.run(
         "corpus", "encode", "*.jsonl", "--field", "story", "--output", "tokens", "--json",
         "--layout", "npy", "--dtype", "uint32", "--tokens-per-shard", "100", "--end-of-document",
-        "", "--validation-share", "0.3", "--seed", "4", "--tokenizer", "mine", "--threads", "2",
+        "", "--validation-share", "0.3", "--seed", "4", "--tokenizer", "mine", "--workers", "2",
     )  # fmt: skip
     manifest = TokenManifest.from_json(Path("tokens/manifest.json").read_bytes())
     assert TokenManifest.from_json(out) == manifest
@@ -61,6 +71,45 @@ def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
     assert n_documents["validation"] > 10
     assert len(manifest.split("train").shards) > 1
     assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
+
+
+def test_what_is_interrupted_says_how_to_go_on_and_does(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
+    command = ("corpus", "encode", "many.txt", "--validation-share", "0.2", "--output")
+    cli.run(*command, "expected")
+    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 100)
+    seen: list[EncodingProgress] = []
+
+    def interrupted(*arguments: Any, progress: Any, **options: Any) -> TokenManifest:
+        def count(now: EncodingProgress) -> None:
+            seen.append(now)
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            progress(now)
+
+        return encode_corpus(*arguments, progress=count, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", interrupted)
+        assert "interrupted" in cli.fail(*command, "tokens", code=130)
+        assert not list(Path().glob(".*")), "nothing to go on from"
+        seen.clear()
+        patch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
+        patch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+        told = cli.fail(*command, "tokens", code=130)
+        assert "the same command with --resume goes on from here" in told
+    n_before = seen[-1].n_documents
+    assert n_before > 0
+    seen.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", interrupted)
+        cli.fail(*command, "tokens", "--resume", "--workers", "2", code=130)
+    assert seen[0].n_documents >= n_before
+    cli.run(*command, "tokens", "--resume", "--workers", "2")
+    assert content(Path("tokens")) == content(Path("expected"))
+    assert "another validation share" not in cli.fail(*command, "tokens", "--resume")
 
 
 def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:

@@ -1,13 +1,15 @@
 """Token files: the ids of a corpus as files a model trains on, bound to the tokenizer they are of.
 
 `token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
-trainer · `token_writer`, `split_writer`, `staged_folder`, `staged_file` writing them ·
-`token_manifest` what binds them · `document_ends` where documents are · `token_files` reading ·
-`verify_token_files` checking them · `token_dataset` batches for training · `corpus_encoding` the
-documents of files to token files.
+trainer · `token_writer`, `split_writer`, `open_document`, `staged_folder`, `staged_file` writing
+them · `token_manifest` what binds them · `document_ends` where documents are · `token_files`
+reading · `verify_token_files` checking them · `token_dataset` batches for training ·
+`corpus_encoding` the documents of files to token files, by `document_batches`, `document_cuts` and
+`batch_encoding`.
 """
 
-from tokenizer_core.corpus.corpus_encoding import CorpusFormat, EncodingProgress, encode_corpus
+from tokenizer_core.corpus.corpus_encoding import EncodingProgress, encode_corpus
+from tokenizer_core.corpus.document_batches import CorpusFormat
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
@@ -18,7 +20,7 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
     plan_token_files,
 )
-from tokenizer_core.corpus.token_writer import TokenFilesWriter
+from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "TokenManifest",
     "TokenizerIdentity",
     "VerifiedTokenFiles",
+    "can_resume",
     "encode_corpus",
     "plan_token_files",
     "verify_token_files",

@@ -1,8 +1,8 @@
 """SplitWriter: the shards and the document ends of one split, as they grow.
 
 It stands apart from TokenFilesWriter because it knows nothing of folders that appear whole; it
-takes ids that were checked. May import `staged_file`, `megatron_index`, `token_plan` and
-`token_manifest`'s records.
+takes ids that were checked. May import `staged_file`, `open_document`, `megatron_index`,
+`token_plan` and `token_manifest`'s records.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenizer_core.corpus.document_ends import iterate_lengths
 from tokenizer_core.corpus.megatron_index import render_megatron_index
+from tokenizer_core.corpus.open_document import OpenDocument
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.corpus.token_manifest import (
     ShardRecord,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (
     *("n_documents", "n_tokens", "n_bytes"),
-    *("shard_tokens", "shard_first_document", "shard_first_token"),
+    *("shard_tokens", "shard_first_document", "shard_first_token", "open_tokens"),
 )
 _CAST_TOKENS: Final = 1 << 18
 """Ids are cast in pieces: a batch may be large, and a copy of it whole need not be."""
@@ -46,12 +47,14 @@ class SplitWriter:
 
     def __init__(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
         self._set_up(folder, plan, split)
-        self._ends = StagedFile(folder / ends_name(split))
+        self._ends = StagedFile(folder / ends_name(split), hash_on_the_way=True)
 
     def _set_up(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
         self._n_documents = self._n_tokens = self._n_bytes = 0
+        self._open_tokens: int | None = None
+        self._set_aside: OpenDocument | None = None
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
         self._shard_tokens = 0
@@ -89,6 +92,16 @@ class SplitWriter:
             raise
         return writer
 
+    @property
+    def open_tokens(self) -> int | None:
+        """Ids of the document that has begun and not ended; None where none has."""
+        return self._open_tokens
+
+    @property
+    def can_sync(self) -> bool:
+        """Whether all that was appended stands in files: not while a document is set aside."""
+        return self._set_aside is None
+
     def sync(self) -> dict[str, object]:
         """Put everything on the disk; what `restore` needs to go on from here, as JSON has it."""
         self._ends.sync()
@@ -105,13 +118,22 @@ class SplitWriter:
         paths = [self._ends.path, *([self._shard.path] if self._shard else [])]
         return {name for shard in self._shards for name in shard.files} | {p.name for p in paths}
 
-    def append(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int) -> None:
-        """Append the documents of a batch, which end at `ends` within `ids`."""
-        if self._layout.spans_shards:
+    def append(
+        self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int, *, is_open: bool
+    ) -> None:
+        """Append the documents of a batch, which end at `ends` within `ids`; with `is_open` the
+        ids behind the last end are of one that is not yet whole. The first document goes on with
+        one that was open before."""
+        n_open = len(ids) - int(ends[-1]) if len(ends) else len(ids) + (self._open_tokens or 0)
+        self._open_tokens = n_open if is_open else None
+        if self._layout.spans_shards or self._plan.tokens_per_shard is None:
+            if self._shard is None and not self._layout.spans_shards:
+                self._open_shard()  # before the first document, which may be empty
+            ends = self._n_tokens + ends
             self._append_stream(ids)
             self._append_ends(ends)
         else:
-            self._append_documents(ids, ends)
+            self._append_whole_documents(ids, ends, is_open=is_open)
         self._n_bytes += n_bytes
 
     def close(self) -> SplitRecord:
@@ -131,6 +153,8 @@ class SplitWriter:
         self._ends.discard()
         if self._shard:
             self._shard.discard()
+        if self._set_aside:
+            self._set_aside.close()
 
     def _append_stream(self, ids: NDArray[np.integer[Any]]) -> None:
         place = 0
@@ -141,6 +165,32 @@ class SplitWriter:
             self._write(part)
             place += len(part)
 
+    def _append_whole_documents(
+        self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], *, is_open: bool
+    ) -> None:
+        """As `append`, where a shard has whole documents and must have room for them: one that is
+        not whole is set aside until its length is known."""
+        if self._set_aside is not None:
+            stop = int(ends[0]) if len(ends) else len(ids)
+            self._set_aside.append(ids[:stop])
+            if not len(ends):
+                return
+            self._append_set_aside(self._set_aside)
+            self._set_aside = None
+            ids, ends = ids[stop:], ends[1:] - stop
+        self._append_documents(ids, ends)
+        if is_open:
+            self._set_aside = OpenDocument(self._folder)
+            self._set_aside.append(ids[int(ends[-1]) if len(ends) else 0 :])
+
+    def _append_set_aside(self, document: OpenDocument) -> None:
+        if document.n_tokens > self._room(document.n_tokens) and self._shard_tokens:
+            self._close_shard()
+        for piece in document.pieces():
+            self._write(piece)
+        self._append_ends(np.array([self._n_tokens], dtype=np.int64))
+        document.close()
+
     def _append_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
         done = place = 0
         while done < len(ends):
@@ -150,8 +200,9 @@ class SplitWriter:
                 self._close_shard()
                 continue
             stop = max(stop, done + 1)
+            first = self._n_tokens - place
             self._write(ids[place : ends[stop - 1]])
-            self._append_ends(ends[done:stop] - place)
+            self._append_ends(first + ends[done:stop])
             done, place = stop, int(ends[stop - 1])
 
     def _room(self, n_waiting: int) -> int:
@@ -160,23 +211,25 @@ class SplitWriter:
         return n_waiting if limit is None else max(0, limit - self._shard_tokens)
 
     def _append_ends(self, ends: NDArray[np.int64]) -> None:
-        """Note documents that end at `ends`, counted from the first id they brought."""
-        if len(ends):
-            first = self._n_tokens - int(ends[-1])
-            self._ends.write((ends + first).astype("<u8").tobytes())
-            self._n_documents += len(ends)
+        """Note documents that end at `ends`, counted from the first id of the split."""
+        self._ends.write(ends.astype("<u8").tobytes())
+        self._n_documents += len(ends)
 
     def _write(self, ids: NDArray[np.integer[Any]]) -> None:
-        if self._shard is None:
-            name = self._plan.shard_name(self._split, len(self._shards))
-            self._shard = StagedFile(self._folder / name)
-            self._shard.write(bytes(self._layout.header_bytes))
-            self._shard_first_document = self._n_documents
-            self._shard_first_token = self._n_tokens
+        shard = self._shard or self._open_shard()
         for start in range(0, len(ids), _CAST_TOKENS):
-            self._shard.write(ids[start : start + _CAST_TOKENS].astype(self._dtype).tobytes())
+            shard.write(ids[start : start + _CAST_TOKENS].astype(self._dtype).tobytes())
         self._shard_tokens += len(ids)
         self._n_tokens += len(ids)
+
+    def _open_shard(self) -> StagedFile:
+        name = self._plan.shard_name(self._split, len(self._shards))
+        header_bytes = self._layout.header_bytes
+        self._shard = StagedFile(self._folder / name, hash_on_the_way=not header_bytes)
+        self._shard.write(bytes(header_bytes))
+        self._shard_first_document = self._n_documents
+        self._shard_first_token = self._n_tokens
+        return self._shard
 
     def _close_shard(self) -> None:
         if self._shard is None:
@@ -196,7 +249,7 @@ class SplitWriter:
         lengths = partial(
             iterate_lengths, self._ends.path, first, stop, begin=self._shard_first_token
         )
-        index = StagedFile(self._folder / name)
+        index = StagedFile(self._folder / name, hash_on_the_way=True)
         try:
             for piece in render_megatron_index(stop - first, lengths, self._dtype):
                 index.write(piece)

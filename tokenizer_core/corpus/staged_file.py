@@ -23,14 +23,22 @@ class StagedFile:
     """A new file, written from its beginning in bounded memory, on the disk once it is closed.
 
     With `keep_bytes` one that is there goes on after so many bytes; what stands behind is cut off.
+    With `hash_on_the_way` it is hashed while it is written, which saves reading it again at its
+    end: of use where it has no beginning to be put there.
 
     Raises:
         TokenFilesCorruptError: it has fewer bytes than that.
         OSError: from every method, where the disk refuses.
     """
 
-    def __init__(self, path: Path, *, keep_bytes: int | None = None) -> None:
+    def __init__(
+        self, path: Path, *, keep_bytes: int | None = None, hash_on_the_way: bool = False
+    ) -> None:
         self.path = path
+        # What was written before this process is in no hash of its own.
+        is_hashed = hash_on_the_way and not keep_bytes
+        self._digest = hashlib.sha256() if is_hashed else None
+        self._n_bytes = keep_bytes or 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -54,6 +62,9 @@ class StagedFile:
         """Hand what waits to the system, so that a reader of the path sees it."""
         view = memoryview(b"".join(self._waiting))
         self._waiting, self._waiting_bytes = [], 0
+        self._n_bytes += len(view)
+        if self._digest is not None:
+            self._digest.update(view)
         while view:
             view = view[os.write(self._descriptor, view) :]
 
@@ -65,18 +76,22 @@ class StagedFile:
     def close(self, beginning: bytes = b"") -> FileRecord:
         """Put `beginning` over the first bytes, the file on the disk; what it must be from now on.
 
-        The hash is taken of what the file holds, read again: its beginning, where the number of
-        ids stands, is known only now.
+        Unless it was hashed on the way, the hash is taken of what the file holds, read again: its
+        beginning, where the number of ids stands, is known only now.
         """
         self.flush()
+        n_bytes, digest = self._n_bytes, self._digest
         if beginning:
+            digest = None
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             self.write(beginning)
         self.sync()
         self.discard()
+        if digest is not None:
+            return FileRecord(digest.hexdigest(), n_bytes)
         with self.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return FileRecord(digest, file.seek(0, os.SEEK_END))
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            return FileRecord(found, file.seek(0, os.SEEK_END))
 
     def discard(self) -> None:
         """Close the descriptor without any promise; a second time does nothing."""

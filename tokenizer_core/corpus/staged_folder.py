@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 _CHECKPOINT_NAME: Final = "checkpoint.json"
 
 
+def checkpoint_path(folder: Path) -> Path:
+    """Where the checkpoint of the writer to a folder stands."""
+    return _staged_path(folder) / _CHECKPOINT_NAME
+
+
+def _staged_path(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.partial")
+
+
 class StagedFolder:
     """The folder in which the token files of `folder` grow, held by this process.
 
@@ -31,7 +40,7 @@ class StagedFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._path = folder.with_name(f".{folder.name}.partial")
+        self._path = _staged_path(folder)
         self.files = self._path / "files"
         if folder.exists() and not self._path.exists():
             raise self._exists()

@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenizer_core.corpus.megatron_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.split_writer import SplitWriter
-from tokenizer_core.corpus.staged_folder import StagedFolder
+from tokenizer_core.corpus.staged_folder import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -113,7 +113,13 @@ class TokenFilesWriter:
         self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)
 
     def append_batch(
-        self, ids: Ids, offsets: Ids, *, n_bytes: int = 0, split: Split = "train"
+        self,
+        ids: Ids,
+        offsets: Ids,
+        *,
+        n_bytes: int = 0,
+        split: Split = "train",
+        is_open: bool = False,
     ) -> None:
         """Append the documents `ids[offsets[i]:offsets[i + 1]]`, in order.
 
@@ -121,6 +127,9 @@ class TokenFilesWriter:
         `Tokenizer.encode_batch_to_numpy` gives them; the plan's begin and end ids of documents are
         already in them. `n_bytes` is the size of their text in UTF-8. A batch that is refused
         leaves the writer as it was.
+
+        With `is_open` the last document is not whole: the first one of the next batch for this
+        split goes on with it. A document of any size can be written like this in bounded memory.
 
         Raises:
             TokenFilesPlanError: an id that the plan's tokenizer cannot have produced, offsets that
@@ -134,13 +143,15 @@ class TokenFilesWriter:
         self._require_open()
         checked = _checked_ids(ids, self.plan.tokenizer.largest_id)
         ends = _checked_ends(np.asarray(offsets), len(checked))
-        self._check_documents(checked, ends)
         if not len(ends):
             return
+        before = self._splits[split].open_tokens if split in self._splits else None
+        self._check_documents(checked, ends, before, is_open=is_open)
         try:
             if split not in self._splits:
                 self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
-            self._splits[split].append(checked, ends, n_bytes)
+            whole = ends[:-1] if is_open else ends
+            self._splits[split].append(checked, whole, n_bytes, is_open=is_open)
         except BaseException:  # half a batch may be written, which no checkpoint must hold
             self._leave()
             raise
@@ -152,11 +163,19 @@ class TokenFilesWriter:
 
         Raises:
             TokenFilesError: nothing was appended to a split, or only documents without ids: no
-                trainer opens an empty file; or the folder has appeared meanwhile.
+                trainer opens an empty file; a document is still open; or the folder has appeared
+                meanwhile.
             OSError: the disk refuses; what a checkpoint was written of stays, all else is dropped.
                 Where only the last fsync failed, the folder is there, whole.
         """
         self._require_open()
+        open_splits = [
+            name for name, split in self._splits.items() if split.open_tokens is not None
+        ]
+        if open_splits:
+            raise TokenFilesError(
+                f"the last document of {open_splits[0]} is not whole; append the rest of it"
+            )
         try:
             splits = tuple(self._splits[name].close() for name in SPLITS if name in self._splits)
             if not splits or any(split.n_tokens == 0 for split in splits):
@@ -174,6 +193,12 @@ class TokenFilesWriter:
             raise
         return manifest
 
+    @property
+    def can_checkpoint(self) -> bool:
+        """False while a document is open that must not be cut by a shard (Megatron's, where they
+        have a size): it is written when its length is known."""
+        return all(split.can_sync for split in self._splits.values())
+
     def checkpoint(self, position: Mapping[str, Any]) -> None:
         """Put everything appended so far on the disk, to go on from here with `resume=True`.
 
@@ -183,8 +208,11 @@ class TokenFilesWriter:
         Raises:
             OSError: the disk refuses; the writer is of no further use, the checkpoint before is.
             FormatError: `position` is no JSON.
+            TokenFilesError: not now, see `can_checkpoint`.
         """
         self._require_open()
+        if not self.can_checkpoint:
+            raise TokenFilesError("no checkpoint while this document is open; append its end first")
         try:
             fields = {
                 "plan": render_plan(self.plan),
@@ -247,20 +275,36 @@ class TokenFilesWriter:
                 path.unlink()
         self._position = fields["position"]
 
-    def _check_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
-        begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
-        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
-        longest = int((ends - starts).max(initial=0))
+    def _check_documents(
+        self,
+        ids: NDArray[np.integer[Any]],
+        ends: NDArray[np.int64],
+        n_before: int | None,
+        *,
+        is_open: bool,
+    ) -> None:
+        """`n_before`: the ids that the first document has already, None where it begins here."""
+        starts = np.concatenate(([0], ends[:-1]))
+        lengths = ends - starts
+        lengths[0] += n_before or 0
+        longest = int(lengths.max())
         if not self.plan.layout.spans_shards and longest > MAX_DOCUMENT_TOKENS:
             raise TokenFilesPlanError(
                 f"a document has {longest} ids, and Megatron's lengths end at "
                 f"{MAX_DOCUMENT_TOKENS}; split it, or take another layout"
             )
-        for name, expected, places in (("begin", begin, starts), ("end", end, ends - 1)):
+        begins, finishes = np.ones((2, len(ends)), dtype=np.bool_)
+        begins[0], finishes[-1] = n_before is None, not is_open
+        begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
+        for name, expected, places, is_there in (
+            ("begin", begin, starts, begins),
+            ("end", end, ends - 1, finishes),
+        ):
             if expected is None:
                 continue
             wrong = starts == ends  # an empty document has no such id
             wrong[~wrong] = ids[places[~wrong]] != expected
+            wrong &= is_there
             if wrong.any():
                 raise TokenFilesPlanError(
                     f"document {int(np.argmax(wrong))} of this batch does not {name} with id "
@@ -270,6 +314,16 @@ class TokenFilesWriter:
     def _require_open(self) -> None:
         if not self._staged.is_held:
             raise TokenFilesError("this writer has finished or failed; open another one")
+
+
+def can_resume(folder: str | os.PathLike[str]) -> bool:
+    """Whether a writer to this folder stopped behind a checkpoint, so that `resume` goes on there.
+
+    Example:
+        >>> can_resume("tokens-that-nobody-began")
+        False
+    """
+    return checkpoint_path(Path(folder)).exists()
 
 
 def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:

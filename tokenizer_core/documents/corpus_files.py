@@ -20,6 +20,7 @@ from tokenizer_core.documents.corpus_addresses import (
     parse_address,
 )
 from tokenizer_core.documents.remote_files import (
+    Identity,
     RemoteFile,
     find_remote_files,
     open_remote_file,
@@ -40,11 +41,11 @@ class CorpusFileBytes:
 
     def __init__(self, name: str, file: IO[bytes] | RemoteFile, *, hash_source: bool) -> None:
         self.name, self.file = name, file
-        self._identify: Callable[[], tuple[int, object]] = (
+        self._identify: Callable[[], Identity] = (
             file.identity if isinstance(file, RemoteFile) else partial(_identity, file)
         )
-        self._status = self._identify()
-        self.size_bytes = self._status[0]
+        self.identity = self._identify()
+        self.size_bytes = self.identity[0]
         self.position_bytes = 0
         self._digest = hashlib.sha256() if hash_source else None
         self.sha256: str | None = None
@@ -79,7 +80,7 @@ class CorpusFileBytes:
         Raises:
             CorpusError: it did not.
         """
-        if self.position_bytes != self.size_bytes or self._identify() != self._status:
+        if self.position_bytes != self.size_bytes or self._identify() != self.identity:
             raise self._changed()
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
@@ -97,9 +98,9 @@ class CorpusFileBytes:
         )
 
 
-def _identity(file: IO[bytes]) -> tuple[int, int]:
+def _identity(file: IO[bytes]) -> Identity:
     status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, str(status.st_mtime_ns)
 
 
 def open_corpus_file(

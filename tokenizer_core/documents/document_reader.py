@@ -60,6 +60,12 @@ class DocumentReader(Iterator[DocumentPiece]):
         return self._source.position_bytes
 
     @property
+    def identity(self) -> tuple[int, str]:
+        """Size and version (on the disk the time of the last change) of the file as it was opened:
+        another one is another file, or was changed."""
+        return self._source.identity
+
+    @property
     def sha256(self) -> str | None:
         """Of the file; None before all documents are read, or where it was not asked for."""
         return self._source.sha256

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 from itertools import takewhile
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ _VERSION_FIELDS: Final = {
     *("checksum", "sha", "blobid"),
 }
 
-Identity = tuple[int, object]
+Identity = tuple[int, str]
 
 
 class RemoteFile(io.RawIOBase):
@@ -255,7 +256,8 @@ def _identity(address: CorpusAddress, info: dict[str, Any]) -> Identity:
             f"the disk first"
         )
     said = ((_plain(field), str(value)) for field, value in info.items())
-    return int(size), sorted(pair for pair in said if pair[0] in _VERSION_FIELDS)
+    known = sorted(pair for pair in said if pair[0] in _VERSION_FIELDS)
+    return int(size), json.dumps(known)
 
 
 def _check_file(address: CorpusAddress, info: dict[str, Any]) -> None:

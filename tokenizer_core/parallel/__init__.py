@@ -1,5 +1,6 @@
-"""Work in several processes: `run_tasks` and nothing else."""
+"""Work beside the caller's: `run_tasks` in processes, `run_ahead` and `map_ahead` in threads."""
 
+from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead
 from tokenizer_core.parallel.worker_processes import WorkerTracebackError, run_tasks
 
-__all__ = ["WorkerTracebackError", "run_tasks"]
+__all__ = ["WorkerTracebackError", "map_ahead", "run_ahead", "run_tasks"]

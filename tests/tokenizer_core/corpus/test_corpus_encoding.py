@@ -53,7 +53,7 @@ def encode(
     return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)  # other threads take their turns
 @given(
     documents,
     st.sampled_from([None, "<|begin|>"]),
@@ -101,12 +101,12 @@ def test_batches_and_threads_change_no_byte(
 ) -> None:
     texts = [f"document {index} " * (index % 7) for index in range(300)]
     written = []
-    for batch_chars, threads in ((1, None), (1000, 2), (1 << 22, 1)):
+    for batch_chars, threads in ((1, 1), (1000, 2), (1 << 22, 1)):
         folder = tmp_path / str(batch_chars)
         folder.mkdir()
         monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", batch_chars)
         encode(
-            folder, texts, layout=layout, validation_share=0.2, seed=5, num_threads=threads,
+            folder, texts, layout=layout, validation_share=0.2, seed=5, workers=threads,
             end_of_document="<|end|>",
         )  # fmt: skip
         written.append(content(folder / "tokens"))

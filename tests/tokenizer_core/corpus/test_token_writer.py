@@ -187,12 +187,90 @@ def test_documents_without_their_begin_or_end_are_refused(tmp_path):
     assert verify_token_files(tmp_path / "t").n_documents == 1
 
 
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_documents_in_parts_are_written_as_whole_ones(layout, data, tmp_path_factory):
+    documents = data.draw(documents_of(NARROW).filter(any))
+    limit = data.draw(st.none() | st.integers(1, 20))
+    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=limit)
+    ids = joined(documents)
+    ends = np.cumsum([len(document) for document in documents]).tolist()
+    cuts = sorted({*data.draw(st.lists(st.integers(0, len(ids)), max_size=6)), len(ids)})
+    folder = tmp_path_factory.mktemp("t") / "tokens"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        write(folder, plan, documents, batch=99)
+        place = done = 0
+        with TokenFilesWriter(folder.with_name("parts"), plan) as writer:
+            for cut in cuts:
+                whole = [end for end in ends[done:] if end < cut or cut == len(ids)]
+                is_open = place + sum(np.diff([place, *whole])) < cut
+                offsets = [place, *whole, *([cut] if is_open else [])]
+                writer.append_batch(ids[place:cut], [at - place for at in offsets], is_open=is_open)
+                place, done = cut, done + len(whole)
+            writer.finish()
+    assert content(folder.with_name("parts")) == content(folder)
+
+
+def test_a_document_in_parts_begins_and_ends_as_the_plan_says(tmp_path):
+    plan = plan_token_files(NARROW, begin_of_document="<|begin|>", end_of_document="<|end|>")
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        with pytest.raises(TokenFilesPlanError, match="document 0 of this batch does not begin"):
+            writer.append_batch([1], [0, 1], is_open=True)
+        writer.append_batch([257, 1], [0, 2], is_open=True)
+        writer.append_batch([2], [0, 1], is_open=True)
+        writer.append([257, 5, 258], split="validation")
+        with pytest.raises(TokenFilesError, match="the last document of train is not whole"):
+            writer.finish()
+        with pytest.raises(TokenFilesPlanError, match="document 0 of this batch does not end"):
+            writer.append([3])
+        with pytest.raises(TokenFilesPlanError, match="document 1 of this batch does not begin"):
+            writer.append_batch([258, 1, 258], [0, 1, 3])
+        writer.append_batch([258, 257, 9, 258], [0, 1, 4])
+        writer.finish()
+    files = TokenFiles.open(tmp_path / "t")
+    assert files.document(0).tolist() == [257, 1, 2, 258]
+    assert files.document(1).tolist() == [257, 9, 258]
+
+
+def test_an_open_document_and_checkpoints(tmp_path):
+    plan = plan_token_files(NARROW, tokens_per_shard=2)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append_batch([1, 2, 3], [0, 1, 3], is_open=True)
+        writer.checkpoint({"at": 3})
+        writer.append([9, 9])
+    with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
+        writer.append_batch([4, 5], [0, 1, 2])
+        writer.finish()
+    files = TokenFiles.open(tmp_path / "t")
+    assert [files.document(index).tolist() for index in range(3)] == [[1], [2, 3, 4], [5]]
+    assert verify_token_files(tmp_path / "t").n_tokens == 5
+
+
+def test_no_checkpoint_while_a_shard_waits_for_the_length_of_a_document(tmp_path):
+    plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append_batch([1, 2], [0, 1, 2], is_open=True)
+        assert not writer.can_checkpoint
+        with pytest.raises(TokenFilesError, match="append its end first"):
+            writer.checkpoint({})
+        writer.append_batch([3, 4], [0, 1, 2])
+        assert writer.can_checkpoint
+        writer.checkpoint({})
+        writer.finish()
+    assert [len(shard) for shard in READERS["megatron"](tmp_path / "t", "train", False)] == [3, 1]
+
+
 def test_a_document_too_long_for_megatron_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(token_writer, "MAX_DOCUMENT_TOKENS", 3)
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, layout="megatron")) as writer:
         with pytest.raises(TokenFilesPlanError, match=r"a document has 4 ids.*another layout"):
             writer.append([1, 2, 3, 4])
-        writer.append([1, 2, 3])
+        writer.append_batch([1, 2, 3], [0, 3], is_open=True)
+        with pytest.raises(TokenFilesPlanError, match="a document has 4 ids"):
+            writer.append([4])
+        writer.append([])
         assert writer.finish().split("train").n_tokens == 3
 
 

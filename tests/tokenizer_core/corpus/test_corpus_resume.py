@@ -1,0 +1,274 @@
+"""Encoding that is interrupted goes on from its checkpoint, to the same bytes."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.native_module import native_module
+from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    EncodingProgress,
+    TokenFilesPlan,
+    can_resume,
+    corpus_encoding,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
+
+TEXTS = [f"document {index}, " * (index % 9) + "é 東京 ab" for index in range(60)]
+LONG = "Ein Wort, <|begin|> ein Wort: ab. " * 400
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error of the library
+    pass
+
+
+def write_corpus(folder: Path) -> list[Path]:
+    """Plain text with a document longer than a piece, packed JSON lines, and an empty file."""
+    plain, packed, empty = folder / "a.txt", folder / "b.jsonl.gz", folder / "c.txt"
+    plain.write_text("<|end|>".join([*TEXTS[:30], LONG, *TEXTS[30:]]))
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in [*TEXTS, LONG * 4, "", "last"])
+    packed.write_bytes(gzip.compress(lines.encode()))
+    empty.write_text("")
+    return [plain, packed, empty]
+
+
+def encode(
+    folder: Path, files: list[Path], plan: TokenFilesPlan, stop_after: int | None = None, **how: Any
+) -> int:
+    """Encode until so many batches are done; the number of batches."""
+    n_batches = 0
+
+    def count(progress: EncodingProgress) -> None:
+        nonlocal n_batches
+        n_batches += 1
+        if n_batches == stop_after:
+            raise Interrupted
+
+    options = {"validation_share": 0.3, "corpus_format": CorpusFormat(separator="<|end|>")} | how
+    tokenizer = WIDE if plan.dtype == "uint32" else NARROW
+    encode_corpus(tokenizer, files, folder, plan, progress=count, **options)
+    return n_batches
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3000)
+    monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("layout", ["raw", "npy", "megatron", "llmc"])
+def test_wherever_it_stops_the_bytes_are_the_same(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_corpus(tmp_path)
+    tokenizer = WIDE if layout == "npy" else NARROW
+    plan = plan_token_files(
+        tokenizer,
+        layout=layout,
+        tokens_per_shard=5000,
+        begin_of_document="<|begin|>",
+        end_of_document="<|end|>",
+        seed=3,
+    )
+    n_batches = encode(tmp_path / "expected", files, plan)
+    expected = content(tmp_path / "expected")
+    assert n_batches > 20
+    # One in each of the documents, the first of which is long, and at the very end.
+    for stop in (2, 5, 8, n_batches // 2, n_batches - 3, n_batches):
+        folder = tmp_path / f"stopped-{stop}"
+        with pytest.raises(Interrupted):
+            encode(folder, files, plan, stop, workers=1 + stop % 2)
+        # Megatron's documents are whole in their shards: no checkpoint within the first one.
+        assert can_resume(folder) or (layout == "megatron" and stop < 8)
+        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3500 + stop)
+        left = encode(folder, files, plan, resume=True, workers=1 + (stop + 1) % 2)
+        assert left < n_batches or stop < 8, "it began anew"
+        assert content(folder) == expected
+        assert not can_resume(folder)
+        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3000)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_it_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
+    files = write_corpus(tmp_path)
+    plan = plan_token_files(NARROW, end_of_document="<|end|>")
+    encode(tmp_path / "expected", files, plan)
+    n_times = 0
+    while True:
+        try:
+            encode(tmp_path / "t", files, plan, 2, resume=True)
+        except Interrupted:
+            n_times += 1
+        else:
+            break
+    assert n_times > 10
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_without_resume_it_begins_anew(tmp_path: Path) -> None:
+    files = write_corpus(tmp_path)
+    plan = plan_token_files(NARROW)
+    n_batches = encode(tmp_path / "expected", files, plan)
+    with pytest.raises(Interrupted):
+        encode(tmp_path / "t", files, plan, n_batches // 2)
+    assert encode(tmp_path / "t", files, plan) == n_batches
+    with pytest.raises(TokenFilesError, match="is there already"):
+        encode(tmp_path / "t", files, plan, resume=True)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_other_files_or_settings_are_refused(tmp_path: Path) -> None:
+    files = write_corpus(tmp_path)
+    plan = plan_token_files(NARROW)
+    encode(tmp_path / "expected", files, plan)
+    with pytest.raises(Interrupted):
+        encode(tmp_path / "t", files, plan, 10)
+
+    def refused(match: str, files: list[Path] = files, **how: Any) -> None:
+        with pytest.raises(TokenFilesPlanError, match=match):
+            encode(tmp_path / "t", files, plan, resume=True, **how)
+
+    refused("another validation share; go on with the same, or start anew", validation_share=0.2)
+    refused("another separator", corpus_format=CorpusFormat(separator="<|begin|>"))
+    refused("another files", files[::-1])
+    refused("another files", files[:1])
+    begun = files[0].stat()
+    os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns + 1))
+    refused("'a.txt' has changed since encoding was interrupted; start anew")
+    os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns))
+    encode(tmp_path / "t", files, plan, resume=True)
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
+def test_checkpoints_take_a_fiftieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    written: list[float] = []
+
+    class Writer:
+        can_checkpoint = True
+
+        def checkpoint(self, position: dict[str, Any]) -> None:
+            nonlocal now
+            written.append(now)
+            now += 1.0  # a slow disk
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    checkpoints = corpus_encoding._Checkpoints(Writer())  # type: ignore[arg-type]
+    while now < 200:
+        checkpoints.write_if_due(dict)
+        now += 0.5
+    assert written == [5.0, 56.0, 107.0, 158.0]
+
+
+# What is killed: the process that encodes, and with the Python engine those that work for it. It
+# sends the signal to itself, from the thread that writes or from one that waits a moment, so that
+# it has done something each time, however slow the machine is.
+PROGRAM = """
+import json, os, random, signal, sys, threading
+from tests.tokenizer_core.corpus import test_corpus_resume as here
+from tokenizer_core.corpus import corpus_encoding
+
+what, seed, seconds, most_batches, corpus_encoding.BATCH_CHARS = json.loads(sys.argv[1])
+corpus_encoding.CHECKPOINT_SECONDS = 0
+draws = random.Random(seed)
+left = draws.randint(2, most_batches) if seed else 0
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def count(progress):
+    global left
+    left -= 1
+    if not left:
+        threading.Timer(draws.uniform(0, seconds), die).start() if seconds else die()
+
+here.encode_whole(*what, progress=count)
+"""
+
+
+def encode_whole(
+    corpora: str, vocab: str, engine: str, workers: int, folder: str, progress: Any = None
+) -> None:
+    """All text in a folder, going on where there is a checkpoint."""
+    if vocab:
+        tokenizer = Tokenizer.from_tokenizer_json(vocab)
+    else:
+        tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
+    encode_corpus(
+        tokenizer,
+        sorted(Path(corpora).glob("*.txt")),
+        folder,
+        plan_token_files(tokenizer, end_of_document=max(tokenizer.spec.special_tokens), seed=1),
+        corpus_format=CorpusFormat(separator="<|endoftext|>"),
+        validation_share=0.1,
+        workers=workers,
+        resume=True,
+        progress=progress,
+    )
+
+
+def kill_and_resume(what: list[Any], n_kills: int, *how: float) -> int:
+    """Encode in processes that are killed after some batches, and a last one that is not; how
+    many were killed."""
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    statuses = []
+    for seed in [*range(1, n_kills + 1), 0]:
+        command = [sys.executable, "-c", PROGRAM, json.dumps([what, seed, *how])]
+        done = subprocess.run(command, env=environment, cwd=REPOSITORY, timeout=600, check=False)
+        statuses.append(done.returncode)
+        assert done.returncode in (0, -signal.SIGKILL)
+        if done.returncode == 0:
+            break
+        assert can_resume(what[-1])
+    assert statuses[-1] == 0
+    return len(statuses) - 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "n_words", "most_batches"), [("native", 500, 20), ("python", 90, 4)]
+)
+def test_killed_and_resumed(engine: str, n_words: int, most_batches: int, tmp_path: Path) -> None:
+    if engine == "native":
+        native_module()
+    draws = random.Random(5)
+    words = ["".join(draws.choices("abcdeé東 .\n", k=draws.randint(1, 9))) for _ in range(500)]
+    for name in ("a", "b"):
+        texts = (" ".join(draws.choices(words, k=n_words)) for _ in range(60))
+        (tmp_path / f"{name}.txt").write_text("<|endoftext|>".join(texts))
+    encode_whole(str(tmp_path), "", engine, 1, str(tmp_path / "expected"))
+    what = [str(tmp_path), "", engine, 2, str(tmp_path / "killed")]
+    assert kill_and_resume(what, 2, 0, most_batches, 3000) == 2
+    assert content(tmp_path / "killed") == content(tmp_path / "expected")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_twenty_times_over_all_corpora(
+    workers: int, shared_data: Path, tmp_path: Path
+) -> None:
+    native_module()
+    corpora, vocab = str(shared_data / "corpora"), str(shared_data / "vocab/gpt2.tokenizer.json")
+    encode_whole(corpora, vocab, "native", 1, str(tmp_path / "expected"))
+    what = [corpora, vocab, "native", workers, str(tmp_path / "killed")]
+    assert kill_and_resume(what, 20, 0.03, 5, 1 << 20) == 20
+    assert content(tmp_path / "killed") == content(tmp_path / "expected")

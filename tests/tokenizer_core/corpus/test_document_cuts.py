@@ -1,0 +1,96 @@
+"""Parts of a document that is cut have, joined, the ids of the document."""
+
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import document_cuts, plan_token_files
+from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.patterns import PATTERNS
+
+FORMS = [(name, "none") for name in PATTERNS] + [("qwen2", "nfc")]
+SPECIAL = ["<|endoftext|>", "\n\nHuman:", "<| a b |>", "<| a b |> c"]
+texts = st.text(
+    st.sampled_from("ab1 \n\t.,'é中文ᄒ\u1161\u11ab\u0301\u0323\u0958क़◌<|>")
+    | st.characters(codec="utf-8"),
+    max_size=60,
+) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
+
+
+@cache
+def tokenizer_of(pattern: str, normalizer: str) -> Tokenizer:
+    spec = trained_spec(60, pattern, normalizer=normalizer, special_tokens=SPECIAL)
+    return Tokenizer.from_spec(spec)
+
+
+@pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
+@settings(max_examples=150, deadline=None)
+@given(text=texts, rest=texts)
+@example(text="क़ क़\n", rest="\n a")
+@example(text="a<| a b |> c", rest=" d")
+@example(text="中文。中文、中", rest="文")
+def test_the_ids_of_the_parts_are_those_of_the_document(
+    pattern: str, normalizer: str, text: str, rest: str
+) -> None:
+    tokenizer = tokenizer_of(pattern, normalizer)
+    for allowed in ("all", "none"):
+        plan = plan_token_files(tokenizer, allowed_special=allowed)  # type: ignore[arg-type]
+        cut = DocumentCuts(plan).find_last(text)
+        if cut is None:
+            continue
+        assert 0 < cut < len(text)
+        for whole in (text, text + rest):
+            parts = [
+                tokenizer.encode(part, allowed_special=allowed)  # type: ignore[arg-type]
+                for part in (whole[:cut], whole[cut:])
+            ]
+            assert parts[0] + parts[1] == tokenizer.encode(
+                whole,
+                allowed_special=allowed,  # type: ignore[arg-type]
+            )
+
+
+@pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
+def test_a_cut_is_found_where_there_is_one(pattern: str, normalizer: str) -> None:
+    cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
+    assert cuts.find_last("one two three" + "x" * 20_000) == 7
+    assert cuts.find_last("one two three" + "。" * 20_000) == 7
+    no_space = cuts.find_last("中文。" * 500)
+    assert no_space is not None
+    assert no_space > 1400
+    assert cuts.find_last("x" * 100) is None
+    behind = "<|endoftext|>"
+    assert cuts.find_last(f"x{behind}xxxx") == 1 + len(behind)
+
+
+def test_no_forbidden_token_hides_in_a_cut() -> None:
+    tokenizer = tokenizer_of("gpt2", "none")
+    plan = plan_token_files(
+        tokenizer, allowed_special="none", disallowed_special=["<| a b |>", "z z"]
+    )
+    for text in ("one <| a b |> two", "one z z two"):
+        cuts, rest = DocumentCuts(plan), text
+        parts = []
+        while (cut := cuts.find_last(rest)) is not None:
+            parts.insert(0, rest[cut:])
+            rest = rest[:cut]
+        with pytest.raises(SpecialTokenForbiddenError):
+            tokenizer.encode_batch(
+                [rest, *parts], allowed_special="none", disallowed_special=plan.forbidden_special
+            )
+
+
+def test_no_more_is_held_than_a_stream_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 100)
+    cuts = DocumentCuts(plan_token_files(tokenizer_of("gpt2", "none")))
+    assert cuts.find_last("x" * 100) is None
+    with pytest.raises(PreTokenTooLongError, match="break such text with white space"):
+        cuts.find_last("x" * 101)
+    custom = Tokenizer.from_spec(trained_spec(10, r"\w+"))
+    with pytest.raises(PreTokenTooLongError, match="split pattern of your own"):
+        DocumentCuts(plan_token_files(custom)).find_last("a b " * 26)

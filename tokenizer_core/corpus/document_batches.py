@@ -1,0 +1,214 @@
+"""DocumentBatch: the documents of many files in batches, from any place of them on.
+
+A document that is longer than a batch comes in parts that are encoded one by one. `CorpusPlace`
+says how far was read, as a checkpoint has it: files that are packed, or hashed, cannot be entered
+in the middle, so the file at which it stopped is read again up to there, without encoding. May
+import `documents` and `document_cuts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenizer_core.documents import DEFAULT_PIECE_CHARS, corpus_file_name, open_documents
+from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.training.pretoken_counts import CorpusSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tokenizer_core.corpus.document_cuts import DocumentCuts
+    from tokenizer_core.documents import DocumentReader
+
+_BATCH_DOCUMENTS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFormat:
+    """How documents stand in the files; the words of `open_documents`."""
+
+    format: str | None = None
+    field: str = "text"
+    separator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusPlace:
+    """How far the documents of the files were read.
+
+    - `n_documents`: whole documents of the files `sources`, and of the one after them;
+      `n_in_file`: of that one alone; `n_chars`: characters of the document after these.
+    - `sources`: the files that were read to their end. `identities`: which these and the one after
+      them, once it was begun, were (`DocumentReader.identity`).
+    - `bytes_done`: of all files, as they lie on the disk.
+    """
+
+    n_documents: int = 0
+    n_in_file: int = 0
+    n_chars: int = 0
+    bytes_done: int = 0
+    sources: tuple[CorpusSource, ...] = ()
+    identities: tuple[tuple[int, str], ...] = ()
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> CorpusPlace:
+        """The place that `to_fields` gave `fields` of."""
+        sources = tuple(CorpusSource(**source) for source in fields["sources"])
+        identities = tuple((size, version) for size, version in fields["identities"])
+        return cls(**{**fields, "sources": sources, "identities": identities})
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Texts to be encoded, each a document, but that the first may go on with the one before, and
+    the last may be `is_open`: the next batch goes on with it. `place` is behind them."""
+
+    first_document: int
+    is_continued: bool
+    texts: list[str] = field(default_factory=list)
+    is_open: bool = False
+    place: CorpusPlace = CorpusPlace()
+
+
+def iterate_batches(
+    files: Sequence[str],
+    corpus_format: CorpusFormat,
+    cuts: DocumentCuts,
+    start: CorpusPlace,
+    batch_chars: int,
+) -> Iterator[DocumentBatch]:
+    """All documents from `start` on, in batches of about `batch_chars` characters each, at most
+    twice as many; the last batch, which may be empty, stands at the end of all files.
+
+    Raises:
+        CorpusError: a file cannot be read.
+        TokenFilesPlanError: a file that was begun before `start` has changed since.
+        PreTokenTooLongError: a long document cannot be cut.
+    """
+    batches = _Batches(cuts, start, batch_chars)
+    options = {**asdict(corpus_format), "max_piece_chars": min(batch_chars, DEFAULT_PIECE_CHARS)}
+    for index, path in enumerate(files):
+        with open_documents(path, hash_source=True, **options) as reader:
+            if index < len(start.identities) and reader.identity != start.identities[index]:
+                raise _changed(path)
+            if index < len(start.sources):
+                continue
+            yield from batches.read(reader, path)
+    yield batches.take(batches.place)
+
+
+class _Batches:
+    """The batch that is being filled, and the beginning of a document that is not in it yet."""
+
+    def __init__(self, cuts: DocumentCuts, start: CorpusPlace, batch_chars: int) -> None:
+        self._cuts, self._start, self._batch_chars = cuts, start, batch_chars
+        self.place = start
+        self._batch = DocumentBatch(start.n_documents, is_continued=start.n_chars > 0)
+        self._batch_size = 0
+        self._held: list[str] = []
+        self._held_chars = self._look_at = 0
+
+    def read(self, reader: DocumentReader, path: str) -> Iterator[DocumentBatch]:
+        """The batches that are full within a file."""
+        done = sum(source.size_bytes for source in self.place.sources)
+        begun = self.place.identities[: len(self.place.sources)]
+        self.place = replace(self.place, identities=(*begun, reader.identity))
+        pieces: Iterator[tuple[str, bool]] = reader
+        if self.place.n_in_file or self.place.n_chars:
+            pieces = self._skip(reader, path)
+        n_in_file, n_chars, texts = self.place.n_in_file, self.place.n_chars, self._batch.texts
+        for text, is_last in pieces:
+            if is_last and not self._held:
+                texts.append(text)
+                self._batch_size += len(text)
+            elif not self._add_piece(text, is_last=is_last):
+                continue
+            if is_last:
+                n_in_file, n_chars = n_in_file + 1, 0
+            else:
+                n_chars += len(texts[-1])
+                self._batch.is_open = True
+            if (
+                self._batch_size >= self._batch_chars
+                or len(texts) >= _BATCH_DOCUMENTS
+                or self._batch.is_open
+            ):
+                yield self.take(
+                    replace(
+                        self.place,
+                        n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
+                        n_in_file=n_in_file,
+                        n_chars=n_chars,
+                        bytes_done=done + reader.position_bytes,
+                    )
+                )
+                texts = self._batch.texts
+        self._end_file(reader, path, n_in_file, done)
+
+    def take(self, place: CorpusPlace) -> DocumentBatch:
+        """The batch that was filled up to `place`; another is begun."""
+        taken, self.place = self._batch, place
+        taken.place = place
+        self._batch = DocumentBatch(place.n_documents, is_continued=taken.is_open)
+        self._batch_size = 0
+        return taken
+
+    def _add_piece(self, text: str, *, is_last: bool) -> bool:
+        """Hold a piece of a longer document; whether there is a text of it in the batch now."""
+        self._held.append(text)
+        self._held_chars += len(text)
+        if not is_last and self._held_chars < max(self._batch_chars, self._look_at):
+            return False
+        text = "".join(self._held)
+        cut = len(text) if is_last else self._cuts.find_last(text)
+        if cut is None:  # looked for again when there is twice as much, so that the work is linear
+            self._held, self._look_at = [text], 2 * len(text)
+            return False
+        self._batch.texts.append(text[:cut])
+        self._batch_size += cut
+        rest = text[cut:]
+        self._held = [] if is_last else [rest]
+        self._held_chars, self._look_at = len(rest), 0
+        return True
+
+    def _end_file(self, reader: DocumentReader, path: str, n_in_file: int, done: int) -> None:
+        if reader.sha256 is None:
+            raise RuntimeError("a file counts as read before its end")
+        source = CorpusSource(corpus_file_name(path), reader.position_bytes, reader.sha256)
+        self.place = replace(
+            self.place,
+            n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
+            n_in_file=0,
+            n_chars=0,
+            bytes_done=done + reader.position_bytes,
+            sources=(*self.place.sources, source),
+        )
+
+    def _skip(self, reader: DocumentReader, path: str) -> Iterator[tuple[str, bool]]:
+        """The pieces behind the place, which is read up to again."""
+        n_documents, n_chars = self.place.n_in_file, self.place.n_chars
+        text, is_last = "", True
+        while n_documents or n_chars > 0:
+            if (piece := next(reader, None)) is None:
+                raise _changed(path)
+            text, is_last = piece
+            if n_documents:
+                n_documents -= is_last
+                continue
+            n_chars -= len(text)
+            if is_last and n_chars >= 0:
+                raise _changed(path)
+        return chain([(text[n_chars:], is_last)], reader) if n_chars else reader
+
+
+def _changed(path: str) -> TokenFilesPlanError:
+    return TokenFilesPlanError(
+        f"{corpus_file_name(path)!r:.80} has changed since encoding was interrupted; "
+        f"start anew, without resume"
+    )

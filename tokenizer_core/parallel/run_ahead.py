@@ -1,0 +1,73 @@
+"""Work that goes on in threads while its results are used: `run_ahead` and `map_ahead`.
+
+For work that releases the interpreter's lock: reading, hashing, the compiled engine. A bounded
+number of results wait, so memory is bounded whatever is slow. Nothing can hang: the threads share
+this process, and are joined before the generators end. Stands alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_END: Final[Any] = object()
+
+
+def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, None]:
+    """The same items, made in a thread, at most `n_ahead` of them before they are asked for.
+
+    What making one raises is raised where it would have been asked for. Closing this generator
+    ends the thread after the item it is at, and closes `items` if that is a generator.
+
+    Example:
+        >>> list(run_ahead(iter("abc"), n_ahead=2))
+        ['a', 'b', 'c']
+    """
+    with ThreadPoolExecutor(1) as pool:
+        # One thread takes them one after the other, so they come in order.
+        waiting = deque(pool.submit(next, items, _END) for _ in range(n_ahead))
+        try:
+            while (item := waiting.popleft().result()) is not _END:
+                waiting.append(pool.submit(next, items, _END))
+                yield item
+        finally:
+            _cancel(waiting)
+            pool.shutdown()
+            with contextlib.suppress(AttributeError):
+                items.close()  # type: ignore[attr-defined]
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
+) -> Generator[Result, None, None]:
+    """`function` of each item, in their order, by so many threads; each has at most one item more
+    waiting or done.
+
+    Example:
+        >>> list(map_ahead(len, ["a", "bc"], num_threads=2))
+        [1, 2]
+    """
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(num_threads) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > num_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            _cancel(waiting)
+
+
+def _cancel(waiting: Iterable[Future[Any]]) -> None:
+    for future in waiting:
+        future.cancel()
