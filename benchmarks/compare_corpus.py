@@ -1,0 +1,261 @@
+"""Turn the same corpus into token files with this project and with what people use, in turns.
+
+    python3 -m venv peers && peers/bin/pip install numpy datasets tokenizers tiktoken gigatoken
+    .venv/bin/python benchmarks/compare_corpus.py --vocab gpt2.tokenizer.json \\
+        --ranks r50k_base.tiktoken --peers peers/bin/python news.txt stories.txt
+
+A document of a text ends at <|endoftext|>. All write the same file: uint16 ids, each document and
+behind it the id of <|endoftext|>, by GPT-2's vocabulary. The contenders:
+
+- `ours-1`, `ours-2`: `tokenizer corpus encode` with one and two workers. It also hashes the text,
+  checks every id, writes the document index and the manifest, and puts all on the disk (fsync).
+- `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`, and the
+  ids copied shard by shard into a memmap, as nanoGPT does.
+- `nanogpt`: nanoGPT's `prepare.py`: `datasets`, `map(num_proc=2)` with tiktoken, a memmap.
+- `pool`: llm.c's way: tiktoken in a `multiprocessing.Pool` of two, arrays written as they come.
+- `gigatoken-1`, `gigatoken-2`: `encode_files` with one and two threads, all ids in memory, and
+  `ndarray.tofile`.
+
+`datasets` is given the documents in memory, already cut, and no cache to look into. A figure is the
+wall time of a fresh process from its start to its end; *start* is that on a text of one document,
+which is the time to import, to load the vocabulary and to start workers. Contenders take turns, in
+an order that rotates; medians are printed. The text is in the page cache. The exit status is 1 when
+two files of ids differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+END: Final = "<|endoftext|>"
+END_ID: Final = 50256
+CONTENDERS: Final = "ours-1,ours-2,datasets,nanogpt,pool,gigatoken-1,gigatoken-2"
+
+
+def documents(text: str) -> list[str]:
+    """What stands before each separator, and behind the last one if anything does."""
+    found = Path(text).read_bytes().decode().split(END)
+    return found if found[-1] else found[:-1]
+
+
+@cache
+def hugging_face(vocab: str) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(vocab)
+
+
+@cache
+def tiktoken_encoding(ranks: str) -> Any:
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+    from tiktoken_ext.openai_public import r50k_pat_str
+
+    return tiktoken.Encoding(
+        "gpt2",
+        pat_str=r50k_pat_str,
+        mergeable_ranks=load_tiktoken_bpe(ranks),
+        special_tokens={END: END_ID},
+    )
+
+
+def batch_of_ids(rows: dict[str, list[str]], *, vocab: str) -> dict[str, list[Any]]:
+    encodings = hugging_face(vocab).encode_batch(rows["text"], add_special_tokens=False)
+    ids = [[*encoding.ids, END_ID] for encoding in encodings]
+    return {"ids": ids, "len": [len(one) for one in ids]}
+
+
+def row_of_ids(row: dict[str, str], *, ranks: str) -> dict[str, Any]:
+    ids = tiktoken_encoding(ranks).encode_ordinary(row["text"])
+    ids.append(END_ID)
+    return {"ids": ids, "len": len(ids)}
+
+
+def array_of_ids(work: tuple[str, str]) -> Any:
+    import numpy as np
+
+    ranks, text = work
+    ids = tiktoken_encoding(ranks).encode_ordinary(text)
+    ids.append(END_ID)
+    return np.array(ids, dtype=np.uint16)
+
+
+def with_datasets(job: dict[str, Any], function: Callable[..., Any], **options: Any) -> None:
+    """nanoGPT's `prepare.py` from `split_dataset.map` on."""
+    import numpy as np
+    from datasets import Dataset
+
+    dataset = Dataset.from_dict({"text": documents(job["text"])})
+    dataset = dataset.map(function, remove_columns=["text"], num_proc=job["workers"], **options)
+    array = np.memmap(
+        job["output"], dtype=np.uint16, mode="w+", shape=(int(np.sum(dataset["len"])),)
+    )
+    n_shards = min(1024, len(dataset))
+    place = 0
+    for index in range(n_shards):
+        shard = dataset.shard(num_shards=n_shards, index=index, contiguous=True)
+        ids = np.concatenate(shard.with_format("numpy")["ids"])
+        array[place : place + len(ids)] = ids
+        place += len(ids)
+    array.flush()
+
+
+def datasets(job: dict[str, Any]) -> None:
+    with_datasets(job, batch_of_ids, batched=True, fn_kwargs={"vocab": job["vocab"]})
+
+
+def nanogpt(job: dict[str, Any]) -> None:
+    with_datasets(job, row_of_ids, fn_kwargs={"ranks": job["ranks"]})
+
+
+def pool(job: dict[str, Any]) -> None:
+    import multiprocessing
+
+    work: Iterator[tuple[str, str]] = ((job["ranks"], text) for text in documents(job["text"]))
+    with multiprocessing.Pool(job["workers"]) as processes, Path(job["output"]).open("wb") as file:
+        for ids in processes.imap(array_of_ids, work, chunksize=16):
+            ids.tofile(file)
+
+
+def gigatoken(job: dict[str, Any]) -> None:
+    import awkward
+    import numpy as np
+    from gigatoken.gigatoken_rs import BPETokenizer, TextFileSource
+
+    tokenizer = BPETokenizer.from_hf(job["vocab"])
+    rows = tokenizer.encode_files(TextFileSource([job["text"]], separator=END))
+    ids = np.asarray(awkward.flatten(rows, axis=None))
+    ends = np.cumsum(np.asarray(awkward.num(rows)))
+    np.insert(ids.astype(np.uint16), ends, END_ID).tofile(job["output"])
+
+
+def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespace) -> list[str]:
+    """What is run, and writes `folder`/train.bin."""
+    name, _, number = contender.partition("-")
+    if name == "ours":
+        files = ["corpus", "encode", str(text), "--files", str(args.vocab), "--quiet"]
+        workers = [workers_option(), number, "--output", str(folder)]
+        return [sys.executable, "-m", "app.cli", *files, *workers]
+    folder.mkdir()
+    job = {
+        "contender": name,
+        "text": str(text),
+        "output": str(folder / "train.bin"),
+        "vocab": str(args.vocab),
+        "ranks": str(args.ranks),
+        "workers": int(number or 2),
+    }
+    return [args.peers, str(Path(__file__).resolve()), "--job", json.dumps(job)]
+
+
+@cache
+def workers_option() -> str:
+    command = [sys.executable, "-m", "app.cli", "corpus", "encode", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    return "--workers" if "--workers" in told.stdout else "--threads"
+
+
+def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, str]:
+    """Seconds of a fresh process, and the hash of what it wrote."""
+    with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
+        folder = Path(scratch) / "tokens"
+        command = command_of(contender, text.resolve(), folder, args)
+        threads = contender.partition("-")[2] or "1"
+        environment = os.environ | {
+            "RAYON_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HOME": scratch,
+            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        }
+        start = time.perf_counter()
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True
+        )
+        seconds = time.perf_counter() - start
+        if done.returncode:
+            raise SystemExit(f"{contender} failed:\n{done.stderr[-2000:]}")
+        return seconds, hashlib.sha256((folder / "train.bin").read_bytes()).hexdigest()[:10]
+
+
+def compare(text: Path, args: argparse.Namespace) -> bool:
+    """Measure all on one text and print a table; whether they wrote the same."""
+    contenders = args.contenders.split(",")
+    with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
+        one = Path(scratch) / "one.txt"
+        one.write_text(f"One document.{END}")
+        jobs = [(contender, which) for contender in contenders for which in (text, one)]
+        seconds: dict[tuple[str, Path], list[float]] = {job: [] for job in jobs}
+        seen: dict[str, set[str]] = {contender: set() for contender in contenders}
+        for round_number in range(args.rounds):
+            turn = 2 * (round_number % len(contenders))
+            for contender, which in jobs[turn:] + jobs[:turn]:
+                doing = f"\r{text.name}: round {round_number + 1}, {contender:<12}"
+                print(doing, end="", file=sys.stderr)
+                took, digest = run(contender, which, args)
+                seconds[contender, which].append(took)
+                if which is text:
+                    seen[contender].add(digest)
+    size = text.stat().st_size / 1e6
+    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+    print(f"\n{text.name}, {size:.1f} MB, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    print(f"{'':<12}{'s':>8}{'start':>8}{'MB/s':>8}{'/ ours-1':>11}{'/ ours-2':>11}   ids")
+    medians = {job: statistics.median(took) for job, took in seconds.items()}
+    for contender in contenders:
+        whole, start = medians[contender, text], medians[contender, one]
+        ratios = [
+            f"{whole / medians[ours, text]:.2f}" if (ours, text) in medians else "-"
+            for ours in ("ours-1", "ours-2")
+        ]
+        ids = ",".join(sorted(seen[contender]))
+        print(
+            f"{contender:<12}{whole:>8.2f}{start:>8.2f}{size / whole:>8.1f}"
+            f"{ratios[0]:>11}{ratios[1]:>11}   {ids}"
+        )
+    are_equal = len(set().union(*seen.values())) == 1
+    if not are_equal:
+        print("THE IDS DIFFER", file=sys.stderr)
+    return are_equal
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", nargs="*", type=Path, metavar="TEXT", help="UTF-8 files")
+    parser.add_argument("--vocab", type=Path, help="GPT-2's tokenizer.json")
+    parser.add_argument("--ranks", type=Path, help="the same as ranks, r50k_base.tiktoken")
+    parser.add_argument("--peers", default=sys.executable, help="the Python that imports others")
+    parser.add_argument("--contenders", default=CONTENDERS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scratch", type=Path, help="a folder on the disk to write to")
+    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.job:
+        globals()[args.job["contender"]](args.job)
+        return 0
+    if not args.texts or args.vocab is None or args.ranks is None:
+        parser.error("give --vocab FILE, --ranks FILE and at least one text")
+    for name in ("vocab", "ranks"):
+        setattr(args, name, getattr(args, name).resolve())
+    unknown = set(args.contenders.split(",")) - set(CONTENDERS.split(","))
+    if unknown:
+        parser.error(f"unknown contenders: {', '.join(sorted(unknown))}")
+    are_equal = [compare(text, args) for text in args.texts]
+    return 0 if all(are_equal) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
