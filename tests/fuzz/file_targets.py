@@ -12,21 +12,29 @@ import contextlib
 import hashlib
 import json
 import pickle
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import BYTES, live, small_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents import FORMATS, DocumentPiece
 from tokenizer_core.documents.archives import unpack_gzip, unpack_zstd
+from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
 from tokenizer_core.documents.document_pieces import decode_blocks, split_plain_text
 from tokenizer_core.documents.json_lines import read_json_lines
-from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, FormatError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    CorpusError,
+    FormatError,
+)
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import (
     parse_merges_txt,
@@ -208,6 +216,28 @@ def corpus_file(data: bytes) -> None:
             expected = text.split("<|e|>")
             expected = expected if expected[-1] else expected[:-1]
         assert documents == expected
+
+
+def corpus_address(data: bytes) -> None:
+    """A root, then an address below it: so it is as the standard library reads both, and what is
+    shown of it has no password and no query."""
+    root, _, path = data.decode("latin-1").partition("\n")
+    above, address = parse_address(root), parse_address(path)
+    assert parse_address(address.text) == address
+    assert not re.match(r"[^/]*:[^/]*@", address.shown.split("://", 1)[1])
+    check_allowed(path, [root])
+    with contextlib.suppress(CorpusError):
+        check_allowed(path, [f"{root}/elsewhere"])
+        assert "/elsewhere" in address.text
+    with taken():
+        assert ".." not in re.split(r"[/\\]", unquote(address.text))
+        if address.scheme not in WEB:
+            assert address.text.startswith(above.text.rstrip("/"))
+            return
+        outer, inner = urlsplit(above.text), urlsplit(address.text)
+        assert (outer.scheme, outer.netloc) == (inner.scheme, inner.netloc)
+        assert f"{inner.path}/".startswith(outer.path.rstrip("/") + "/")
+        assert urlsplit(address.shown)[1:] == (inner.netloc.rpartition("@")[2], inner.path, "", "")
 
 
 def _unpacked(file: bytes, format_name: str, block_bytes: int) -> Iterator[bytes]:

@@ -168,6 +168,12 @@ def _of_heads() -> dict[str, list[bytes]]:
             b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
             b"\x09" + head + b"Expect: 100-continue\r\nConnection: close, upgrade\r\n\r\n",
         ],
+        "corpus_address": [
+            b"https://host/data\nHTTPS://Host:443/data/a%20b.txt?c=d",
+            b"http://u:p@[::1]:8080\nhttp://u:p@[::1]:8080/x/y#z",
+            b"s3://bucket/news/\ns3://bucket/news/a@b?.txt",
+            b"memory://\nmemory:///x.txt",
+        ],
         "corpus_url": [
             b"data.example.org\nhttps://data.example.org/a%20b?c=d",
             b"[::1]:9000=::/0\nhttp://[0:0::1]:9000",

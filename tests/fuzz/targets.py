@@ -36,6 +36,7 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.active_pointer: (ArtifactCorruptError, FormatError),
     file_targets.artifact_folder: (ArtifactCorruptError, ArtifactNotFoundError),
     file_targets.corpus_file: (CorpusError,),
+    file_targets.corpus_address: (CorpusError,),
     body_targets.request_json: (),
     body_targets.ids_body: (Problem, BatchTooLargeError),
     body_targets.encode_body: _BODY,

@@ -21,7 +21,9 @@ WEB: Final = ("http", "https")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::.*://", re.DOTALL)
 _BRACKETED_HOST: Final = re.compile(r"(?<=[/@])\[[0-9A-Fa-f:.]+\]")
-_WEB_AUTHORITY: Final = re.compile(r"([^\\\s]*@)?(\[[0-9A-Fa-f:.]+\]|[^\[\]:@\\\s]+)(:[0-9]+)?")
+_WEB_AUTHORITY: Final = re.compile(
+    r"([A-Za-z0-9._~%!$&'()*+,;=:-]*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", re.ASCII
+)
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}
 _DISK: Final = ("file", "local", "asynclocal")
 

@@ -68,6 +68,8 @@ def test_an_address_has_one_spelling_and_shows_no_secret(path, text, shown):
         ("https://h\\@SECRET/x", "host in a web address is malformed"),
         ("https:///SECRET", "host in a web address is malformed"),
         ("https://SECRET h/x", "host in a web address is malformed"),
+        ("https://SECRET\uff0fh/x", "host in a web address is malformed"),
+        ("https://SECRET[@h/x", "host in a web address is malformed"),
     ],
 )
 def test_an_address_of_more_than_one_meaning_is_refused(path, told):
