@@ -98,6 +98,18 @@ def test_many_pairs_are_learned_over_several_epochs(tie_break, rules):
     assert learned.no_pair_left == (rules.min_frequency > 1)
 
 
+@pytest.mark.parametrize("min_frequency", [1, 4])
+def test_so_many_first_merges_that_pairs_do_not_fit_a_square(min_frequency):
+    words = [f"{i:04d}" for i in range(1500)]
+    first = [(b"%d" % (i // 10), b"%d" % (i % 10)) for i in range(100)]
+    first += [(b"%02d" % (i // 100), b"%02d" % (i % 100)) for i in range(1400)]
+    counts = {a + b: 1 + i % 5 for i, (a, b) in enumerate(zip(words, words[3:], strict=False))}
+    rules = LearningRules(min_frequency, None, tuple(first))
+    learned = learn_natively(counts, 4000, rules=rules)
+    assert learned == learn_merges(counts, 4000, rules=rules)
+    assert len(learned.merges) > len(first) + 50
+
+
 @pytest.mark.parametrize("learn", [learn_natively, learn_merges])
 @pytest.mark.parametrize(
     "merges", [[(b"a", b"bc")], [(b"a", b"b"), (b"b", b"c"), (b"a", b"bc"), (b"ab", b"c")]]

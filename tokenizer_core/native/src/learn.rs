@@ -99,6 +99,8 @@ pub struct Tuning {
     pub pairs_per_merge: usize,
     /// ... and so many more.
     pub min_pairs: usize,
+    /// Up to this many possible pairs are counted in a square.
+    pub dense_pairs: usize,
 }
 
 impl Default for Tuning {
@@ -108,6 +110,7 @@ impl Default for Tuning {
             small_arena: 1 << 18,
             pairs_per_merge: 4,
             min_pairs: 1 << 12,
+            dense_pairs: 1 << 21,
         }
     }
 }

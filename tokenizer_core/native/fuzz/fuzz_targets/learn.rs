@@ -82,6 +82,7 @@ fuzz_target!(|data: &[u8]| {
         small_arena: choices.of(&[0, 10, 1 << 18]),
         pairs_per_merge: choices.below(5),
         min_pairs: choices.below(20),
+        dense_pairs: choices.of(&[0, 1 << 21]),
     };
     let n_merges = choices.below(64);
     let alphabet = choices.of(&[

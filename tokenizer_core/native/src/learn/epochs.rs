@@ -11,8 +11,6 @@ use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning, Unsigned};
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
-/// Up to this many possible pairs are counted in a square.
-const DENSE_PAIRS: usize = 1 << 21;
 const NO_NUMBER: u32 = u32::MAX;
 
 impl<S: Unsigned, P: Unsigned> Learner<S, P> {
@@ -146,7 +144,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 
     /// Finds the pairs that reach the threshold, with their counts and places, and queues them.
     pub(super) fn list_pairs(&mut self, highest: u64, n_left: usize) {
-        if self.spans.len().pow(2) <= DENSE_PAIRS {
+        if self.spans.len().pow(2) <= self.tuning.dense_pairs {
             self.list_pairs_by_square();
         } else {
             self.list_pairs_by_sketch(highest, n_left);
@@ -207,6 +205,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             let sum = &mut sketch[bucket_of(key_of(left, right), n_buckets)];
             *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         });
+        if self.threshold == 0 {
+            // The first epoch, after many merges that were given. The sums bound the counts.
+            let highest = sketch.iter().max().map_or(0, |&sum| u64::from(sum));
+            self.threshold = self.choose_threshold(highest);
+        }
         if self.symbols.len() > self.tuning.small_arena {
             let enough_pairs = n_left * self.tuning.pairs_per_merge + self.tuning.min_pairs;
             self.threshold = self

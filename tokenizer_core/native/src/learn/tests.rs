@@ -169,6 +169,7 @@ fn equals_the_definition() {
             small_arena: [0, 20, 1 << 20][random.below(3) as usize],
             pairs_per_merge: random.below(3) as usize,
             min_pairs: random.below(5) as usize,
+            dense_pairs: [0, 1 << 21][random.below(2) as usize],
         };
         let learned = learn_here(&words, n_merges, &rules, tuning);
         let (merges, token_counts) = learn_naively(&words, n_merges, &rules);
