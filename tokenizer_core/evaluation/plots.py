@@ -52,17 +52,22 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
     return _svg(drawn, title, y)
 
 
-def lines(series: Sequence[Series], title: str, x_title: str, y_title: str) -> Markup:
-    """Lines over two logarithmic axes; all values are above zero. Each has its own colour and
-    dashes, in the order of the series; the page names them beside the plot.
+def lines(
+    series: Sequence[Series], title: str, x_title: str, y_title: str, *, y_is_linear: bool = False
+) -> Markup:
+    """Lines over two logarithmic axes, or over one that ends where they do and a linear one; all
+    values are above zero. Each has its own colour and dashes, in the order of the series; the page
+    names them beside the plot.
 
     Example:
         >>> "polyline" in lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
         True
     """
     points = [point for _, line in series for point in line]
-    x_axis = _LogAxis([x for x, _ in points], _LEFT, WIDTH - _RIGHT)
-    y_axis = _LogAxis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    x_axis = _LogAxis(xs, _LEFT, WIDTH - _RIGHT, is_snug=y_is_linear)
+    kind = _LinearAxis if y_is_linear else _LogAxis
+    y_axis = kind(ys, _HEIGHT - _BOTTOM, _TOP)
     drawn = [*_grid(x_axis, y_axis), *_axis_titles(x_title, y_title)]
     for place, (_, line) in enumerate(series):
         path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in line)
@@ -133,11 +138,18 @@ def swatch(place: int, *, is_line: bool) -> Markup:
 
 
 class _LogAxis:
-    """A logarithmic axis from one coordinate to another."""
+    """A logarithmic axis from one coordinate to another: of whole powers of ten, or as long as its
+    values ask for."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        self._low = math.floor(math.log10(min(values, default=1)) + 1e-9)
-        self._high = max(math.ceil(math.log10(max(values, default=10)) - 1e-9), self._low + 1)
+    def __init__(
+        self, values: Sequence[float], start: float, end: float, *, is_snug: bool = False
+    ) -> None:
+        low, high = (
+            math.log10(value) for value in (min(values, default=1), max(values, default=10))
+        )
+        self._is_snug = is_snug and high > low
+        self._low = low if self._is_snug else math.floor(low + 1e-9)
+        self._high = high if self._is_snug else max(math.ceil(high - 1e-9), self._low + 1)
         self._start, self._end = start, end
 
     def at(self, value: float) -> float:
@@ -146,11 +158,35 @@ class _LogAxis:
         return self._start + share * (self._end - self._start)
 
     def ticks(self) -> list[float]:
-        """The powers of ten on it."""
-        return [10.0**power for power in range(self._low, self._high + 1)]
+        """The powers of ten on it; of a snug one, their doubles and halves too."""
+        powers = [10.0**power for power in range(math.floor(self._low), math.ceil(self._high) + 1)]
+        if not self._is_snug:
+            return powers
+        fine = [power * n for power in powers for n in (1, 2, 5)]
+        return [tick for tick in fine if self._low <= math.log10(tick) <= self._high]
 
 
-def _grid(x_axis: _LogAxis, y_axis: _LogAxis) -> list[Markup]:
+class _LinearAxis:
+    """A linear axis from one coordinate to another, which begins and ends at a tick."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        low, high = min(values, default=0), max(values, default=1)
+        self._step = _round_step((high - low or 1) / 5)
+        self._first = math.floor(low / self._step + 1e-9)
+        self._last = max(math.ceil(high / self._step - 1e-9), self._first + 1)
+        self._start, self._end = start, end
+
+    def at(self, value: float) -> float:
+        """The coordinate of a value."""
+        share = (value / self._step - self._first) / (self._last - self._first)
+        return self._start + share * (self._end - self._start)
+
+    def ticks(self) -> list[float]:
+        """Round numbers."""
+        return [round(tick * self._step, 9) for tick in range(self._first, self._last + 1)]
+
+
+def _grid(x_axis: _LogAxis, y_axis: _LogAxis | _LinearAxis) -> list[Markup]:
     drawn = []
     for tick in y_axis.ticks():
         y = f"{y_axis.at(tick):.1f}"

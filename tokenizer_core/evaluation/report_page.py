@@ -1,6 +1,6 @@
 """A report as one HTML page: no script, nothing fetched, light or dark as the reader has it.
 
-May import `report_data`, `report_table`, `markup` and `plots`.
+May import `page_parts`, `report_data`, `report_table`, `markup` and `plots`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tokenizer_core.evaluation.markup import Markup, element, joined
-from tokenizer_core.evaluation.page_style import STYLE
+from tokenizer_core.evaluation.page_parts import page, section, table, wide
 from tokenizer_core.evaluation.plots import bars, columns, lines, swatch
 from tokenizer_core.evaluation.report_data import Report, ShownToken
 from tokenizer_core.evaluation.report_table import (
@@ -22,8 +22,6 @@ from tokenizer_core.evaluation.report_table import (
     vocabulary_rows,
 )
 
-# Belt and braces: the page has no script and no address in it, and this keeps it so.
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _RANKS: Final = (1, 100, 1000)
 _REASONS: Final = {
     "normalizer": "the normalizer changes it",
@@ -50,14 +48,6 @@ def render_page(report: Report) -> str:
     Everything that comes from tokenizers, names and files is escaped.
     """
     names = ", ".join(tokenizer.name for tokenizer in report.tokenizers)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("title", f"Tokenizer report: {names}"),
-        element("style", Markup(STYLE)),
-    )
     header = element(
         "header",
         element("h1", "Tokenizer report"),
@@ -66,20 +56,15 @@ def render_page(report: Report) -> str:
     )
     main = element(
         "main",
-        _section("Measures", _measures(report)),
-        _section("Bytes per token", _bytes_per_token(report)),
+        section("Measures", _measures(report)),
+        section("Bytes per token", _bytes_per_token(report)),
         _parity(report),
-        _section("How the vocabulary is used", _use(report)),
-        _section("Lengths of tokens", _lengths(report)),
-        _section("What the vocabulary holds", _vocabulary(report)),
-        _section("What the figures are", _definitions(report)),
+        section("How the vocabulary is used", _use(report)),
+        section("Lengths of tokens", _lengths(report)),
+        section("What the vocabulary holds", _vocabulary(report)),
+        section("What the figures are", _definitions(report)),
     )
-    body = element("body", header, main)
-    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
-
-
-def _section(title: str, *content: Markup) -> Markup:
-    return element("section", element("h2", title), *content)
+    return page(f"Tokenizer report: {names}", header, main)
 
 
 def _measures(report: Report) -> Markup:
@@ -89,7 +74,7 @@ def _measures(report: Report) -> Markup:
         for tokenizer in report.tokenizers:
             measured = report.measurement(tokenizer.name, corpus.name)
             rows.append([tokenizer.name, *measure_cells(measured)])
-    return _table(["", *MEASURE_COLUMNS], rows)
+    return table(["", *MEASURE_COLUMNS], rows)
 
 
 def _bytes_per_token(report: Report) -> Markup:
@@ -113,7 +98,7 @@ def _parity(report: Report) -> Markup:
         for corpus in report.corpora
     ]
     about = parity_title(parity.basis, parity.reference)
-    return _section(
+    return section(
         "Parity",
         element("p", f"{about}. The stronger the colour, the more tokens.", class_="quiet"),
         _heat_table([t.name for t in report.tokenizers], matrix),
@@ -144,7 +129,7 @@ def _use(report: Report) -> Markup:
         lines(series, title, "rank of the id", "of a million tokens"),
         _legend(report, are_lines=True),
     )
-    beside = element("div", element("p", about), _table(header, rows))
+    beside = element("div", element("p", about), table(header, rows))
     return element("div", figure, beside, class_="pair")
 
 
@@ -168,7 +153,7 @@ def _lengths(report: Report) -> Markup:
                 element(
                     "details",
                     element("summary", "as a table"),
-                    _table(["tokenizer", *labels], rows),
+                    table(["tokenizer", *labels], rows),
                 ),
             )
         )
@@ -176,7 +161,7 @@ def _lengths(report: Report) -> Markup:
 
 
 def _vocabulary(report: Report) -> Markup:
-    parts = [_table(["tokenizer", *VOCABULARY_COLUMNS], vocabulary_rows(report))]
+    parts = [table(["tokenizer", *VOCABULARY_COLUMNS], vocabulary_rows(report))]
     for tokenizer in report.tokenizers:
         parts.append(element("h3", tokenizer.name))
         about = (
@@ -207,7 +192,7 @@ def _token_list(title: str, tokens: Sequence[ShownToken], *, is_open: bool = Fal
     return element(
         "details",
         element("summary", title),
-        _table(header, rows, n_left=0, n_text=2 if has_reason else 1),
+        table(header, rows, n_left=0, n_text=2 if has_reason else 1),
         open="" if is_open else None,
     )
 
@@ -234,32 +219,6 @@ def _legend(report: Report, *, are_lines: bool) -> Markup:
     return element("ul", *items, class_="legend")
 
 
-def _table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[object] | str],
-    n_left: int = 1,
-    n_text: int = 0,
-) -> Markup:
-    """A table whose first `n_left` columns are headings of rows and whose last `n_text` are text;
-    the others are numbers. A row that is a string is a heading of those below it."""
-    end = len(header) - n_text
-
-    def kind(place: int) -> str | None:
-        return None if place < n_left or place >= end else "n"
-
-    head = [element("th", text, scope="col", class_=kind(i)) for i, text in enumerate(header)]
-    body = []
-    for row in rows:
-        if isinstance(row, str):
-            cell = element("th", row, scope="rowgroup", colspan=len(header))
-            body.append(element("tr", cell, class_="group"))
-            continue
-        cells = [element("th", cell, scope="row") for cell in row[:n_left]]
-        cells += [element("td", row[i], class_=kind(i)) for i in range(n_left, len(row))]
-        body.append(element("tr", *cells))
-    return _wide(head, body)
-
-
 def _heat_table(
     header: Sequence[str], matrix: Sequence[tuple[str, Sequence[float | None]]]
 ) -> Markup:
@@ -279,10 +238,4 @@ def _heat_table(
         body.append(element("tr", *cells))
     head = [element("th", "corpus", scope="col")]
     head += [element("th", name, scope="col", class_="n") for name in header]
-    return _wide(head, body)
-
-
-def _wide(head: Sequence[Markup], body: Sequence[Markup]) -> Markup:
-    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    # Focusable, so that what is wider than the screen can be scrolled with the keyboard.
-    return element("div", table, class_="wide", tabindex=0)
+    return wide(head, body)

@@ -39,6 +39,26 @@ def test_lines_stay_inside_and_rise_to_the_right(points):
     assert heights == sorted(heights, reverse=True)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
+)
+def test_lines_over_a_linear_axis_stand_where_the_labels_say(points):
+    points = sorted(dict(points).items())
+    plot = lines([("a", points)], "t", "x", "y", y_is_linear=True)
+    (line,) = drawn(plot, "polyline")
+    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
+    labels = [node for node in drawn(plot, "text") if node.get("class") == "end"]
+    ticks = [(float(node.text), float(node.get("y")) - 4) for node in labels]
+    (low, low_y), (high, high_y) = ticks[0], ticks[-1]
+    assert low <= min(y for _, y in points) + 1e-6
+    assert high >= max(y for _, y in points) - 1e-6
+    for (_, value), (_, y) in zip(points, places, strict=True):
+        assert y == pytest.approx(low_y + (value - low) / (high - low) * (high_y - low_y), abs=0.2)
+    if len(points) > 1:  # the horizontal axis is as long as its values
+        assert (places[0][0], places[-1][0]) == (52, 364)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
 def test_columns_are_as_tall_as_their_shares(shares):
     labels = [str(i) for i in range(len(shares))]

@@ -1,0 +1,134 @@
+"""What a training run made, as one HTML page: the curve of bytes per token over the size, tables.
+
+It takes the figures as they stand in a manifest (`training`), so that it can be made at any time
+and knows nothing of training. May import `markup`, `page_parts` and `plots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tokenizer_core.evaluation.markup import Markup, element
+from tokenizer_core.evaluation.page_parts import page, section, table
+from tokenizer_core.evaluation.plots import lines
+
+_STEPS: Final = (1, 2, 5)
+_WORDS: Final = {
+    "min_frequency": "least frequency of a pair",
+    "max_token_length": "most bytes of a token",
+    "n_reserved": "reserved tokens",
+    "pad_to_multiple": "padded to a multiple of",
+}
+
+
+def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page of the sizes that one run gave, by the names they have.
+
+    Everything that comes from tokenizers, names and files is escaped.
+
+    Raises:
+        ValueError: there is no run, or one without a curve (made before there were any).
+    """
+    if not all(run.get("curve") for run in runs.values()) or not runs:
+        raise ValueError("nothing to show: no run, or one whose report has no curve")
+    largest = max(runs.values(), key=lambda run: int(run["curve"][-1]["vocab_size"]))
+    names = ", ".join(runs)
+    header = element(
+        "header",
+        element("h1", "Training report"),
+        element("p", names, class_="names"),
+        element(
+            "p",
+            f"{largest['n_bytes']:,} bytes, {largest['n_documents']:,} documents, "
+            f"{largest['n_pre_tokens']:,} pre-tokens, "
+            f"{largest['n_distinct_pre_tokens']:,} distinct",
+            class_="quiet",
+        ),
+    )
+    main = element(
+        "main",
+        section("Bytes per token over the size", _curve(largest["curve"])),
+        section("What was made", _sizes(runs)),
+        section("The run", _run(largest)),
+    )
+    return page(f"Training report: {names}", header, main)
+
+
+def _curve(curve: Sequence[Mapping[str, Any]]) -> Markup:
+    points = [(float(p["vocab_size"]), float(p["bytes_per_token"])) for p in curve if p["n_tokens"]]
+    title = (
+        "Bytes per token by the size of the vocabulary, on a logarithmic axis; the table has them"
+    )
+    figure = element(
+        "figure",
+        lines([("", points)], title, "size of the vocabulary", "bytes per token", y_is_linear=True),
+    )
+    about = (
+        "On the text that was trained on, special tokens left out, each size as if it had been "
+        "trained alone. Exact: counted while learning. On other text it is mostly lower. The last "
+        "column says what a larger vocabulary brings: by how much fewer tokens the text has than "
+        "at the size above."
+    )
+    shown = [curve[0], *_at_round_sizes(curve), curve[-1]]
+    beside = element(
+        "div", element("p", about, class_="quiet"), _points(list(dict.fromkeys(map(_key, shown))))
+    )
+    every = element(
+        "details", element("summary", f"all {len(curve)} sizes"), _points(list(map(_key, curve)))
+    )
+    return element("div", element("div", figure, every), beside, class_="pair")
+
+
+def _key(point: Mapping[str, Any]) -> tuple[int, int, float]:
+    return point["vocab_size"], point["n_tokens"], point["bytes_per_token"]
+
+
+def _at_round_sizes(curve: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The points nearest to 500, 1,000, 2,000, 5,000 and so on."""
+    last = curve[-1]["vocab_size"]
+    sizes = [10**power * step for power in range(2, 7) for step in _STEPS]
+    wanted = [size for size in sizes if curve[0]["vocab_size"] < size < last]
+    return [min(curve, key=lambda point: abs(point["vocab_size"] - size)) for size in wanted]
+
+
+def _points(points: Sequence[tuple[int, int, float]]) -> Markup:
+    rows = []
+    before: int | None = None
+    for vocab_size, n_tokens, bytes_per_token in points:
+        fewer = f"{1 - n_tokens / before:.1%}" if before else ""
+        rows.append([f"{vocab_size:,}", f"{n_tokens:,}", f"{bytes_per_token:.3f}", fewer])
+        before = n_tokens
+    return table(["size", "tokens", "bytes/token", "fewer"], rows)
+
+
+def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
+    header = ["", "size", "merges", "bytes/token", "tokens", "reserved", "longest", "longest token"]
+    rows = [
+        [name, f"{run['vocab_size']:,}", f"{run['n_merges']:,}", f"{run['bytes_per_token']:.3f}",
+         f"{run['n_tokens']:,}", f"{run['n_reserved']:,}", f"{run['longest_token_bytes']:,} bytes",
+         element("code", repr(run["longest_token_text"]))]
+        for name, run in runs.items()
+    ]  # fmt: skip
+    ended = [
+        element("p", f"{name} ended early: {run['stopped_early']}.")
+        for name, run in runs.items()
+        if run["stopped_early"]
+    ]
+    return element("div", table(header, rows, n_text=1), *ended)
+
+
+def _run(run: Mapping[str, Any]) -> Markup:
+    options = run["options"]
+    rows = [
+        ["engine", run["engine"]],
+        ["counted by", run["counting_engine"] or "counts made before"],
+        ["ties", run["tie_break"]],
+        ["size asked for", f"{run['learned_vocab_size']:,}"],
+        *([words, options[key]] for key, words in _WORDS.items() if (options[key] or 0) > 1),
+        *([["merges of seed tokens", run["n_seed_merges"]]] if run["n_seed_merges"] else []),
+        ["seconds counting", f"{run['seconds_counting']:.1f}"],
+        ["seconds learning", f"{run['seconds_learning']:.1f}"],
+        ["peak memory", f"{run['peak_memory_bytes'] / 1e6:,.0f} MB"],
+    ]
+    return table(["", ""], rows)
