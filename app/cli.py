@@ -1,5 +1,5 @@
 """The command `tokenizer`: serve, train, encode, decode, count, inspect, import, convert, promote,
-list, report, diff, corpus.
+list, report, diff, corpus, counts.
 
 Builds the parser and turns every error into one line with the remedy: exit code 2 for a wrong
 command line, 1 for anything else. The work is in `app.commands`; a group is imported only when one
@@ -36,6 +36,7 @@ _GROUPS: Final = {
     "report": "evaluation",
     "diff": "evaluation",
     "corpus": "corpus",
+    "counts": "counts",
 }
 
 

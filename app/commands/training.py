@@ -6,10 +6,11 @@ May import `command_line`, `artifacts` and the core.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tqdm import tqdm
 
@@ -21,6 +22,7 @@ from app.commands.command_line import (
     open_store,
     require_files,
 )
+from tokenizer_core.evaluation.training_page import render_training_page
 from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.store import ArtifactRef
 from tokenizer_core.store.artifact_ref import checked_name
@@ -34,7 +36,8 @@ from tokenizer_core.training import (
 )
 from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
 
-_DEFAULT_SPECIAL_TOKENS = ("<|endoftext|>",)
+_DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
+_REPORT_SCHEMA: Final = "tokenizer-training/1"
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -53,7 +56,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote\n"
             "  tokenizer train news.txt --vocab-size 10000 --save-counts news.counts\n"
             "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
-            "  tokenizer train news.txt --vocab-size 8000,16000,32000 --name news\n"
+            "  tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html\n"
             "  tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128\n\n"
             "Several sizes take one run and are published as NAME-SIZE. The counts of a\n"
             "corpus are most of the work: save them to train again without reading it."
@@ -67,24 +70,9 @@ def add_parsers(subcommands: Any) -> None:
         metavar="N[,N...]",
         help="all entries: 256 bytes, special tokens, merges, reserved ones (default: 10000)",
     )
-    parser.add_argument(
-        "--special-token",
-        action="append",
-        metavar="TOKEN",
-        help="once for each, in order (default: <|endoftext|>)",
-    )
-    parser.add_argument(
-        "--no-special-token", action="store_true", help="train without any special token"
-    )
-    parser.add_argument(
-        "--pattern",
-        help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
-    )
+    add_splitting_options(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name to publish it under")
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
-    )
     parser.add_argument(
         "--save-counts", type=Path, metavar="FILE", help="keep the counts of the corpus"
     )
@@ -94,9 +82,34 @@ def add_parsers(subcommands: Any) -> None:
     parser.add_argument(
         "--promote", action="store_true", help="serve it from now on (running servers follow)"
     )
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a report as a page, with the curve of sizes",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_train)
+
+
+def add_splitting_options(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the counts of a corpus, and who counts."""
+    parser.add_argument(
+        "--special-token",
+        action="append",
+        metavar="TOKEN",
+        help="once for each, in order (default: <|endoftext|>)",
+    )
+    parser.add_argument("--no-special-token", action="store_true", help="take no special token")
+    parser.add_argument(
+        "--pattern",
+        help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
+    )
 
 
 def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
@@ -165,31 +178,47 @@ def run_train(arguments: argparse.Namespace) -> None:
     }
     for name in names.values():
         checked_name(name)
-    with _ProgressBars(quiet=arguments.quiet) as bars:
+    with ProgressBars(quiet=arguments.quiet) as bars:
         result = _learn(arguments, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
     ref: ArtifactRef
+    reports: dict[str, dict[str, Any]] = {}
     for size, name in names.items():
         cut = result.at_size(size)
         ref = store.publish(
             cut.spec,
             name=name,
             training=cut.report.to_dict(),
-            provenance=[
-                {"name": Path(s.path).name, "size_bytes": s.size_bytes, "sha256": s.sha256}
-                for s in result.counts.sources
-            ],
+            provenance=_provenance(result.counts),
             command=command_text(),
         )
+        reports[str(ref)] = cut.report.to_dict()
         _report(cut)
         print(f"published {ref}")
+    _write_reports(arguments, reports)
     if arguments.promote:
         store.promote(ref)
         print("it is the one being served from now on")
     else:
         print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
         print(f"serve it:  tokenizer promote {ref.name}")
+
+
+def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> None:
+    if arguments.json:
+        rendered = json.dumps({"schema": _REPORT_SCHEMA, "runs": reports}, indent=1)
+        arguments.json.write_text(rendered + "\n", encoding="utf-8")
+    if arguments.html:
+        arguments.html.write_text(render_training_page(reports), encoding="utf-8")
+
+
+def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
+    weights = [{"weight": weight} for weight in counts.weights] or [{}] * len(counts.sources)
+    return [
+        {"name": Path(s.path).name, "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
+        for s, weight in zip(counts.sources, weights, strict=True)
+    ]
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -201,21 +230,32 @@ def _check(arguments: argparse.Namespace) -> None:
         require_files([arguments.from_counts])
     elif not arguments.inputs:
         raise UsageError("no input; name one or more text files")
-    if arguments.no_special_token and arguments.special_token:
-        raise UsageError("--no-special-token and --special-token exclude each other")
+    check_splitting(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can be served; leave --promote out, and promote one after")
+    require_files([*arguments.inputs, *filter(None, [arguments.seed_file])])
+    for target in (arguments.save_counts, arguments.html, arguments.json):
+        if target:
+            require_folder_of(target)
+
+
+def check_splitting(arguments: argparse.Namespace) -> None:
+    """Raise UsageError unless these options go together."""
+    if arguments.no_special_token and arguments.special_token:
+        raise UsageError("--no-special-token and --special-token exclude each other")
     if arguments.workers is not None and arguments.workers < 1:
         raise UsageError("--workers must be at least 1")
-    require_files([*arguments.inputs, *filter(None, [arguments.seed_file])])
-    target: Path | None = arguments.save_counts
-    if target is not None and not target.absolute().parent.is_dir():
+
+
+def require_folder_of(target: Path) -> None:
+    """Raise CommandError where the folder a file is to be written into is not there."""
+    if not target.absolute().parent.is_dir():
         raise CommandError(f"the folder of {target} is not there; make it first")
 
 
-def _learn(arguments: argparse.Namespace, bars: _ProgressBars) -> TrainingResult:
+def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
     if arguments.from_counts:
-        asked = _special_tokens(arguments) if _names_special_tokens(arguments) else None
+        asked = special_tokens_of(arguments) if _names_special_tokens(arguments) else None
         counts = PretokenCounts.load(
             arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
         )
@@ -224,7 +264,7 @@ def _learn(arguments: argparse.Namespace, bars: _ProgressBars) -> TrainingResult
             counts, arguments.vocab_size[-1], options=_options(arguments), progress=bars.show
         )
     special_tokens, pattern = (
-        _special_tokens(arguments),
+        special_tokens_of(arguments),
         resolve_pattern(arguments.pattern or "gpt2"),
     )
     _check_smallest(arguments, special_tokens, pattern)
@@ -270,7 +310,8 @@ def _names_special_tokens(arguments: argparse.Namespace) -> bool:
     return bool(arguments.special_token) or bool(arguments.no_special_token)
 
 
-def _special_tokens(arguments: argparse.Namespace) -> list[str]:
+def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
+    """The special tokens asked for, or the usual one."""
     if arguments.no_special_token:
         return []
     return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)
@@ -297,7 +338,7 @@ def _report(result: TrainingResult) -> None:
         print(f"ended early: {report.stopped_early}")
 
 
-class _ProgressBars:
+class ProgressBars:
     """One bar a phase on standard error; none when that is no terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -305,7 +346,7 @@ class _ProgressBars:
         self._bar: Any = None
         self._phase = ""
 
-    def __enter__(self) -> _ProgressBars:
+    def __enter__(self) -> ProgressBars:
         return self
 
     def __exit__(self, *_: object) -> None:

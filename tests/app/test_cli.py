@@ -58,6 +58,21 @@ def test_several_sizes_of_one_run_are_those_of_runs_of_their_own(cli: Cli) -> No
     assert training["curve"][-1]["vocab_size"] == 262
 
 
+def test_the_report_of_all_sizes_as_json_and_as_a_page(cli: Cli) -> None:
+    cli.run(
+        "train", "corpus.txt", "--vocab-size=260,265", "--name=a", "--html=a.html", "--json=a.json"
+    )
+    report = json.loads((cli.folder / "a.json").read_text())
+    assert report["schema"] == "tokenizer-training/1"
+    small, large = report["runs"].values()
+    assert small == json.loads(cli.run("inspect", "a-260", "--json")[0])["training"]
+    assert large["curve"][: len(small["curve"])] == small["curve"]
+    page = (cli.folder / "a.html").read_text()
+    assert all(f">{name}</th>" in page for name in report["runs"])
+    error = cli.fail("train", "corpus.txt", "--html=none/a.html")
+    assert "the folder of none/a.html is not there" in error
+
+
 def test_seed_tokens_from_a_file(cli: Cli) -> None:
     (cli.folder / "seeds").write_bytes(b"lowest\r\n  \n\nthe\n")
     cli.run("train", "corpus.txt", "--vocab-size=280", "--name=a", "--seed-file=seeds")

@@ -1,5 +1,6 @@
 """Training: corpus -> counts -> merges -> tokenizer. The names below are what others may use."""
 
+from tokenizer_core.training.combine_counts import combine_counts
 from tokenizer_core.training.count_pretokens import count_pretokens
 from tokenizer_core.training.learn_merges import (
     LearnedMerges,
@@ -29,6 +30,7 @@ __all__ = [
     "TrainingReport",
     "TrainingResult",
     "VocabularyOptions",
+    "combine_counts",
     "count_pretokens",
     "learn_merges",
     "train",

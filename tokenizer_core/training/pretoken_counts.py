@@ -50,6 +50,7 @@ class PretokenCounts:
     - `counts`: pre-token -> occurrences (at least 1). Special tokens are cut out, never counted.
     - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: stretches of text
       between special tokens that are not empty.
+    - `weights`: how often each of the sources was counted, in their order; empty: once each.
     """
 
     counts: Mapping[str, int]
@@ -59,6 +60,12 @@ class PretokenCounts:
     n_bytes: int = 0
     n_documents: int = 0
     unicode_tables: str = UNICODE_TABLES
+    weights: tuple[int, ...] = ()
+
+    @property
+    def source_weights(self) -> tuple[int, ...]:
+        """The weight of each source, also where all are 1."""
+        return self.weights or (1,) * len(self.sources)
 
     @property
     def n_pre_tokens(self) -> int:
@@ -106,6 +113,8 @@ class PretokenCounts:
             "n_pre_tokens": self.n_pre_tokens,
             "text_bytes": len(text),
         }
+        if self.weights:
+            header["weights"] = list(self.weights)
         rendered = json.dumps(header, sort_keys=True).encode("ascii")
         yield _MAGIC
         yield len(rendered).to_bytes(8, "little")
@@ -196,6 +205,7 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
             n_bytes=int(header["n_bytes"]),
             n_documents=int(header["n_documents"]),
             unicode_tables=str(header["unicode_tables"]),
+            weights=_parse_weights(header),
         )
     except (ValueError, KeyError, TypeError):
         raise damaged from None
@@ -203,6 +213,15 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
 
 def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
     return resolve_pattern(SplitPattern(str(fields["name"]), str(fields["expression"])))
+
+
+def _parse_weights(header: dict[str, Any]) -> tuple[int, ...]:
+    weights = header.get("weights", [])
+    if weights and len(weights) != len(header["sources"]):
+        raise ValueError("not every source has a weight")
+    if not all(type(weight) is int and weight >= 1 for weight in weights):
+        raise ValueError("a weight is no number above 0")
+    return tuple(weights)
 
 
 def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:

@@ -33,6 +33,13 @@ def test_saved_and_loaded_is_the_same(saved):
     assert loaded.n_pre_tokens == COUNTS.n_pre_tokens == 14 + (1 << 40)
 
 
+def test_weights_are_kept_and_only_where_there_are_some(saved, tmp_path):
+    assert "weights" not in header_of(saved)
+    weighted = replace(COUNTS, weights=(3,))
+    weighted.save(tmp_path / "weighted")
+    assert PretokenCounts.load(tmp_path / "weighted") == weighted
+
+
 def test_empty_counts(tmp_path):
     empty = PretokenCounts({}, resolve_pattern(r"\w+|\W+"))
     empty.save(tmp_path / "counts")
@@ -115,6 +122,10 @@ def little(numbers: list[int], size: int) -> bytes:
         ({"n_bytes": "many"}, [1, 1], [1, 2], b"ab"),
         ({"sources": [{"path": "x"}]}, [1, 1], [1, 2], b"ab"),
         ({"pattern": None}, [1, 1], [1, 2], b"ab"),
+        ({"weights": [1, 2]}, [1, 1], [1, 2], b"ab"),  # of one source
+        ({"weights": [0]}, [1, 1], [1, 2], b"ab"),
+        ({"weights": [1.5]}, [1, 1], [1, 2], b"ab"),
+        ({"weights": 7}, [1, 1], [1, 2], b"ab"),
     ],
 )
 def test_wrong_inside_a_right_hash(saved, changes, lengths, counts, text):

@@ -1,0 +1,236 @@
+"""`tokenizer counts make`, `extend`, `merge`, `inspect`: counts of pre-tokens as files.
+
+May import `command_line`, `training` and the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from app.commands.command_line import require_files
+from app.commands.training import (
+    ProgressBars,
+    add_splitting_options,
+    check_splitting,
+    require_folder_of,
+    special_tokens_of,
+)
+from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingProgress,
+    combine_counts,
+    count_pretokens,
+)
+
+_WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand and what is below it."""
+    counts = subcommands.add_parser(
+        "counts",
+        help="counts of pre-tokens as files: made, extended, merged with weights, shown",
+        description=(
+            "Count what training counts and keep it in a file. tokenizer train --from-counts\n"
+            "learns from it what it would learn from the text."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer counts make news.txt --output news.counts\n"
+            "  tokenizer counts extend news.counts more-news.txt\n"
+            "  tokenizer counts merge news.counts=2 code.counts=1/3 --output mixed.counts\n"
+            "  tokenizer train --from-counts mixed.counts --vocab-size 8000,32000 --name mixed"
+        ),
+    )
+    below = counts.add_subparsers(dest="counts_command", metavar="COMMAND", required=True)
+    _add_make(below)
+    _add_extend(below)
+    _add_merge(below)
+    _add_inspect(below)
+
+
+def _add_make(subcommands: Any) -> None:
+    make = subcommands.add_parser(
+        "make",
+        help="count text files",
+        description="Count the pre-tokens of UTF-8 text files, as tokenizer train does.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer counts make news.txt --output news.counts\n"
+            "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output all.counts"
+        ),
+    )
+    make.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
+    _add_output(make)
+    add_splitting_options(make)
+    make.add_argument("--quiet", action="store_true", help="no progress bar")
+    make.set_defaults(run=run_make)
+
+
+def _add_extend(subcommands: Any) -> None:
+    extend = subcommands.add_parser(
+        "extend",
+        help="count more text files into counts",
+        description=(
+            "Count more files, as those in the counts were, and add them. The file of counts is\n"
+            "replaced when all is counted."
+        ),
+        epilog="example:\n  tokenizer counts extend news.counts more-news.txt",
+    )
+    extend.add_argument("counts", type=Path, metavar="COUNTS", help="a file of counts")
+    extend.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
+    extend.add_argument(
+        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
+    )
+    extend.add_argument("--quiet", action="store_true", help="no progress bar")
+    extend.set_defaults(run=run_extend, special_token=None, no_special_token=False)
+
+
+def _add_merge(subcommands: Any) -> None:
+    merge = subcommands.add_parser(
+        "merge",
+        help="add counts up, each with a weight",
+        description=(
+            "Add several counts up. A weight is a whole number, a fraction or a decimal; they are\n"
+            "brought to the smallest whole numbers in the same ratio, so that nothing is rounded."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer counts merge a.counts b.counts --output both.counts\n"
+            "  tokenizer counts merge news.counts=2 code.counts=0.5 --output mixed.counts"
+        ),
+    )
+    merge.add_argument("counts", nargs="+", type=parse_weighted, metavar="COUNTS[=WEIGHT]")
+    _add_output(merge)
+    merge.set_defaults(run=run_merge)
+
+
+def _add_inspect(subcommands: Any) -> None:
+    inspect = subcommands.add_parser(
+        "inspect",
+        help="what a file of counts holds, and what it was counted from",
+        description="Check a file of counts, and show what it holds.",
+        epilog="example:\n  tokenizer counts inspect news.counts",
+    )
+    inspect.add_argument("counts", type=Path, metavar="COUNTS", help="a file of counts")
+    inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.set_defaults(run=run_inspect)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to")
+
+
+def parse_weighted(text: str) -> tuple[Path, Fraction]:
+    """`FILE=WEIGHT`, or `FILE` with the weight 1.
+
+    Example:
+        >>> parse_weighted("news.counts=1/3")[1], parse_weighted("a=b.counts")[0].name
+        (Fraction(1, 3), 'a=b.counts')
+    """
+    path, _, weight = text.rpartition("=")
+    if not path or not _WEIGHT.fullmatch(weight):
+        return Path(text), Fraction(1)
+    try:
+        parsed = Fraction(weight)
+    except ZeroDivisionError:
+        parsed = Fraction(0)
+    if not parsed:
+        raise argparse.ArgumentTypeError(f"the weight of {text!r} must be above 0")
+    return Path(path), parsed
+
+
+def run_make(arguments: argparse.Namespace) -> None:
+    """Count, write, and say what was counted."""
+    check_splitting(arguments)
+    require_files(arguments.inputs)
+    require_folder_of(arguments.output)
+    pattern = resolve_pattern(arguments.pattern or "gpt2")
+    counts = _count(arguments, pattern, special_tokens_of(arguments))
+    counts.save(arguments.output)
+    _print(counts, arguments.output)
+
+
+def run_extend(arguments: argparse.Namespace) -> None:
+    """Count the new files as the old ones were, and replace the counts."""
+    check_splitting(arguments)
+    require_files([arguments.counts, *arguments.inputs])
+    before = PretokenCounts.load(arguments.counts)
+    more = _count(arguments, before.pattern, before.special_tokens)
+    counts = combine_counts([(before, 1), (more, 1)])
+    counts.save(arguments.counts)
+    _print(counts, arguments.counts)
+
+
+def run_merge(arguments: argparse.Namespace) -> None:
+    """Add up, write, and say what it comes to."""
+    require_files([path for path, _ in arguments.counts])
+    require_folder_of(arguments.output)
+    counts = combine_counts(
+        [(PretokenCounts.load(path), weight) for path, weight in arguments.counts]
+    )
+    counts.save(arguments.output)
+    _print(counts, arguments.output)
+
+
+def run_inspect(arguments: argparse.Namespace) -> None:
+    """Read, which checks it, and show."""
+    require_files([arguments.counts])
+    counts = PretokenCounts.load(arguments.counts)
+    if not arguments.json:
+        _print(counts, arguments.counts)
+        return
+    sources = zip(counts.sources, counts.source_weights, strict=True)
+    figures = {
+        "pattern": asdict(counts.pattern),
+        "unicode_tables": counts.unicode_tables,
+        "special_tokens": list(counts.special_tokens),
+        **_figures(counts),
+        "sources": [asdict(source) | {"weight": weight} for source, weight in sources],
+    }
+    print(json.dumps(figures, indent=2))
+
+
+def _count(
+    arguments: argparse.Namespace, pattern: SplitPattern, special_tokens: Sequence[str]
+) -> PretokenCounts:
+    with ProgressBars(quiet=arguments.quiet) as bars:
+        return count_pretokens(
+            arguments.inputs,
+            pattern=pattern,
+            special_tokens=special_tokens,
+            num_workers=arguments.workers,
+            progress=lambda done, total: bars.show(
+                TrainingProgress("count", done, total, "counting pre-tokens")
+            ),
+        )
+
+
+def _figures(counts: PretokenCounts) -> dict[str, int]:
+    return {
+        "n_bytes": counts.n_bytes,
+        "n_documents": counts.n_documents,
+        "n_pre_tokens": counts.n_pre_tokens,
+        "n_distinct_pre_tokens": len(counts.counts),
+    }
+
+
+def _print(counts: PretokenCounts, path: Path) -> None:
+    print(
+        f"{path}: {counts.n_pre_tokens:,} pre-tokens, {len(counts.counts):,} distinct, of "
+        f"{counts.n_bytes:,} bytes, {counts.n_documents:,} documents"
+    )
+    specials = ", ".join(map(repr, counts.special_tokens)) or "none"
+    print(f"  pattern  {counts.pattern.name} ({counts.unicode_tables}); special tokens {specials}")
+    for source, weight in zip(counts.sources, counts.source_weights, strict=True):
+        times = f"{weight} times " if weight > 1 else ""
+        name = Path(source.path).name
+        print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")

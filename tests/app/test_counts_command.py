@@ -1,0 +1,93 @@
+"""`tokenizer counts`: made, extended, merged and shown, and trained from."""
+
+import json
+
+import pytest
+
+from tests.app.run_cli import Cli
+
+OTHER = "wide wider widest\n<|endoftext|>low"
+
+
+@pytest.fixture
+def both(cli: Cli) -> Cli:
+    """The command, where two corpora have been counted, apart and together."""
+    (cli.folder / "other.txt").write_text(OTHER)
+    cli.run("counts", "make", "corpus.txt", "--output=a.counts")
+    cli.run("counts", "make", "other.txt", "--output=b.counts")
+    cli.run("counts", "make", "corpus.txt", "other.txt", "--output=ab.counts")
+    return cli
+
+
+def digest(cli: Cli, *arguments: str) -> str:
+    cli.run("train", *arguments, "--vocab-size=270", "--name=x")
+    found: str = json.loads(cli.run("list", "--json")[0])[-1]["digest"]
+    return found
+
+
+def test_counts_made_extended_and_merged_are_the_same(both: Cli) -> None:
+    together = (both.folder / "ab.counts").read_bytes()
+    both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+    assert (both.folder / "merged.counts").read_bytes() == together
+    out, error = both.run("counts", "extend", "a.counts", "other.txt")
+    assert (both.folder / "a.counts").read_bytes() == together
+    assert out.decode().splitlines()[0] == (
+        "a.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 documents"
+    )
+    assert error == ""
+
+
+def test_training_from_counts_is_training_from_the_files(both: Cli) -> None:
+    assert digest(both, "--from-counts=ab.counts") == digest(both, "corpus.txt", "other.txt")
+
+
+def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli) -> None:
+    out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
+    lines = out.decode().splitlines()
+    assert lines[1].startswith("  pattern  gpt2 (regex ")
+    assert lines[2].startswith("  corpus   3 times corpus.txt, 48 bytes, sha256 ")
+    assert lines[3].startswith("  corpus   2 times other.txt, ")
+    assert both.run("counts", "inspect", "w.counts")[0] == out
+    shown = json.loads(both.run("counts", "inspect", "w.counts", "--json")[0])
+    assert [source["weight"] for source in shown["sources"]] == [3, 2]
+    assert shown["n_bytes"] == 3 * 48 + 2 * len(OTHER)
+    copies = ["corpus.txt"] * 3 + ["other.txt"] * 2
+    assert digest(both, "--from-counts=w.counts") == digest(both, *copies)
+    both.run("train", "--from-counts=w.counts", "--vocab-size=260", "--name=w")
+    provenance = json.loads(both.run("inspect", "w", "--json")[0])["provenance"]
+    assert [(source["name"], source["weight"]) for source in provenance] == [
+        ("corpus.txt", 3), ("other.txt", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("counts",), 2, "--help"),
+        (("counts", "make", "corpus.txt"), 2, "--output"),
+        (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
+        (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
+        (("counts", "make", "none.txt", "--output=x"), 1, "none.txt is not there"),
+        (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1e9", "--output=x"), 1, "a.counts=1e9 is not there"),
+        (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
+        (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
+        (
+            ("counts", "merge", "a.counts=999999999999999999", "b.counts", "--output=x"),
+            1,
+            "64 bits",
+        ),
+        (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
+        (("counts", "extend", "corpus.txt", "other.txt"), 1, "not a file of pre-token counts"),
+        (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    both: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    both.run("counts", "make", "other.txt", "--pattern=cl100k", "--output=cl.counts")
+    before = (both.folder / "a.counts").read_bytes()
+    assert words in both.fail(*arguments, code=code)
+    assert (both.folder / "a.counts").read_bytes() == before
+    assert not (both.folder / "x").exists()
