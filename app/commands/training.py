@@ -210,7 +210,8 @@ def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, A
         rendered = json.dumps({"schema": _REPORT_SCHEMA, "runs": reports}, indent=1)
         arguments.json.write_text(rendered + "\n", encoding="utf-8")
     if arguments.html:
-        arguments.html.write_text(render_training_page(reports), encoding="utf-8")
+        by_name = {ref.partition("@")[0]: report for ref, report in reports.items()}
+        arguments.html.write_text(render_training_page(by_name), encoding="utf-8")
 
 
 def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:

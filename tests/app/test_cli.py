@@ -68,7 +68,7 @@ def test_the_report_of_all_sizes_as_json_and_as_a_page(cli: Cli) -> None:
     assert small == json.loads(cli.run("inspect", "a-260", "--json")[0])["training"]
     assert large["curve"][: len(small["curve"])] == small["curve"]
     page = (cli.folder / "a.html").read_text()
-    assert all(f">{name}</th>" in page for name in report["runs"])
+    assert all(f">{name}</th>" in page for name in ("a-260", "a-265"))
     error = cli.fail("train", "corpus.txt", "--html=none/a.html")
     assert "the folder of none/a.html is not there" in error
 

@@ -13,12 +13,12 @@ from tokenizer_core.evaluation.markup import Markup, element
 from tokenizer_core.evaluation.page_parts import page, section, table
 from tokenizer_core.evaluation.plots import lines
 
-_STEPS: Final = (1, 2, 5)
-_WORDS: Final = {
-    "min_frequency": "least frequency of a pair",
-    "max_token_length": "most bytes of a token",
-    "n_reserved": "reserved tokens",
-    "pad_to_multiple": "padded to a multiple of",
+_SHOWN_CHARS: Final = 32
+_OPTIONS: Final = {
+    "min_frequency": ("least frequency of a pair", 1),
+    "max_token_length": ("most bytes of a token", None),
+    "n_reserved": ("reserved tokens", 0),
+    "pad_to_multiple": ("padded to a multiple of", 1),
 }
 
 
@@ -70,34 +70,26 @@ def _curve(curve: Sequence[Mapping[str, Any]]) -> Markup:
         "column says what a larger vocabulary brings: by how much fewer tokens the text has than "
         "at the size above."
     )
-    shown = [curve[0], *_at_round_sizes(curve), curve[-1]]
-    beside = element(
-        "div", element("p", about, class_="quiet"), _points(list(dict.fromkeys(map(_key, shown))))
-    )
-    every = element(
-        "details", element("summary", f"all {len(curve)} sizes"), _points(list(map(_key, curve)))
-    )
+    ends = (curve[0], curve[-1])
+    shown = [point for point in curve if point in ends or _is_round(point["vocab_size"])]
+    beside = element("div", element("p", about, class_="quiet"), _points(shown))
+    every = element("details", element("summary", f"all {len(curve)} sizes"), _points(curve))
     return element("div", element("div", figure, every), beside, class_="pair")
 
 
-def _key(point: Mapping[str, Any]) -> tuple[int, int, float]:
-    return point["vocab_size"], point["n_tokens"], point["bytes_per_token"]
+def _is_round(size: int) -> bool:
+    """Whether it is one of 500, 1,000, 2,000, 5,000 and so on."""
+    return str(size).rstrip("0") in ("1", "2", "5")
 
 
-def _at_round_sizes(curve: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The points nearest to 500, 1,000, 2,000, 5,000 and so on."""
-    last = curve[-1]["vocab_size"]
-    sizes = [10**power * step for power in range(2, 7) for step in _STEPS]
-    wanted = [size for size in sizes if curve[0]["vocab_size"] < size < last]
-    return [min(curve, key=lambda point: abs(point["vocab_size"] - size)) for size in wanted]
-
-
-def _points(points: Sequence[tuple[int, int, float]]) -> Markup:
+def _points(points: Sequence[Mapping[str, Any]]) -> Markup:
     rows = []
     before: int | None = None
-    for vocab_size, n_tokens, bytes_per_token in points:
+    for point in points:
+        n_tokens = point["n_tokens"]
         fewer = f"{1 - n_tokens / before:.1%}" if before else ""
-        rows.append([f"{vocab_size:,}", f"{n_tokens:,}", f"{bytes_per_token:.3f}", fewer])
+        cells = [f"{point['vocab_size']:,}", f"{n_tokens:,}", f"{point['bytes_per_token']:.3f}"]
+        rows.append([*cells, fewer])
         before = n_tokens
     return table(["size", "tokens", "bytes/token", "fewer"], rows)
 
@@ -107,7 +99,7 @@ def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
     rows = [
         [name, f"{run['vocab_size']:,}", f"{run['n_merges']:,}", f"{run['bytes_per_token']:.3f}",
          f"{run['n_tokens']:,}", f"{run['n_reserved']:,}", f"{run['longest_token_bytes']:,} bytes",
-         element("code", repr(run["longest_token_text"]))]
+         element("code", repr(_short(run["longest_token_text"])))]
         for name, run in runs.items()
     ]  # fmt: skip
     ended = [
@@ -118,6 +110,10 @@ def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
     return element("div", table(header, rows, n_text=1), *ended)
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
 def _run(run: Mapping[str, Any]) -> Markup:
     options = run["options"]
     rows = [
@@ -125,7 +121,7 @@ def _run(run: Mapping[str, Any]) -> Markup:
         ["counted by", run["counting_engine"] or "counts made before"],
         ["ties", run["tie_break"]],
         ["size asked for", f"{run['learned_vocab_size']:,}"],
-        *([words, options[key]] for key, words in _WORDS.items() if (options[key] or 0) > 1),
+        *([words, options[k]] for k, (words, default) in _OPTIONS.items() if options[k] != default),
         *([["merges of seed tokens", run["n_seed_merges"]]] if run["n_seed_merges"] else []),
         ["seconds counting", f"{run['seconds_counting']:.1f}"],
         ["seconds learning", f"{run['seconds_learning']:.1f}"],

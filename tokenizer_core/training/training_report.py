@@ -14,6 +14,7 @@ from tokenizer_core.training.learn_merges import LearnedMerges
 from tokenizer_core.training.vocabulary_plan import VocabularyOptions, VocabularyPlan
 
 CURVE_POINTS: Final = 100
+_ROUND_SIZES: Final = frozenset(n * 10**power for n in (1, 2, 5) for power in range(2, 7))
 _SHOWN_CHARS: Final = 200
 
 
@@ -36,7 +37,7 @@ class TrainingReport:
     - `learned_vocab_size`: the size the run was asked for, larger than `vocab_size` where this is a
       smaller one cut from it. Times and memory are of the run.
     - `curve`: exact, of about a hundred sizes from the smallest to this one, spread evenly over
-      their logarithm.
+      their logarithm, and of 500, 1,000, 2,000, 5,000 and so on.
     - `stopped_early`: why there are fewer merges than asked for, or None.
     - `peak_memory_bytes`: resident memory of this process and its workers together, at its
       highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
@@ -121,15 +122,13 @@ def _curve(plan: VocabularyPlan, learned: LearnedMerges, n_bytes: int) -> tuple[
     smallest = plan.n_other + len(plan.rules.first_merges)
     last = len(learned.token_counts) - 1
     growth = (smallest + last) / smallest
-    steps = {
-        round(smallest * growth ** (step / (CURVE_POINTS - 1))) - smallest
-        for step in range(CURVE_POINTS)
-    }
+    spread = [round(smallest * growth ** (step / CURVE_POINTS)) for step in range(CURVE_POINTS)]
+    sizes = {*spread, *_ROUND_SIZES, smallest + last}
     return tuple(
-        CurvePoint(smallest + step, n_tokens, _ratio(n_bytes, n_tokens))
-        for step in sorted({*steps, last})
-        if step <= last
-        for n_tokens in [learned.token_counts[step]]
+        CurvePoint(size, n_tokens, _ratio(n_bytes, n_tokens))
+        for size in sorted(sizes)
+        if smallest <= size <= smallest + last
+        for n_tokens in [learned.token_counts[size - smallest]]
     )
 
 
