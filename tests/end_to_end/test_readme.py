@@ -24,6 +24,7 @@ PAGES = {
         "docs/corpora.md",
         "docs/token-files.md",
         "docs/evaluation.md",
+        "docs/training.md",
     )
 }
 README = PAGES["README.md"]
@@ -98,7 +99,8 @@ def check_output(command: str, expected: str, printed: str) -> None:
     assert re.fullmatch(pattern, printed.strip(), flags=re.DOTALL), (command, printed)
 
 
-def test_the_commands_of_the_evaluation_print_what_its_page_says(tmp_path):
+@pytest.mark.parametrize("name", ["docs/evaluation.md", "docs/training.md"])
+def test_the_commands_of_a_page_print_what_it_says(name, tmp_path):
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
     command_file = tmp_path / "bin" / "tokenizer"
     command_file.parent.mkdir()
@@ -107,7 +109,7 @@ def test_the_commands_of_the_evaluation_print_what_its_page_says(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment["PATH"] = f"{command_file.parent}{os.pathsep}{environment['PATH']}"
     environment["PYTHONPATH"] = str(REPOSITORY)
-    pairs = commands_and_outputs(PAGES["docs/evaluation.md"])
+    pairs = commands_and_outputs(PAGES[name])
     assert len(pairs) >= 4
     for command, expected in pairs:
         done = subprocess.run(
