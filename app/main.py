@@ -31,6 +31,7 @@ from app.jobs.corpus_store import CorpusStore
 from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
 from app.jobs.job_store import JobStore
+from app.jobs.token_files_store import TokenFilesStore
 from app.jobs.version_retention import VersionRetention
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.live_tokenizers import LiveTokenizers
@@ -45,9 +46,11 @@ from app.routes import (
     encode,
     health,
     info,
+    jobs,
     metrics,
     stream,
     text,
+    token_files,
     tokenizers,
     training,
     vocab,
@@ -76,6 +79,8 @@ ROUTERS: Final = (
     tokenizers.router,
     training.router,
     corpora.router,
+    token_files.router,
+    jobs.router,
     info.router,
     health.router,
     metrics.router,
@@ -188,11 +193,12 @@ async def _lifespan(
         store = ArtifactStore(settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
-        await asyncio.to_thread(_sweep, stored)
-        jobs = await asyncio.to_thread(JobStore, settings.artifacts_dir / "jobs.sqlite3")
-        runner = JobRunner(settings, store, live, jobs)
+        written = TokenFilesStore(settings.artifacts_dir, settings.token_files_max_bytes)
+        job_store = await asyncio.to_thread(JobStore, settings.artifacts_dir / "jobs.sqlite3")
+        await asyncio.to_thread(_sweep, stored, written, job_store)
+        runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)
-        service_metrics.add_collector(JobCollector(jobs))
+        service_metrics.add_collector(JobCollector(job_store))
         app.services = Services(
             settings=settings,
             engine=engine,
@@ -200,10 +206,11 @@ async def _lifespan(
             live=live,
             files=ArtifactFiles(store, live),
             corpora=stored,
-            jobs=jobs,
-            job_watch=JobWatch(jobs, settings.artifacts_dir),
+            token_files=written,
+            jobs=job_store,
+            job_watch=JobWatch(job_store, settings.artifacts_dir),
             runner=runner,
-            retention=VersionRetention(settings, store, live, jobs),
+            retention=VersionRetention(settings, store, live, job_store),
             executor=executor,
             queue=WorkQueue(executor, service_metrics.queue_depth.inc),
             budget=ByteBudget(BODIES_IN_MEMORY * settings.max_body_bytes),
@@ -234,12 +241,14 @@ def _guard(
     )
 
 
-def _sweep(corpora: CorpusStore) -> None:
-    """Remove what a process that was killed left of its uploads."""
+def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -> None:
+    """Remove what processes that were killed left of their uploads and token files."""
     try:
-        corpora.sweep()
+        stored.sweep()
+        names = written.left_over()
+        written.sweep(names, [job.id for job in job_store.unfinished()])
     except OSError as error:  # nothing is wrong with what is served
-        log.warning("corpus files that were left over cannot be removed: %s", error)
+        log.warning("files that were left over cannot be removed: %s", error)
 
 
 def _say_engine(engine: EngineChoice) -> None:

@@ -57,6 +57,7 @@ _TITLES: Final = {
     412: "Precondition failed",
     413: "Content too large",
     415: "Unsupported media type",
+    416: "Range not satisfiable",
     422: "Unprocessable content",
     429: "Too many requests",
     431: "Headers too large",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.jobs.job_events import JobWatch
     from app.jobs.job_runner import JobRunner
     from app.jobs.job_store import JobStore
+    from app.jobs.token_files_store import TokenFilesStore
     from app.jobs.version_retention import VersionRetention
     from app.limits import ByteBudget, WorkQueue
     from app.live_tokenizers import LiveTokenizers
@@ -37,6 +38,7 @@ class Services:
     live: LiveTokenizers
     files: ArtifactFiles
     corpora: CorpusStore
+    token_files: TokenFilesStore
     jobs: JobStore
     job_watch: JobWatch
     runner: JobRunner

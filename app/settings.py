@@ -135,25 +135,32 @@ class Settings(BaseSettings):
         description="Hosts a training run may fetch from, separated by commas: `host` or "
         "`host:port`, whose address must be public, or with `=address` or `=network` that one.",
     )
+    token_files_max_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1 << 50,
+        description="Largest size of all token files together, in bytes, looked at when a job is "
+        "asked for; unset: what the disk has.",
+    )
     train_queue: int = Field(
         default=8,
         ge=0,
         le=10_000,
-        description="Training runs that may wait; 0: none, 409 when busy.",
+        description="Jobs, training or encoding, that may wait; 0: none, 409 when busy.",
     )
     train_memory_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
         le=1 << 50,
-        description="Most resident memory of a training run in bytes, whatever its request allows; "
-        "unset: no bound but the request's.",
+        description="Most resident memory of a job in bytes, whatever its request allows; unset: "
+        "no bound but the request's.",
     )
     train_threads: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="Threads, or processes of the Python engine, that count a corpus; unset: one "
-        "for each core.",
+        description="Threads, or processes of the Python engine, that count or encode a corpus; "
+        "unset: one for each core.",
     )
     keep_versions: int = Field(
         default=0,

@@ -1,4 +1,4 @@
-"""Training jobs: taken over HTTP, kept in SQLite, run one at a time in a child process.
+"""Jobs: taken over HTTP, kept in SQLite, run one at a time in a child process.
 
 `job_schemas` the request and the answer · `corpus_paths` input files, opened under the corpus roots
 · `corpus_store` uploaded corpora · `corpus_download` corpora from URLs · `job_inputs` what a

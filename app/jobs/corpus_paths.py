@@ -171,8 +171,7 @@ def reopen_corpus_file(file: CorpusFile) -> int:
         descriptor = open_under_root(Path(file.root), split_corpus_path(file.path))
     except FileNotFoundError:
         raise CorpusChangedError(
-            f"{file.name} was replaced or removed after the training request; post the request "
-            f"again"
+            f"{file.name} was replaced or removed after the request; post the request again"
         ) from None
     except (CorpusPathError, OSError) as error:
         raise CorpusChangedError(f"{file.name}: {error}") from None
@@ -188,7 +187,7 @@ def check_unchanged(file: CorpusFile, descriptor: int) -> None:
     """Raise CorpusChangedError unless the open file is still what the job was made for."""
     if _describe(Path(file.root), file.path, descriptor) != file:
         raise CorpusChangedError(
-            f"{file.name} was replaced or written to after the training request; "
+            f"{file.name} was replaced or written to after the request; "
             f"let the writer finish and post the request again"
         )
 

@@ -1,4 +1,4 @@
-"""The SQLite file of the training jobs: its table, how an older one is brought up, transactions.
+"""The SQLite file of the jobs: its table, how an older one is brought up, transactions.
 
 It stands alone because it knows how the file is opened and nothing of what a job is. Every use
 opens its own connection (0.1 ms), does one short transaction and closes it, so nothing is held that
@@ -37,6 +37,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     owner_host       TEXT,
     lease_ends_at    REAL,
     child            TEXT,
+    kind             TEXT,
+    deaths           INTEGER,
     result           TEXT,
     error            TEXT,
     created_at       REAL NOT NULL,
@@ -46,7 +48,12 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, sequence);
 """
 
-_COLUMNS_SINCE: Final = {"owner_host": "TEXT", "lease_ends_at": "REAL"}
+_COLUMNS_SINCE: Final = {
+    "owner_host": "TEXT",
+    "lease_ends_at": "REAL",
+    "kind": "TEXT",
+    "deaths": "INTEGER",
+}
 """What the table of 0.1.0 lacks. All may be NULL, so that a server of that version, still running
 beside this one, goes on reading and writing."""
 

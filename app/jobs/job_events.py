@@ -101,7 +101,7 @@ class JobWatch:
             raise Problem(
                 503,
                 "too_many_listeners",
-                "Too many follow training jobs here; try again, or ask GET /train/{id} instead.",
+                "Too many follow jobs here; try again, or ask GET /jobs/{id} instead.",
                 limit=self._max_listeners,
                 headers={"Retry-After": "5"},
             )
@@ -130,7 +130,7 @@ class JobWatch:
             try:
                 self._seen = await asyncio.to_thread(self._read, tuple(self._listeners))
             except (sqlite3.Error, OSError) as error:  # the next look tries again
-                log.warning("the training jobs cannot be looked at: %s", error)
+                log.warning("the jobs cannot be looked at: %s", error)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
 

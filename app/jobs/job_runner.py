@@ -1,11 +1,12 @@
-"""The task in each server process that runs training jobs, one at a time over all processes.
+"""The task in each server process that runs jobs, one at a time over all processes.
 
-It claims the oldest queued job, has it trained (`training_run`), and when a version came out of it
+It claims the oldest queued job, has it run (`training_run`), and when a version came out of it
 makes that the one being served. It stands alone because this is the only place that moves a job
 from one state to the next. When its server is told to end, a running job goes back into the queue
-and starts again at the next start; when a server process is killed, the others (or the next start)
-end its orphaned trainer and fail its job. Servers of other hosts on the same folder do so when its
-lease has ended.
+and starts again at the next start. When a server process is killed, the others (or the next start)
+end its orphaned child; a job that can go on from what is there is queued again, as where the child
+alone died, any other has failed. Servers of other hosts on the same folder do so when its lease has
+ended.
 May import `app.live_tokenizers`, `app.settings`, `app.problems` and its neighbours.
 """
 
@@ -17,11 +18,13 @@ import logging
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from app.jobs.job_folder import JobFolder
+from app.jobs.job_kinds import clear_away, job_kinds
 from app.jobs.job_store import Job, JobStore
+from app.jobs.job_work import WORK_OF_KIND
 from app.jobs.process_marks import ProcessMark, signal_group
 from app.jobs.trainer_lock import TrainerLock
 from app.jobs.training_run import Outcome, TrainingRun
@@ -43,6 +46,10 @@ POLL_SECONDS: Final = 0.5
 
 RENEW_SECONDS: Final = 5.0
 """How often the lease of a running job is renewed; many tries fit in LEASE_SECONDS."""
+
+MAX_DEATHS: Final = 3
+"""How often a job that can go on may lose its process, or its server, before it has failed: what
+takes all memory must not be begun for ever."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
@@ -66,7 +73,7 @@ class JobRunner:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
         self._artifacts_dir = settings.artifacts_dir.absolute()
         self._lock = TrainerLock(self._artifacts_dir)
-        self._retention = VersionRetention(settings, store, live, jobs)
+        self._kinds = job_kinds(settings, VersionRetention(settings, store, live, jobs))
         self._poll_seconds = poll_seconds
         self._me = ProcessMark.of_this_process()
         self._stop = asyncio.Event()
@@ -81,7 +88,7 @@ class JobRunner:
         self._task = asyncio.create_task(self._work(), name="job-runner")
 
     async def stop(self) -> None:
-        """End the running trainer, put its job back into the queue, and return after that."""
+        """End the running child, put its job back into the queue, and return after that."""
         self._stop.set()
         self._woken.set()
         if self._task is not None:
@@ -123,7 +130,7 @@ class JobRunner:
         except Exception:
             log.exception("job %s met a defect", job.id)
             detail = "an internal error; the log of the server has it under this job"
-            await asyncio.to_thread(JobFolder.of(self._artifacts_dir, job.id).remove_inputs)
+            await asyncio.to_thread(clear_away, self._artifacts_dir, job)
             await self._finish(job, "failed", "internal_error", detail)
         finally:
             lease.cancel()
@@ -146,7 +153,7 @@ class JobRunner:
         folder = JobFolder.of(self._artifacts_dir, job.id)
         log.info("job %s: attempt %d begins", job.id, job.attempt)
         if job.result is not None:
-            # Published by an earlier attempt whose server ended before the swap was through.
+            # Published by an earlier attempt whose server ended before all was through.
             outcome = Outcome("published", job.result)
         else:
             run = TrainingRun(
@@ -157,40 +164,47 @@ class JobRunner:
                 memory_bytes=self._settings.train_memory_bytes,
             )
             outcome = await run.run(self._request_of(job))
-        if outcome.kind == "stopped":
-            await self._write(lambda: self._jobs.requeue(job))
-            log.info("job %s: requeued, the server ends", job.id)
+        if outcome.kind == "stopped" or (outcome.kind == "died" and _may_go_on(job)):
+            await self._requeue(job, died=outcome.kind == "died")
             return
         # Before the end is written, so that nobody reads of an ended job whose inputs still stand.
-        await asyncio.to_thread(folder.remove_inputs)
+        await asyncio.to_thread(clear_away, self._artifacts_dir, job)
         if outcome.kind == "published" and outcome.result is not None:
             result = outcome.result
             await self._write(lambda: self._jobs.set_result(job, result))
-            await self._settle_published(job, f"{result['name']}@{result['version']}")
+            await self._settle_published(job, result)
         elif outcome.kind == "cancelled":
             await self._finish(job, "cancelled")
         else:
             await self._finish(job, "failed", outcome.code, outcome.detail)
         current = await self._write(lambda: self._jobs.get(job.id))
         if current is not None and current.state in ("live", "succeeded"):
-            await asyncio.to_thread(self._retention.keep_newest, job.request["name"])
+            await asyncio.to_thread(self._kinds[job.kind].after_success, job)
+
+    async def _requeue(self, job: Job, *, died: bool = False) -> None:
+        """Put it back; one that was cancelled meanwhile has ended with that."""
+        await self._write(lambda: self._jobs.requeue(job, died=died))
+        log.info("job %s: requeued, %s", job.id, "its process died" if died else "the server ends")
+        current = await self._write(lambda: self._jobs.get(job.id))
+        if current is not None and current.is_final:
+            await asyncio.to_thread(clear_away, self._artifacts_dir, job)
 
     def _request_of(self, job: Job) -> dict[str, Any]:
         return {
             **job.request,
+            **self._kinds[job.kind].child_settings(job),
+            "kind": job.kind,
             "job_id": job.id,
             "artifacts_dir": str(self._artifacts_dir),
             "engine": self._settings.engine,
-            "num_workers": self._settings.train_threads,
-            "corpus_url_hosts": self._settings.corpus_url_hosts,
-            "max_download_bytes": self._settings.corpora_max_bytes,
         }
 
-    async def _settle_published(self, job: Job, version: str) -> None:
-        """Promote what was published, unless that is for somebody to do by hand."""
-        if job.request["promote"] == "manual":
+    async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
+        """Promote what was published, if it is a version that is to be served now."""
+        if not self._kinds[job.kind].is_promoted(job):
             await self._finish(job, "succeeded")
             return
+        version = f"{result['name']}@{result['version']}"
         if await self._write(lambda: self._jobs.is_cancel_requested(job)):
             await self._finish(job, "cancelled")
             return
@@ -201,7 +215,7 @@ class JobRunner:
         if not promotion.done():
             promotion.cancel()
             await asyncio.gather(promotion, return_exceptions=True)
-            await self._write(lambda: self._jobs.requeue(job))
+            await self._requeue(job)
             return
         try:
             promotion.result()
@@ -252,30 +266,30 @@ class JobRunner:
                     await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
 
     def _reap(self) -> None:
-        """Fail the jobs whose server process is gone, once their trainer is gone as well.
+        """Fail the jobs whose server process is gone, once their child is gone as well, or queue
+        those again that can go on.
 
-        Of another host's only the lease can be judged: whoever finds it ended fails the job, and
-        its trainer, should it wake, is not let publish.
+        Of another host's only the lease can be judged: whoever finds it ended takes the job, and
+        its child, should it wake, is not let publish.
         """
         for job in self._jobs.running():
             if job.is_of_this_host and not self._is_abandoned(job):
+                continue
+            lost = {"if_lease_ended": not job.is_of_this_host}
+            if _may_go_on(job) and not job.cancel_requested:
+                if self._jobs.requeue(job, died=True, **lost):
+                    log.warning("job %s: its server process is gone, requeued", job.id)
                 continue
             detail = (
                 "the server process that ran this job was killed; post the request again. A "
                 "version it had published stands in /tokenizers and can be promoted"
             )
-            if self._jobs.finish(
-                job,
-                "failed",
-                error_code="runner_died",
-                detail=detail,
-                if_lease_ended=not job.is_of_this_host,
-            ):
+            if self._jobs.finish(job, "failed", error_code="runner_died", detail=detail, **lost):
                 log.warning("job %s: its server process is gone, failed", job.id)
-                JobFolder.of(self._artifacts_dir, job.id).remove_inputs()
+                clear_away(self._artifacts_dir, job)
 
     def _is_abandoned(self, job: Job) -> bool:
-        """Whether owner and trainer of a job of this host are gone; ends an ownerless trainer."""
+        """Whether owner and child of a job of this host are gone; ends an ownerless child."""
         if job.owner is not None and job.owner != self._me and job.owner.is_alive():
             return False
         if job.child is not None and job.child.is_alive():
@@ -289,3 +303,8 @@ class JobRunner:
         self._forget_at = now + _FORGET_SECONDS
         for job_id in self._jobs.forget_old():
             JobFolder.of(self._artifacts_dir, job_id).remove()
+
+
+def _may_go_on(job: Job) -> bool:
+    """Whether a job that lost its process is begun again, from what is there."""
+    return WORK_OF_KIND[job.kind].resumes and job.deaths < MAX_DEATHS

@@ -57,7 +57,7 @@ def _disturbs(token: str, separator: str) -> bool:
 
 
 class TrainLimits(BaseModel):
-    """When to stop a training run that takes more than it should."""
+    """When to stop a job that takes more than it should."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -66,13 +66,13 @@ class TrainLimits(BaseModel):
         gt=0,
         le=30 * 24 * 3600,
         allow_inf_nan=False,
-        description="Wall-clock time of the training process.",
+        description="Wall-clock time of the job's process.",
     )
     memory_bytes: int | None = Field(
         None,
         ge=1 << 20,
         le=1 << 50,
-        description="Resident memory of the training process and its workers, summed; looked at "
+        description="Resident memory of the job's process and its workers, summed; looked at "
         "four times a second, pages they share counted for each.",
     )
 
@@ -198,6 +198,15 @@ class PublishedVersion(BaseModel):
     digest: str
 
 
+class PublishedTokenFiles(BaseModel):
+    """The token files a job published, at `/token-files/{id}`."""
+
+    id: str
+    documents: int
+    tokens: int
+    bytes: int = Field(description="Of all files together")
+
+
 class JobError(BaseModel):
     """Why a job failed: a stable word and a sentence with the remedy."""
 
@@ -205,23 +214,45 @@ class JobError(BaseModel):
     detail: str
 
 
-class JobSummary(BaseModel):
-    """One training job in the list."""
+class AnyJobSummary(BaseModel):
+    """One job in the list."""
 
     id: str
-    name: str
+    name: str = Field(description="Of the tokenizer, or the id of the token files")
     state: Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
     phase: str = Field(
-        description="queued, start, download, count, learn, publish, promote, cancelling, or the "
-        "final state"
+        description="queued, start, download, count, learn, encode, publish, promote, cancelling, "
+        "or the final state"
     )
     progress: float = Field(ge=0, le=1)
     counters: dict[str, int]
-    result: PublishedVersion | None
+    result: PublishedVersion | PublishedTokenFiles | None
     error: JobError | None
     created_at: str = Field(description="UTC, ISO 8601")
     started_at: str | None
     finished_at: str | None
+    kind: Literal["train", "encode"]
+
+
+class AnyJobView(AnyJobSummary):
+    """One job, with the end of its log."""
+
+    log_tail: list[str] = Field(
+        description="The last lines its process wrote, control characters escaped"
+    )
+
+
+class AnyJobList(BaseModel):
+    """The latest jobs of every kind, newest first."""
+
+    jobs: list[AnyJobSummary]
+
+
+class JobSummary(AnyJobSummary):
+    """One training job in the list."""
+
+    kind: Literal["train"]
+    result: PublishedVersion | None
 
 
 class JobView(JobSummary):
@@ -233,9 +264,16 @@ class JobView(JobSummary):
 
 
 class JobList(BaseModel):
-    """The latest jobs, newest first."""
+    """The latest training jobs, newest first."""
 
     jobs: list[JobSummary]
+
+
+class EncodeJobView(AnyJobView):
+    """One encoding job, with the end of its log."""
+
+    kind: Literal["encode"]
+    result: PublishedTokenFiles | None
 
 
 class Corpus(BaseModel):

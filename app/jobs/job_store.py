@@ -1,4 +1,4 @@
-"""The training jobs of an artifacts folder, in one SQLite file that every server process shares.
+"""The jobs of an artifacts folder, in one SQLite file that every server process shares.
 
 It stands alone because a job must outlive the process that took it: a request may be answered by
 one server process, the training run by a second and its end noticed by a third. Calls block for a
@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 from app.jobs.job_database import JobDatabase
 from app.jobs.process_marks import ProcessMark, this_host
 
+Kind = Literal["train", "encode"]
 State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
 FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
 
@@ -39,7 +40,7 @@ class QueueFullError(Exception):
 
     def __init__(self, unfinished: int) -> None:
         self.unfinished = unfinished
-        super().__init__(f"{unfinished} training jobs are running or queued")
+        super().__init__(f"{unfinished} jobs are running or queued")
 
 
 class IdempotencyConflictError(Exception):
@@ -55,6 +56,7 @@ class Job:
     """One row: what was asked for, how far it is, how it ended. Times are Unix seconds."""
 
     id: str
+    kind: Kind
     request: Mapping[str, Any]
     state: State
     phase: str
@@ -62,11 +64,12 @@ class Job:
     counters: Mapping[str, int]
     cancel_requested: bool
     attempt: int
+    deaths: int
     owner: ProcessMark | None
     owner_host: str | None
     lease_ends_at: float | None
     child: ProcessMark | None
-    result: Mapping[str, str] | None
+    result: Mapping[str, Any] | None
     error: Mapping[str, str] | None
     created_at: float
     started_at: float | None
@@ -84,7 +87,7 @@ class Job:
 
 
 class JobStore(JobDatabase):
-    """All training jobs in the SQLite file `path`, which is made when it is not there.
+    """All jobs in the SQLite file `path`, which is made when it is not there.
 
     Raises (from every method): sqlite3.OperationalError when the file cannot be read or written,
     for one because the disk is full; what was acknowledged before stays.
@@ -95,6 +98,7 @@ class JobStore(JobDatabase):
         job_id: str,
         request: Mapping[str, Any],
         *,
+        kind: Kind = "train",
         request_digest: str,
         idempotency_key: str | None,
         queue_limit: int,
@@ -116,9 +120,9 @@ class JobStore(JobDatabase):
             if unfinished > queue_limit:
                 raise QueueFullError(unfinished)
             connection.execute(
-                "INSERT INTO jobs (id, idempotency_key, request_digest, request, state, phase,"
-                " created_at) VALUES (?, ?, ?, ?, 'queued', 'queued', ?)",
-                (job_id, idempotency_key, request_digest, json.dumps(request), time.time()),
+                "INSERT INTO jobs (id, kind, idempotency_key, request_digest, request, state,"
+                " phase, created_at) VALUES (?, ?, ?, ?, ?, 'queued', 'queued', ?)",
+                (job_id, kind, idempotency_key, request_digest, json.dumps(request), time.time()),
             )
             return _select(connection, job_id)
 
@@ -142,11 +146,13 @@ class JobStore(JobDatabase):
             row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
         return None if row is None else _to_job(row)
 
-    def latest(self, *, limit: int = 100) -> list[Job]:
-        """The latest jobs, newest first."""
+    def latest(self, *, limit: int = 100, kind: Kind | None = None) -> list[Job]:
+        """The latest jobs, newest first, of one kind if that is named."""
         with self._connection() as connection:
             rows = connection.execute(
-                "SELECT * FROM jobs ORDER BY sequence DESC LIMIT ?", (limit,)
+                "SELECT * FROM jobs WHERE ? IN ('', COALESCE(kind, 'train'))"
+                " ORDER BY sequence DESC LIMIT ?",
+                (kind or "", limit),
             ).fetchall()
         return [_to_job(row) for row in rows]
 
@@ -167,7 +173,7 @@ class JobStore(JobDatabase):
     def claim_next(self, owner: ProcessMark) -> Job | None:
         """Take the oldest queued job for `owner`, or None when none waits or one is running.
 
-        One transaction decides, so that over all processes only one trainer runs.
+        One transaction decides, so that over all processes only one child runs.
         """
         with self._connection() as connection:
             # Asked twice a second by every server process: a read takes no write lock.
@@ -219,21 +225,25 @@ class JobStore(JobDatabase):
             extra="AND cancel_requested = 0",
         )
 
-    def set_result(self, job: Job, result: Mapping[str, str]) -> bool:
-        """Note the published version; a job requeued after this is promoted, not trained again."""
+    def set_result(self, job: Job, result: Mapping[str, Any]) -> bool:
+        """Note what was published; a job requeued after this is not run again, only settled."""
         return self._update_held(
             job, "result = ?, phase = 'promote', progress = 0.98", (json.dumps(result),)
         )
 
-    def requeue(self, job: Job) -> bool:
-        """Put a running job back, in its old place, to be started again from the beginning."""
+    def requeue(self, job: Job, *, died: bool = False, if_lease_ended: bool = False) -> bool:
+        """Put a running job back, in its old place, to be started again; `if_lease_ended` as in
+        `finish`. `died` counts a death of its process, or of its server's."""
+        now = time.time()
         return self._update_held(
             job,
             "state = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
             " finished_at = CASE cancel_requested WHEN 1 THEN ? ELSE NULL END,"
             " phase = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
-            " progress = 0, owner = NULL, owner_host = NULL, lease_ends_at = NULL, child = NULL",
-            (time.time(),),
+            " progress = 0, owner = NULL, owner_host = NULL, lease_ends_at = NULL, child = NULL,"
+            " deaths = COALESCE(deaths, 0) + ?",
+            (now, int(died)),
+            **_unless_renewed(now, if_lease_ended),
         )
 
     def finish(
@@ -259,8 +269,7 @@ class JobStore(JobDatabase):
             "state = ?, phase = ?, error = ?, finished_at = ?, child = NULL,"
             " progress = CASE ? WHEN 1 THEN 1.0 ELSE progress END",
             (state, state, error, now, done),
-            extra="AND lease_ends_at < ?" if if_lease_ended else "",
-            extra_values=(now,) if if_lease_ended else (),
+            **_unless_renewed(now, if_lease_ended),
         )
 
     def request_cancel(self, job_id: str) -> Job | None:
@@ -325,6 +334,11 @@ def _lease_end() -> float:
     return time.time() + LEASE_SECONDS
 
 
+def _unless_renewed(now: float, if_lease_ended: bool) -> dict[str, Any]:
+    """Arguments of `_update_held`."""
+    return {"extra": "AND lease_ends_at < ?", "extra_values": (now,)} if if_lease_ended else {}
+
+
 def _count_unfinished(connection: sqlite3.Connection) -> int:
     row = connection.execute(
         "SELECT COUNT(*) FROM jobs WHERE state IN ('queued', 'running')"
@@ -354,6 +368,7 @@ def _select_by_key(
 def _to_job(row: sqlite3.Row) -> Job:
     return Job(
         id=row["id"],
+        kind=row["kind"] or "train",  # None: an earlier version took it
         request=json.loads(row["request"]),
         state=row["state"],
         phase=row["phase"],
@@ -361,6 +376,7 @@ def _to_job(row: sqlite3.Row) -> Job:
         counters=json.loads(row["counters"]),
         cancel_requested=bool(row["cancel_requested"]),
         attempt=row["attempt"],
+        deaths=row["deaths"] or 0,
         owner=ProcessMark.from_json(row["owner"]),
         owner_host=row["owner_host"],
         lease_ends_at=row["lease_ends_at"],

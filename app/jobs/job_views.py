@@ -11,25 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from app.jobs.job_folder import JobFolder
-from app.jobs.job_schemas import JobSummary, JobView
+from app.jobs.job_schemas import AnyJobSummary, EncodeJobView, JobSummary, JobView
 from app.jobs.job_store import Job
 
 
-def view_of(job: Job, artifacts_dir: Path) -> JobView:
-    """What `GET /train/{id}` answers."""
-    return JobView(**_fields(job), log_tail=JobFolder.of(artifacts_dir, job.id).log_tail())
+def view_of(job: Job, artifacts_dir: Path) -> JobView | EncodeJobView:
+    """What `GET /jobs/{id}` answers, and of a training job `GET /train/{id}`."""
+    made = JobView if job.kind == "train" else EncodeJobView
+    return made(**_fields(job), log_tail=JobFolder.of(artifacts_dir, job.id).log_tail())
 
 
-def summary_of(job: Job) -> JobSummary:
+def summary_of(job: Job) -> AnyJobSummary:
     """One job of the list, without its log."""
-    return JobSummary(**_fields(job))
+    made = JobSummary if job.kind == "train" else AnyJobSummary
+    return made(**_fields(job))
 
 
 def _fields(job: Job) -> dict[str, Any]:
     cancelling = job.cancel_requested and not job.is_final
     return {
         "id": job.id,
-        "name": job.request["name"],
+        "name": job.request["name" if job.kind == "train" else "token_files_id"],
         "state": job.state,
         "phase": "cancelling" if cancelling else job.phase,
         "progress": round(job.progress, 4),
@@ -39,6 +41,7 @@ def _fields(job: Job) -> dict[str, Any]:
         "created_at": _moment(job.created_at),
         "started_at": _moment(job.started_at),
         "finished_at": _moment(job.finished_at),
+        "kind": job.kind,
     }
 
 

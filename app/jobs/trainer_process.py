@@ -1,11 +1,11 @@
-"""The trainer's process as the server sees it: start, events, permission to publish, end.
+"""The child process of a job as the server sees it: start, events, permission to publish, end.
 
 It stands alone because all that can go wrong with a child is here and nothing about jobs is. The
 child leads a session of its own, so that a signal to the server's terminal does not reach it and
 one signal ends it with all its workers. Its standard input is a pipe this process holds open and
 never closes while it lives: when the server is gone, by whatever means, the pipe ends and so does
 the child. Standard output carries one JSON object a line; standard error is the log.
-May import `process_marks` and the standard library.
+May import `job_work`, `process_marks` and the standard library.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import app
+from app.jobs.job_work import JobWork
 from app.jobs.process_marks import ProcessMark, resident_bytes_of_tree, signal_group
 
 PUBLISH: Final = b"publish\n"
@@ -42,7 +43,7 @@ class TrainerProcess:
 
     @classmethod
     async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> TrainerProcess:
-        """Start a trainer for the request in `job_folder`; its log goes to `log`.
+        """Start a child for the request in `job_folder`; its log goes to `log`.
 
         Raises:
             OSError: no process could be started (too many processes or open files).
@@ -117,17 +118,19 @@ class TrainerProcess:
             self._process.stdin.close()
 
 
-def describe_death(return_code: int) -> tuple[str, str]:
-    """The code and the sentence for a trainer that ended without saying how it went.
+def describe_death(return_code: int, work: JobWork) -> tuple[str, str]:
+    """The code and the sentence for a child that ended without saying how it went.
 
     Example:
-        >>> describe_death(-9)[0]
+        >>> from app.jobs.job_work import TRAINING
+        >>> describe_death(-9, TRAINING)[0]
         'trainer_killed'
     """
+    killed, crashed = f"{work.agent}_killed", f"{work.agent}_crashed"
     if return_code >= 0:
         return (
-            "trainer_crashed",
-            f"the training process ended with exit status {return_code} without a result; "
+            crashed,
+            f"the {work.process} process ended with exit status {return_code} without a result; "
             f"the end of its log says why",
         )
     try:
@@ -136,20 +139,20 @@ def describe_death(return_code: int) -> tuple[str, str]:
         name = f"signal {-return_code}"
     if name == "SIGKILL":
         return (
-            "trainer_killed",
-            "the training process was killed by SIGKILL. When nobody did that by hand, the system "
-            "ran out of memory: train on a part of the corpus, or give the machine more memory, "
-            "and post the request again",
+            killed,
+            f"the {work.process} process was killed by SIGKILL. When nobody did that by hand, the "
+            f"system ran out of memory: {work.less_memory}, or give the machine more memory, and "
+            f"post the request again",
         )
     if name in ("SIGTERM", "SIGINT", "SIGHUP"):
         return (
-            "trainer_killed",
-            f"the training process was ended by {name} from outside; post the request again",
+            killed,
+            f"the {work.process} process was ended by {name} from outside; post the request again",
         )
     return (
-        "trainer_crashed",
-        f"the training process was ended by {name}, a crash in compiled code; "
-        f"TOKENIZER_ENGINE=python trains without it",
+        crashed,
+        f"the {work.process} process was ended by {name}, a crash in compiled code; "
+        f"TOKENIZER_ENGINE=python does without it",
     )
 
 

@@ -1,4 +1,4 @@
-"""One attempt at one job: start the trainer, follow it, stop it, say how it went.
+"""One attempt at one job: start its child process, follow it, stop it, say how it went.
 
 It stands alone because the runner decides what a result means (promote, requeue, fail) and this
 only makes sure that there is one, whatever the child, the disk or the caller does. It returns an
@@ -19,33 +19,30 @@ from typing import Any, Final, Literal
 
 from app.jobs.job_folder import JobFolder
 from app.jobs.job_store import Job, JobStore
+from app.jobs.job_work import WORK_OF_KIND
 from app.jobs.trainer_process import TrainerProcess, describe_death
 
 log = logging.getLogger("app.jobs")
 
 LOOK_SECONDS: Final = 0.25
-"""How often a running trainer is looked at: limits, cancellation, progress into the database."""
+"""How often a running child is looked at: limits, cancellation, progress into the database."""
 
 GRACE_SECONDS: Final = 3.0
-"""From SIGTERM to SIGKILL for a trainer that was cancelled or went over a limit."""
+"""From SIGTERM to SIGKILL for a child that was cancelled or went over a limit."""
 
 STOP_GRACE_SECONDS: Final = 1.0
 """The same when the server itself is told to end, which must not take long."""
 
 _RETRY_SECONDS: Final = 1.0
-_PROGRESS_OF_PHASE: Final[Mapping[str, tuple[float, float]]] = {
-    "download": (0.0, 0.2),
-    "count": (0.0, 0.5),
-    "learn": (0.5, 0.95),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt went. `stopped`: the server ends, nothing is known to be wrong."""
+    """How an attempt went. `died`: the child ended without saying why. `stopped`: the server ends,
+    nothing is known to be wrong."""
 
-    kind: Literal["published", "failed", "cancelled", "stopped"]
-    result: Mapping[str, str] | None = None
+    kind: Literal["published", "failed", "died", "cancelled", "stopped"]
+    result: Mapping[str, Any] | None = None
     code: str = ""
     detail: str = ""
 
@@ -66,6 +63,7 @@ class TrainingRun:
         memory_bytes: int | None = None,
     ) -> None:
         self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
+        self._work = WORK_OF_KIND[job.kind]
         self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
@@ -79,7 +77,7 @@ class TrainingRun:
         return self._progress
 
     async def run(self, request: Mapping[str, Any]) -> Outcome:
-        """Train and publish; returns when the trainer and all its workers are gone."""
+        """Do what `request` says, and publish; returns when the child and its workers are gone."""
         try:
             await asyncio.to_thread(self._folder.write_request, request)
             log_file = await asyncio.to_thread(self._folder.open_log)
@@ -119,7 +117,7 @@ class TrainingRun:
             await asyncio.gather(reader, stop, return_exceptions=True)
         if self._outcome is not None:
             return self._outcome
-        return Outcome("failed", None, *describe_death(await process.wait()))
+        return Outcome("died", None, *describe_death(await process.wait(), self._work))
 
     async def _look(self, process: TrainerProcess) -> Outcome | None:
         """What ends the run from this side, if anything does."""
@@ -142,8 +140,8 @@ class TrainingRun:
             return Outcome(
                 "failed",
                 code="time_limit",
-                detail=f"training took longer than limits.seconds = {limits['seconds']:g}; "
-                f"raise the limit, or train on less text",
+                detail=f"{self._work.process} took longer than limits.seconds = "
+                f"{limits['seconds']:g}; raise the limit, or {self._work.less_text}",
             )
         if self._memory_limit is not None:
             limit_bytes, name = self._memory_limit
@@ -152,14 +150,14 @@ class TrainingRun:
                 return Outcome(
                     "failed",
                     code="memory_limit",
-                    detail=f"the training processes held {used} bytes, more than "
-                    f"{name} = {limit_bytes}; raise the limit, or train on less text",
+                    detail=f"the {self._work.process} processes held {used} bytes, more than "
+                    f"{name} = {limit_bytes}; raise the limit, or {self._work.less_memory}",
                 )
         return None
 
     async def _write_progress(self) -> None:
         now = (self._phase, round(self._progress, 4))
-        if now != self._written and self._phase in _PROGRESS_OF_PHASE:
+        if now != self._written and self._phase in self._work.progress_of_phase:
             await asyncio.to_thread(
                 self._jobs.set_progress, self._job, self._phase, self._progress, self._counters
             )
@@ -180,8 +178,7 @@ class TrainingRun:
                     await process.let_publish()
                 # Otherwise it was cancelled: the next look ends it.
             elif kind == "published":
-                result = {key: str(event[key]) for key in ("name", "version", "digest")}
-                self._outcome = Outcome("published", result)
+                self._outcome = Outcome("published", dict(event["result"]))
             elif kind == "error":
                 self._outcome = Outcome(
                     "failed", code=str(event.get("code")), detail=str(event.get("detail"))
@@ -206,12 +203,14 @@ class TrainingRun:
 
     def _note_progress(self, event: Mapping[str, Any]) -> None:
         phase, done, total = str(event["phase"]), int(event["done"]), int(event["total"] or 0)
-        start, end = _PROGRESS_OF_PHASE.get(phase, (self._progress, self._progress))
+        unknown = (self._progress, self._progress)
+        start, end = self._work.progress_of_phase.get(phase, unknown)
         part = min(1.0, done / total) if total else 0.0
         # Never backwards: a total may be an estimate that grows.
         self._progress = max(self._progress, start + (end - start) * part)
         self._phase = phase
         self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
+        self._counters |= event.get("counters", {})
 
 
 def _lower_memory_limit(
@@ -236,6 +235,6 @@ def _failed_to_start(error: OSError) -> Outcome:
     return Outcome(
         "failed",
         code="start_failed",
-        detail=f"the training process could not be started ({error.strerror}); "
+        detail=f"the process of the job could not be started ({error.strerror}); "
         f"see the log of the server",
     )

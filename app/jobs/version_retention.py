@@ -43,8 +43,9 @@ class VersionRetention:
             raise Problem(
                 409,
                 "tokenizer_in_use",
-                "This version is served, was served before the present one, is the default, or "
-                "waits to be promoted by a job. Promote another one first.",
+                "This version is served, was served before the present one, is the default, or a "
+                "job is to promote it or encodes with it. Promote another one first, or wait for "
+                "the job; GET /jobs shows it.",
             )
         self._store.remove(name, version)
 
@@ -69,8 +70,11 @@ class VersionRetention:
         """`name@version` of what must stay."""
         found = {str(live.ref) for live in self._live.loaded()}
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
-        results = [job.result for job in self._jobs.unfinished() if job.result]  # to be promoted
-        found |= {f"{result['name']}@{result['version']}" for result in results}
+        for job in self._jobs.unfinished():
+            # What is to be promoted, and what is to encode: a job may wait long for its turn.
+            named = job.request["tokenizer"] if job.kind == "encode" else job.result
+            if named:
+                found.add(f"{named['name']}@{named['version']}")
         for look in (
             self._store.active,
             self._store.previously_active,  # to roll back

@@ -116,7 +116,7 @@ async def remove_corpus(
                     409,
                     "corpus_in_use",
                     f"Job {job.id} is to read it; wait for its end, or cancel it with DELETE "
-                    f"/train/{job.id}.",
+                    f"/jobs/{job.id}.",
                 )
         services.corpora.remove(corpus_id)
 

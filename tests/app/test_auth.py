@@ -54,6 +54,15 @@ ADMIN = {
     ("GET", "/train/{job_id}"),
     ("GET", "/train/{job_id}/events"),
     ("DELETE", "/train/{job_id}"),
+    ("POST", "/corpora/{corpus_id}/encode"),
+    ("GET", "/token-files"),
+    ("GET", "/token-files/{token_files_id}"),
+    ("GET", "/token-files/{token_files_id}/{file}"),
+    ("DELETE", "/token-files/{token_files_id}"),
+    ("GET", "/jobs"),
+    ("GET", "/jobs/{job_id}"),
+    ("GET", "/jobs/{job_id}/events"),
+    ("DELETE", "/jobs/{job_id}"),
 }
 
 

@@ -40,6 +40,8 @@ NAMES = (
     'tokenizer_swaps_total{result="ok"}',
     'tokenizer_swaps_total{result="failed"}',
     'tokenizer_train_jobs_total{status="live"}',
+    "tokenizer_encode_progress_ratio",
+    'tokenizer_encode_jobs_total{status="succeeded"}',
     'http_requests_total{handler="/encode",method="POST",status="200"}',
     'http_request_duration_seconds_count{handler="/encode"}',
 )

@@ -14,12 +14,13 @@ READS_THE_CLOCK = {
 }  # fmt: skip
 
 STAMPS = {
+    "app/job_answers.py": "the names of jobs, with a random part",
+    "app/jobs/child_job.py": "lines of a job's log",
     "app/jobs/corpus_store.py": "when a corpus was uploaded",
     "app/jobs/job_store.py": "when a job came, began and ended",
     "app/jobs/job_views.py": "the same, written out",
-    "app/jobs/job_worker.py": "lines of a job's log",
     "app/live_tokenizer.py": "since when a version is served",
-    "app/routes/training.py": "the names of jobs, with a random part",
+    "app/jobs/token_files_store.py": "when token files were written",
     "tokenizer_core/store/artifact_ref.py": "the names of versions, which rise all the same",
     "tokenizer_core/store/artifact_store.py": "when a version was promoted",
     "tokenizer_core/store/manifest.py": "when a version was made",

@@ -299,6 +299,30 @@ def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
     with sqlite3.connect(path) as old:  # a server of 0.1.0 beside this one goes on
         old.execute(insert, ("later", "queued", "queued", None))
     assert store.count_unfinished() == 2
+    later = store.get("later")
+    assert later is not None
+    assert (later.kind, later.deaths) == ("train", 0)
+
+
+def test_jobs_of_all_kinds_stand_in_one_queue_and_are_listed_by_kind(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    add(store, "b")
+    add(store, "c", kind="encode")
+    assert [job.id for job in store.latest()] == ["c", "b", "a"]
+    assert [job.id for job in store.latest(kind="encode")] == ["c", "a"]
+    assert [job.id for job in store.latest(kind="encode", limit=1)] == ["c"]
+    assert [job.id for job in store.latest(kind="train")] == ["b"]
+    assert claim(store).kind == "encode"
+    assert store.claim_next(OTHER) is None
+
+
+def test_deaths_are_counted_and_ends_of_the_server_are_not(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    assert store.requeue(claim(store))
+    assert store.requeue(claim(store), died=True)
+    assert not store.requeue(claim(store), died=True, if_lease_ended=True)  # it still holds
+    (running,) = store.running()
+    assert (running.deaths, running.attempt) == (1, 3)
 
 
 def test_progress_error_and_times_are_kept(store: JobStore) -> None:

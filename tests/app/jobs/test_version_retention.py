@@ -77,7 +77,7 @@ def test_what_a_job_is_about_to_promote_stays(
 ) -> None:
     ref = train(service, 258, promote="manual")
     result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
-    job = SimpleNamespace(result=result, request={})
+    job = SimpleNamespace(kind="train", result=result, request={})
     monkeypatch.setattr(type(service.jobs), "unfinished", lambda self: [job])
     path = f"/tokenizers/{ref.name}/{ref.version}"
     assert service.client.delete(path).json()["code"] == "tokenizer_in_use"

@@ -1,0 +1,148 @@
+"""An encoding job in its child process: corpora to token files, then leave, then their place.
+
+The tokenizer is the version that was pinned when the job was made. What a killed process has
+written is gone on from, and what was published before its end could be told is found. May import
+the core and its neighbours in `app.jobs`, but no web framework.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from app.jobs.child_job import ChildJob, open_inputs, say
+from app.jobs.corpus_paths import CorpusFile, readable_path
+from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    EncodingProgress,
+    TokenFiles,
+    TokenFilesPlan,
+    TokenManifest,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import TokenizerMismatchError
+from tokenizer_core.store import ArtifactStore
+from tokenizer_core.tokenizer import Tokenizer
+
+PHASE: Final = "encode"
+
+
+def encode_and_publish(job: ChildJob) -> None:
+    """Encode as the request says, and publish what came out once the server allows it."""
+    request = job.request
+    tokenizer, plan = _open_pinned(job)
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    growing = folders.growing(request["job_id"])
+    manifest = _published_before(folders.place(request["token_files_id"]), request, plan)
+    if manifest is None:
+        if growing.exists():  # an earlier attempt was done but for the leave
+            manifest = TokenFiles.open(growing, tokenizer).manifest
+        else:
+            manifest = _encode(job, tokenizer, plan, growing)
+        job.wait_for_leave()
+        folders.publish(request["job_id"], request["token_files_id"])
+    say(f"published the token files {request['token_files_id']}")
+    job.tell_published(
+        id=request["token_files_id"],
+        documents=sum(split.n_documents for split in manifest.splits),
+        tokens=sum(split.n_tokens for split in manifest.splits),
+        bytes=sum(record.size_bytes for record in manifest.files().values()),
+    )
+
+
+def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
+    """The tokenizer of the request, and the plan that was checked with it."""
+    pinned = job.request["tokenizer"]
+    store = ArtifactStore(job.artifacts_dir)
+    ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
+    engine = choose_engine(job.request["engine"])
+    tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
+    if tokenizer.spec.fingerprint != pinned["fingerprint"]:
+        raise TokenizerMismatchError(
+            f"{ref} is not the tokenizer it was when the job was made; post the request again"
+        )
+    say(f"{ref} encodes with the {engine.name} engine: {engine.reason}")
+    return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
+
+
+def _published_before(place: Path, request: Any, plan: TokenFilesPlan) -> TokenManifest | None:
+    """The manifest of what an earlier attempt of this job has published, None if none did.
+
+    Token files of the same plan and sources are the same files, whoever wrote them.
+
+    Raises:
+        TokenFilesTakenError: there are others.
+    """
+    if not place.exists():
+        return None
+    manifest = TokenFiles.open(place).manifest
+    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    wanted = [(file.name, file.size_bytes) for file in files]
+    sources = [(source.path, source.size_bytes) for source in manifest.sources]
+    if manifest.plan != plan or sources != wanted:
+        raise TokenFilesTakenError(
+            "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
+            "name others in token_files_id, and post the request again"
+        )
+    return manifest
+
+
+def _encode(
+    job: ChildJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
+) -> TokenManifest:
+    request = job.request
+    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
+        return encode_corpus(
+            tokenizer,
+            paths,
+            growing,
+            plan,
+            corpus_format=CorpusFormat(**request["corpus_format"]),
+            validation_share=request["validation_share"],
+            num_threads=request["num_workers"],
+            progress=_reporter(job),
+        )
+
+
+@contextmanager
+def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> Iterator[list[Path]]:
+    """Paths that read the held files and are called as the caller calls them, which is what the
+    manifest then says."""
+    folder = job.folder.scratch_path / "inputs"
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was killed
+    folder.mkdir(parents=True, mode=0o700)
+    paths = []
+    for file, descriptor in zip(files, descriptors, strict=True):
+        path = folder / file.name
+        path.symlink_to(readable_path(descriptor))
+        job.names[str(path)] = file.name
+        paths.append(path)
+    yield paths
+
+
+def _reporter(job: ChildJob) -> Callable[[EncodingProgress], None]:
+    """Progress as events, with the rate and the time left since this attempt began."""
+    started = time.monotonic()
+    first: int | None = None
+
+    def report(progress: EncodingProgress) -> None:
+        nonlocal first, started
+        counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}
+        if first is None:  # what an earlier attempt did says nothing of the rate
+            first, started = progress.bytes_done, time.monotonic()
+        seconds, done = time.monotonic() - started, progress.bytes_done - first
+        if seconds > 0 and done > 0:
+            rate = done / seconds
+            left = progress.bytes_total - progress.bytes_done
+            counters |= {"bytes_per_second": round(rate), "eta_seconds": round(left / rate)}
+        job.events.report(PHASE, progress.bytes_done, progress.bytes_total, counters=counters)
+
+    return report

@@ -1,0 +1,90 @@
+"""The kinds of jobs, as the runner asks them: what the child is to do, what comes after it.
+
+It stands alone because the runner moves a job of any kind from one state to the next; what it does
+not know of a job is here. May import `app.settings` and its neighbours below the runner.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from app.jobs.job_folder import JobFolder
+from app.jobs.job_store import Job
+from app.jobs.token_files_folder import TokenFilesFolder
+
+if TYPE_CHECKING:
+    from app.jobs.version_retention import VersionRetention
+    from app.settings import Settings
+
+
+class JobKind(Protocol):
+    """What differs from kind to kind; `job_work` has the rest."""
+
+    def child_settings(self, job: Job) -> dict[str, Any]:
+        """What the child needs beside the job's request."""
+        ...
+
+    def is_promoted(self, job: Job) -> bool:
+        """Whether what the child published is a version to be served now."""
+        ...
+
+    def after_success(self, job: Job) -> None:
+        """What is left to do once the job has ended well; blocks."""
+        ...
+
+
+class TrainingKind:
+    """A tokenizer is trained, published and, by default, promoted."""
+
+    def __init__(self, settings: Settings, retention: VersionRetention) -> None:
+        self._settings, self._retention = settings, retention
+
+    def child_settings(self, job: Job) -> dict[str, Any]:
+        """How many may count, and what may be fetched."""
+        return {
+            "num_workers": self._settings.train_threads,
+            "corpus_url_hosts": self._settings.corpus_url_hosts,
+            "max_download_bytes": self._settings.corpora_max_bytes,
+        }
+
+    def is_promoted(self, job: Job) -> bool:
+        """Unless somebody is to do it by hand."""
+        return bool(job.request["promote"] != "manual")
+
+    def after_success(self, job: Job) -> None:
+        """Old versions of the name go."""
+        self._retention.keep_newest(job.request["name"])
+
+
+class EncodingKind:
+    """Corpora become token files, which nobody has to be told of."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def child_settings(self, job: Job) -> dict[str, Any]:
+        """As many workers as were asked for and the operator allows."""
+        most = self._settings.train_threads or os.cpu_count() or 1
+        return {"num_workers": min(job.request["workers"] or most, most)}
+
+    def is_promoted(self, job: Job) -> bool:
+        """Never."""
+        return False
+
+    def after_success(self, job: Job) -> None:
+        """Nothing."""
+
+
+def job_kinds(settings: Settings, retention: VersionRetention) -> Mapping[str, JobKind]:
+    """All kinds, by name."""
+    return {"train": TrainingKind(settings, retention), "encode": EncodingKind(settings)}
+
+
+def clear_away(artifacts_dir: Path, job: Job) -> None:
+    """Remove what an ended job needs no more, and all that it wrote and did not publish."""
+    JobFolder.of(artifacts_dir, job.id).remove_inputs()
+    if job.kind == "encode":
+        TokenFilesFolder.of(artifacts_dir).drop(job.id)

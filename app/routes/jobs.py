@@ -1,0 +1,75 @@
+"""Jobs of every kind over HTTP: list them, show one, follow it, cancel it. Admin keys only.
+
+May import `job_answers`, `app.jobs`, `auth`, `problems` and `services`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.auth import require_admin
+from app.job_answers import EVENTS, LastEventId, cancel_job, find_job, follow_job, off_the_loop
+from app.jobs.job_schemas import AnyJobList, EncodeJobView, JobView
+from app.jobs.job_views import summary_of, view_of
+from app.problems import problem_responses
+from app.services import services_of
+
+router = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])
+
+_MAX_LISTED: Final = 200
+
+
+@router.get("/jobs", response_model=AnyJobList, responses=problem_responses(403, 422, 503))
+async def list_jobs(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
+    kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
+) -> Any:
+    """The latest jobs of every kind, newest first."""
+    store = services_of(request).jobs
+    jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
+    return {"jobs": [summary_of(job) for job in jobs]}
+
+
+@router.get(
+    "/jobs/{job_id}",
+    response_model=JobView | EncodeJobView,
+    responses=problem_responses(403, 404, 503),
+)
+async def show_job(request: Request, job_id: str) -> Any:
+    """One job: its state, how far it is, and the end of its log."""
+    job = await find_job(request, job_id)
+    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
+
+
+@router.get("/jobs/{job_id}/events", response_model=None, responses=EVENTS)
+async def follow_any_job(
+    request: Request, job_id: str, last_event_id: LastEventId = None
+) -> Response:
+    """The job as server-sent events: what `GET /jobs/{job_id}` answers, each time it changed.
+
+    The last event is the final state; the answer ends after it.
+    """
+    return await follow_job(request, job_id, last_event_id)
+
+
+@router.delete(
+    "/jobs/{job_id}",
+    response_model=JobView | EncodeJobView,
+    responses={
+        202: {"description": "The job is being ended", "model": JobView | EncodeJobView},
+        **problem_responses(403, 404, 503, 507),
+    },
+)
+async def cancel_any_job(request: Request, response: Response, job_id: str) -> Any:
+    """Cancel a job. Any number of times, in any state: one that has ended stays as it is.
+
+    202 while a running one is being ended, 200 otherwise.
+    """
+    job = await cancel_job(request, job_id)
+    if not job.is_final:
+        response.status_code = 202
+    return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)

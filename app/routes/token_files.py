@@ -1,0 +1,234 @@
+"""POST /corpora/{id}/encode, and /token-files: corpora to token files, by a job. Admin keys only.
+
+What cannot work is refused before there is a job. What touches the disk runs in a thread. May
+import `answering`, `job_answers`, `preconditions`, `app.jobs`, `auth`, `problems`, `request_bodies`
+and `services`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from app.answering import read_within_limits
+from app.auth import require_admin
+from app.file_responses import FileBody, requested_span
+from app.job_answers import (
+    ACCEPTED,
+    IdempotencyKey,
+    off_the_loop,
+    require_idempotency_key,
+    take_job,
+)
+from app.jobs.encode_inputs import (
+    corpus_format,
+    estimate_bytes,
+    find_encode_inputs,
+    plan_encoding,
+)
+from app.jobs.encode_schemas import (
+    ENCODE_EXAMPLES,
+    EncodeCorpusRequest,
+    TokenFilesList,
+    TokenFilesView,
+)
+from app.jobs.job_schemas import EncodeJobView
+from app.jobs.job_views import view_of
+from app.jobs.token_files_store import token_files_exist
+from app.live_tokenizer import identity_headers, identity_of
+from app.preconditions import choose_tokenizer_on_thread, not_modified
+from app.problems import problem_responses
+from app.request_bodies import json_request, require_json, validate
+from app.schemas import PLAIN_NAME_PATTERN
+from app.services import Services, services_of
+from app.strict_json import parse_strict_json
+from tokenizer_core.store import ArtifactRef
+
+if TYPE_CHECKING:
+    from app.jobs.job_folder import JobFolder
+    from app.jobs.job_store import Job
+
+router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
+
+PlainId = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+
+_JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_TAG_HEADERS: Final = {
+    "ETag": {"required": True, "schema": {"type": "string"}, "description": "Of the sha256"},
+    "Accept-Ranges": {"required": True, "schema": {"type": "string"}},
+}
+
+
+def _request_body() -> dict[str, Any]:
+    described = json_request(EncodeCorpusRequest)
+    described["requestBody"]["content"][_JSON]["examples"] = ENCODE_EXAMPLES
+    return described
+
+
+@router.post(
+    "/corpora/{corpus_id}/encode",
+    summary="Encode corpora to token files",
+    status_code=202,
+    response_model=EncodeJobView,
+    responses={
+        **ACCEPTED,
+        **problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
+    },
+    openapi_extra=_request_body(),
+)
+async def encode_corpus(
+    request: Request,
+    response: Response,
+    corpus_id: PlainId,
+    idempotency_key: IdempotencyKey = None,
+) -> Any:
+    """Encode a corpus, or several, to token files that a model trains on.
+
+    Answers at once with the job; its `Location` shows how it goes. Jobs run one at a time. One
+    whose process or server is killed goes on from where it was, to the same bytes.
+    """
+    services = services_of(request)
+    require_idempotency_key(idempotency_key)
+    require_json(request)
+    lease = services.budget.lease()
+    try:
+        body = await read_within_limits(request, lease)
+        asked = validate(parse_strict_json(body), EncodeCorpusRequest)
+        job = await off_the_loop(lambda: _take(request, corpus_id, asked, idempotency_key))
+    finally:
+        lease.release()
+    services.runner.wake()
+    prefix = request.url.path.removesuffix("/").removesuffix(f"/corpora/{corpus_id}/encode")
+    # Relative, so that a client behind /v1 or a proxy's prefix stays behind it.
+    response.headers["Location"] = f"{prefix}/jobs/{job.id}"
+    named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
+    response.headers.update(identity_headers(ArtifactRef(**named)))
+    return view_of(job, services.settings.artifacts_dir)
+
+
+@router.get(
+    "/token-files",
+    summary="All token files",
+    response_model=TokenFilesList,
+    responses=problem_responses(403, 503),
+)
+async def list_token_files(request: Request) -> Any:
+    """All of them by id, and what they take."""
+    store = services_of(request).token_files
+    return TokenFilesList(
+        token_files=await off_the_loop(store.all),
+        bytes=await off_the_loop(store.used_bytes),
+        max_bytes=store.max_bytes,
+    )
+
+
+@router.get(
+    "/token-files/{token_files_id}",
+    summary="What token files are, and which files there are",
+    responses=problem_responses(403, 404, 409, 422, 503),
+)
+async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
+    """What the manifest says: of which tokenizer and corpora, the splits, each file."""
+    store = services_of(request).token_files
+    return await off_the_loop(lambda: store.describe(token_files_id))
+
+
+@router.get(
+    "/token-files/{token_files_id}/{file}",
+    summary="One file of token files",
+    response_model=None,
+    responses={
+        200: {"content": {_JSON: {}, _BYTES: {}}, "headers": _TAG_HEADERS},
+        206: {
+            "description": "The range that was asked for",
+            "content": {_JSON: {}, _BYTES: {}},
+            "headers": _TAG_HEADERS,
+        },
+        304: {"description": "If-None-Match holds its ETag"},
+        **problem_responses(403, 404, 409, 416, 422, 503),
+    },
+)
+async def download_token_file(request: Request, token_files_id: PlainId, file: str) -> Response:
+    """A file as it lies there, or a `Range` of it; its ETag is its sha256.
+
+    A download that was broken off goes on with `Range` and `If-Range`, as `curl -C -` does.
+    """
+    services = services_of(request)
+    opened = await off_the_loop(lambda: services.token_files.open_file(token_files_id, file))
+    try:
+        etag = f'"{opened.sha256}"'
+        # Private: a cache that several share does not ask for a key.
+        headers = {"Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
+        unchanged = not_modified(request, etag, headers)
+        if unchanged is not None:
+            os.close(opened.descriptor)
+            return unchanged
+        headers |= {
+            "ETag": etag,
+            "Content-Disposition": f'attachment; filename="{file}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return FileBody(
+            opened.descriptor,
+            requested_span(request, opened.n_bytes, etag),
+            opened.n_bytes,
+            headers=headers,
+            media_type=_JSON if file.endswith(".json") else _BYTES,
+            idle_seconds=services.settings.send_seconds,
+        )
+    except BaseException:
+        os.close(opened.descriptor)
+        raise
+
+
+@router.delete(
+    "/token-files/{token_files_id}",
+    summary="Remove token files",
+    status_code=204,
+    responses=problem_responses(403, 404, 422, 503, 507),
+)
+async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
+    """Remove them for good. Who has a file open or mapped goes on reading it."""
+    store = services_of(request).token_files
+    await off_the_loop(lambda: store.remove(token_files_id))
+
+
+def _take(
+    request: Request, corpus_id: str, asked: EncodeCorpusRequest, idempotency_key: str | None
+) -> Job:
+    services = services_of(request)
+
+    def prepare(folder: JobFolder) -> dict[str, Any]:
+        token_files_id = asked.token_files_id or folder.path.name.lower()
+        _require_free(services, token_files_id)
+        files = find_encode_inputs(asked, corpus_id, services.corpora)
+        live = choose_tokenizer_on_thread(request, asked.tokenizer)
+        plan, arguments = plan_encoding(asked, live)
+        services.token_files.require_room(estimate_bytes(files, live.tokenizer, plan))
+        return {
+            "token_files_id": token_files_id,
+            "corpus_ids": [corpus_id, *asked.further_corpora],
+            "inputs": [file.to_json() for file in files],
+            "tokenizer": {
+                **identity_of(live.ref),
+                "fingerprint": live.tokenizer.spec.fingerprint,
+            },
+            "plan": arguments,
+            "corpus_format": corpus_format(asked),
+            "validation_share": asked.validation_share,
+            "workers": asked.workers,
+            "limits": asked.limits.model_dump(),
+        }
+
+    return take_job(services, "encode", asked.digest(corpus_id), idempotency_key, prepare)
+
+
+def _require_free(services: Services, token_files_id: str) -> None:
+    """Raise 409 where the id is taken, or a job that has not ended is to make it."""
+    services.token_files.require_free(token_files_id)
+    for job in services.jobs.unfinished():
+        if job.request.get("token_files_id") == token_files_id:
+            raise token_files_exist()
