@@ -107,7 +107,8 @@ def _encode(
             plan,
             corpus_format=CorpusFormat(**request["corpus_format"]),
             validation_share=request["validation_share"],
-            num_threads=request["num_workers"],
+            workers=request["num_workers"],
+            resume=True,
             progress=_reporter(job),
         )
 
@@ -143,6 +144,7 @@ def _reporter(job: ChildJob) -> Callable[[EncodingProgress], None]:
             rate = done / seconds
             left = progress.bytes_total - progress.bytes_done
             counters |= {"bytes_per_second": round(rate), "eta_seconds": round(left / rate)}
-        job.events.report(PHASE, progress.bytes_done, progress.bytes_total, counters=counters)
+        done_bytes, total = progress.bytes_done, progress.bytes_total
+        job.events.report(PHASE, done_bytes, total, f"{done_bytes} of {total} bytes", counters)
 
     return report

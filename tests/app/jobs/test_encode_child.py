@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
+from app.jobs import encode_child
+from app.jobs.child_job import ChildJob
 from app.jobs.job_folder import JobFolder
 from app.jobs.job_runner import MAX_DEATHS
 from app.jobs.job_store import JobStore
@@ -29,6 +32,7 @@ from tokenizer_core.corpus import (
     CorpusFormat,
     TokenDataset,
     TokenFiles,
+    corpus_encoding,
     encode_corpus,
     plan_token_files,
     verify_token_files,
@@ -90,15 +94,18 @@ def tokenizer_of(service: Service, name: str = "starter") -> tuple[Tokenizer, Ar
     return Tokenizer.from_spec(service.store.open(ref)), ref
 
 
-def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
-    """What the library writes for NEWS with the options of a request that gives none."""
+def expected_files(
+    service: Service, tmp_path: Path, corpus_ids: Sequence[str] = ("news",)
+) -> dict[str, bytes]:
+    """What the library writes for NEWS in each with the options of a request that gives none."""
     (tmp_path / "plain").mkdir()
-    source = tmp_path / "plain" / "news"
-    source.write_text(NEWS)
+    sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
+    for source in sources:
+        source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
     plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
     form = CorpusFormat(format="txt", separator=END)
-    encode_corpus(tokenizer, [source], tmp_path / "expected", plan, corpus_format=form)
+    encode_corpus(tokenizer, sources, tmp_path / "expected", plan, corpus_format=form)
     return contents(tmp_path / "expected")
 
 
@@ -311,6 +318,55 @@ def test_a_killed_child_is_begun_again_and_goes_on_from_what_is_there(
     place = folder_of(service).place("tokens")
     assert contents(place) == expected_files(service, tmp_path)
     assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
+
+
+def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 500)
+    monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+    corpus_ids = [f"news{n}" for n in range(9)]
+    for corpus_id in corpus_ids:
+        upload(service, corpus_id)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    body: Fields = {"further_corpora": corpus_ids[1:], "token_files_id": "tokens", "workers": 1}
+    row = service.jobs.get(start(service, corpus_ids[0], **body))
+    assert row is not None
+
+    class Events:
+        """Of an attempt that dies after some of it; `seen` are the bytes it had done then."""
+
+        def __init__(self, last: float) -> None:
+            self.last, self.seen = last, list[int]()
+
+        def report(self, phase: str, done: int, total: int, *rest: Any) -> None:
+            self.seen.append(done)
+            if done >= self.last * total:
+                raise KeyboardInterrupt
+
+        def send(self, event: str, **fields: Any) -> None:
+            pass
+
+    def attempt(last: float) -> list[int]:
+        folder = JobFolder.of(service.settings.artifacts_dir, row.id)
+        folder.write_request(service.services.runner._request_of(row))
+        events: Any = Events(last)
+        allowed = threading.Event()
+        allowed.set()
+        job = ChildJob(folder, folder.read_request(), events, allowed)
+        with contextlib.suppress(KeyboardInterrupt):
+            encode_child.encode_and_publish(job)
+        seen: list[int] = events.seen
+        return seen
+
+    first, second, third = attempt(0.3), attempt(0.6), attempt(2)
+    assert len(first) > 2
+    assert first[0] < first[-1] <= second[0] < second[-1] <= third[0] < third[-1]
+    assert third[-1] == 9 * len(NEWS.encode())
+    expected = expected_files(service, tmp_path, corpus_ids)
+    assert contents(folder_of(service).place("tokens")) == expected
 
 
 def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
