@@ -18,8 +18,10 @@ from app.commands.command_line import CommandError, UsageError
 from app.commands.text import add_tokenizer_arguments, find_tokenizer, load_tokenizer
 from tokenizer_core.corpus import (
     LAYOUTS,
+    RARE,
     CorpusFormat,
     EncodingProgress,
+    SplitRecord,
     TokenFiles,
     TokenFilesPlan,
     TokenManifest,
@@ -33,6 +35,7 @@ from tokenizer_core.store import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 _END_OF_TEXT: Final = "<|endoftext|>"
+_MOST_USED: Final = 5
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -236,8 +239,10 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     if arguments.document is None:
         if arguments.ids:
             raise UsageError("--ids belongs to --document")
-        manifest = TokenFiles.open(arguments.folder).manifest
-        _print_manifest(manifest, arguments.folder, as_json=False)
+        files = TokenFiles.open(arguments.folder)
+        _print_manifest(files.manifest, arguments.folder, as_json=False)
+        for split in files.manifest.splits:
+            _print_use(files, split)
         return
     try:
         if arguments.ids:
@@ -265,3 +270,18 @@ def _print_manifest(manifest: TokenManifest, folder: Path, *, as_json: bool) -> 
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
     print(f"source files: {len(manifest.sources)}; all of this stands in {folder}/manifest.json")
+
+
+def _print_use(files: TokenFiles, split: SplitRecord) -> None:
+    use = files.token_use(split.name)
+    n_ids = files.manifest.plan.tokenizer.vocab_size
+    n_used, n_rare = int((use > 0).sum()), int(((use > 0) & (use < RARE)).sum())
+    most = sorted(range(len(use)), key=lambda id_: -int(use[id_]))[:_MOST_USED]
+    listed = ", ".join(f"{id_} ({use[id_]:,} times)" for id_ in most if use[id_])
+    print(
+        f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
+        f"than {RARE} times; most used: {listed}"
+    )
+    special = split.special_tokens_found
+    found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
+    print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

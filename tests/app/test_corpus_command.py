@@ -36,10 +36,10 @@ def test_a_corpus_becomes_token_files_that_can_be_checked_and_read(cli: Cli) -> 
     assert out.decode().startswith("train: 2 documents, ")
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
     out, _ = cli.run("corpus", "verify", "tokens")
-    assert b"tokens: 3 files, 2 documents, " in out
+    assert b"tokens: 4 files, 2 documents, " in out
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
     n_tokens = TokenFiles.open("tokens").n_tokens()
-    assert json.loads(out) == {"files": 3, "documents": 2, "tokens": n_tokens}
+    assert json.loads(out) == {"files": 4, "documents": 2, "tokens": n_tokens}
     out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1")
     assert out.decode() == "Two days, three.<|endoftext|>\n"
     out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1", "--ids")
@@ -47,6 +47,8 @@ def test_a_corpus_becomes_token_files_that_can_be_checked_and_read(cli: Cli) -> 
     assert out == ids
     out, _ = cli.run("corpus", "inspect", "tokens")
     assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
+    assert "train: of 270 tokens 26" in out.decode()
+    assert "special tokens found in the texts: none" in out.decode()
     inputs, _ = TokenDataset.open("tokens").sample_batch(2, 4, np.random.default_rng(0))
     assert inputs.shape == (2, 4)
 
@@ -120,6 +122,8 @@ def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:
     special = 256
     assert special not in TokenFiles.open("plain").document(0)[:-1]
     assert special in TokenFiles.open("recognised").document(0)[:-1]
+    out, _ = cli.run("corpus", "inspect", "recognised")
+    assert "found in the texts: '<|endoftext|>' (1 times)" in out.decode()
 
 
 def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:

@@ -2,10 +2,10 @@
 
 `token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
 trainer · `token_writer`, `split_writer`, `open_document`, `staged_folder`, `staged_file` writing
-them · `token_manifest` what binds them · `document_ends` where documents are · `token_files`
-reading · `verify_token_files` checking them · `token_dataset` batches for training ·
-`corpus_encoding` the documents of files to token files, by `document_batches`, `document_cuts` and
-`batch_encoding`.
+them · `token_manifest` what binds them · `document_ends` where documents are · `token_use` how
+often each id · `token_files` reading · `verify_token_files` checking them · `token_dataset`
+batches for training · `corpus_encoding` the documents of files to token files, by
+`document_batches`, `document_cuts` and `batch_encoding`.
 """
 
 from tokenizer_core.corpus.corpus_encoding import EncodingProgress, encode_corpus
@@ -20,11 +20,13 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
     plan_token_files,
 )
+from tokenizer_core.corpus.token_use import RARE
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
 
 __all__ = [
     "LAYOUTS",
+    "RARE",
     "SPLITS",
     "CorpusFormat",
     "EncodingProgress",

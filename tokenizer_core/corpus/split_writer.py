@@ -1,8 +1,8 @@
 """SplitWriter: the shards and the document ends of one split, as they grow.
 
 It stands apart from TokenFilesWriter because it knows nothing of folders that appear whole; it
-takes ids that were checked. May import `staged_file`, `open_document`, `megatron_index`,
-`token_plan` and `token_manifest`'s records.
+takes ids that were checked. May import `staged_file`, `open_document`, `token_use`,
+`megatron_index`, `token_plan` and `token_manifest`'s records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from tokenizer_core.corpus.token_manifest import (
     ends_name,
     parse_shard,
     render_shard,
+    use_name,
 )
+from tokenizer_core.corpus.token_use import TokenUse, special_tokens_found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +55,7 @@ class SplitWriter:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
         self._n_documents = self._n_tokens = self._n_bytes = 0
+        self._use = TokenUse(plan.tokenizer.largest_id)
         self._open_tokens: int | None = None
         self._set_aside: OpenDocument | None = None
         self._shards: list[ShardRecord] = []
@@ -78,12 +81,15 @@ class SplitWriter:
         for shard in writer._shards:
             for name, record in shard.files.items():
                 check_size(folder / name, record.size_bytes)
+            writer._count_again(next(iter(shard.files)), shard.n_tokens)
         if state["has_open_shard"]:
             header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
             keep_bytes = header_bytes + item_bytes * writer._shard_tokens
             path = folder / plan.shard_name(split, len(writer._shards))
             writer._shard = StagedFile(path, keep_bytes=keep_bytes)
         try:
+            if writer._shard:
+                writer._count_again(writer._shard.path.name, writer._shard_tokens)
             ends = folder / ends_name(split)
             writer._ends = StagedFile(ends, keep_bytes=8 * writer._n_documents)
         except BaseException:
@@ -91,6 +97,11 @@ class SplitWriter:
                 writer._shard.discard()
             raise
         return writer
+
+    def _count_again(self, name: str, n_tokens: int) -> None:
+        """Count the ids of a shard, so that no checkpoint has to carry the counts."""
+        header_bytes = self._layout.header_bytes
+        self._use.add_file(self._folder / name, self._dtype, n_tokens, header_bytes)
 
     @property
     def open_tokens(self) -> int | None:
@@ -139,12 +150,21 @@ class SplitWriter:
     def close(self) -> SplitRecord:
         """All files on the disk; what they are."""
         self._close_shard()
+        counts = self._use.counts
+        use = StagedFile(self._folder / use_name(self._split), hash_on_the_way=True)
+        try:
+            use.write(counts.tobytes())
+            token_use = use.close()
+        finally:
+            use.discard()
         return SplitRecord(
             name=self._split,
             n_documents=self._n_documents,
             n_tokens=self._n_tokens,
             n_bytes=self._n_bytes,
             document_ends=self._ends.close(),
+            token_use=token_use,
+            special_tokens_found=special_tokens_found(counts, self._plan, self._n_documents),
             shards=tuple(self._shards),
         )
 
@@ -218,7 +238,9 @@ class SplitWriter:
     def _write(self, ids: NDArray[np.integer[Any]]) -> None:
         shard = self._shard or self._open_shard()
         for start in range(0, len(ids), _CAST_TOKENS):
-            shard.write(ids[start : start + _CAST_TOKENS].astype(self._dtype).tobytes())
+            part = ids[start : start + _CAST_TOKENS].astype(self._dtype)
+            shard.write(part.tobytes())
+            self._use.add(part)
         self._shard_tokens += len(ids)
         self._n_tokens += len(ids)
 

@@ -2,8 +2,8 @@
 
 Nothing is read whole: shards are mapped, and of the document index two numbers are read for a
 document. Opening checks the manifest, the size of each file and the header of each shard that is
-touched, not the hashes: `verify_token_files` does. May import `token_manifest`, `document_ends` and
-`store.folders`.
+touched, not the hashes: `verify_token_files` does. May import `token_manifest`, `token_use`,
+`document_ends` and `store.folders`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tokenizer_core.corpus.token_manifest import (
     TokenManifest,
     check_size,
 )
+from tokenizer_core.corpus.token_use import read_token_use
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     TokenFilesCorruptError,
@@ -97,6 +98,10 @@ class TokenFiles:
     def n_documents(self, split: str = "train") -> int:
         """The number of documents of a split; raises LookupError where there is no such split."""
         return self.manifest.split(split).n_documents
+
+    def token_use(self, split: str = "train") -> NDArray[np.uint64]:
+        """How often each id stands in a split, shape (largest_id + 1,), as it was counted."""
+        return read_token_use(self.folder / self.manifest.split(split).use_name)
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.

@@ -17,6 +17,7 @@ from typing import Any, Final
 from tokenizer_core.corpus.token_plan import (
     ENDS_SUFFIX,
     SPLITS,
+    USE_SUFFIX,
     Split,
     TokenFilesPlan,
     TokenizerIdentity,
@@ -49,14 +50,23 @@ class ShardRecord:
 @dataclass(frozen=True)
 class SplitRecord:
     """One split: `n_bytes` is of its text in UTF-8; `document_ends` is the file that holds, for
-    each document, the number of ids up to its end in the whole split, as u64."""
+    each document, the number of ids up to its end in the whole split, as u64; `token_use` the one
+    that holds, for each id from 0 to the largest, how often it stands in the split, as u64;
+    `special_tokens_found`: how often special tokens stand in the texts."""
 
     name: Split
     n_documents: int
     n_tokens: int
     n_bytes: int
     document_ends: FileRecord
+    token_use: FileRecord
+    special_tokens_found: Mapping[str, int]
     shards: tuple[ShardRecord, ...]
+
+    @property
+    def use_name(self) -> str:
+        """The name of the file of token use."""
+        return use_name(self.name)
 
     @property
     def ends_name(self) -> str:
@@ -85,6 +95,7 @@ class TokenManifest:
         found: dict[str, FileRecord] = {}
         for split in self.splits:
             found[split.ends_name] = split.document_ends
+            found[split.use_name] = split.token_use
             for shard in split.shards:
                 found.update(shard.files)
         return found
@@ -131,6 +142,8 @@ class TokenManifest:
         largest_id = self.plan.tokenizer.largest_id
         for id_ in (self.plan.begin_of_document_id, self.plan.end_of_document_id):
             _require(id_ is None or 0 <= id_ <= largest_id, "a document's first or last id")
+        are_ids = all(0 <= id_ <= largest_id for id_ in self.plan.special_ids)
+        _require(are_ids, "the id of a special token")
         names = [split.name for split in self.splits]
         _require(bool(names) and names == [name for name in SPLITS if name in names], "the splits")
         hashes = [self.plan.tokenizer.fingerprint, *(source.sha256 for source in self.sources)]
@@ -144,6 +157,11 @@ class TokenManifest:
         plan = self.plan
         _require(split.n_documents > 0 and split.n_bytes >= 0, f"the counts of {split.name}")
         _require(split.document_ends.size_bytes == 8 * split.n_documents, split.ends_name)
+        n_ids = plan.tokenizer.largest_id + 1
+        _require(split.token_use.size_bytes == 8 * n_ids, split.use_name)
+        for name, count in split.special_tokens_found.items():
+            is_possible = name in plan.recognised_special and 0 < count <= split.n_tokens
+            _require(is_possible, f"the special tokens found in {split.name}")
         total = sum(shard.n_tokens for shard in split.shards)
         _require(split.n_tokens == total > 0, f"the number of tokens of {split.name}")
         may_be_many = plan.tokens_per_shard is not None
@@ -168,6 +186,16 @@ def ends_name(split: Split) -> str:
         'val.document-ends.u64'
     """
     return ("val" if split == "validation" else split) + ENDS_SUFFIX
+
+
+def use_name(split: Split) -> str:
+    """The name of a split's file of token use.
+
+    Example:
+        >>> use_name("train")
+        'train.token-use.u64'
+    """
+    return ("val" if split == "validation" else split) + USE_SUFFIX
 
 
 def check_size(path: Path, size_bytes: int) -> None:
@@ -208,7 +236,10 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
             "largest_id": tokenizer.largest_id,
         },
         "special_tokens": {
-            "recognised": list(plan.recognised_special),
+            "recognised": [
+                {"token": name, "id": id_}
+                for name, id_ in zip(plan.recognised_special, plan.special_ids, strict=True)
+            ],
             "forbidden": list(plan.forbidden_special),
         },
         "begin_of_document_id": plan.begin_of_document_id,
@@ -240,6 +271,8 @@ def _render_split(split: SplitRecord) -> dict[str, object]:
         "n_tokens": split.n_tokens,
         "n_bytes": split.n_bytes,
         "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
+        "token_use": {"file": split.use_name, **_render_file(split.token_use)},
+        "special_tokens_found": dict(split.special_tokens_found),
         "shards": list(map(render_shard, split.shards)),
     }
 
@@ -262,7 +295,8 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         dtype=typed(fields["dtype"], str),  # type: ignore[arg-type]  # check() looks at it
         tokens_per_shard=_optional(fields["tokens_per_shard"], int),
         tokenizer=identity,
-        recognised_special=tuple(typed(name, str) for name in special["recognised"]),
+        recognised_special=tuple(typed(entry["token"], str) for entry in special["recognised"]),
+        special_ids=tuple(typed(entry["id"], int) for entry in special["recognised"]),
         forbidden_special=tuple(typed(name, str) for name in special["forbidden"]),
         begin_of_document_id=_optional(fields["begin_of_document_id"], int),
         end_of_document_id=_optional(fields["end_of_document_id"], int),
@@ -286,13 +320,19 @@ def _parse_file(table: Mapping[str, Any]) -> tuple[str, FileRecord]:
 
 def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
     name, ends = _parse_file(table["document_ends"])
+    name_of_use, use = _parse_file(table["token_use"])
     split = SplitRecord(
         name=typed(table["name"], str),  # type: ignore[arg-type]  # check() looks at it
         n_documents=typed(table["n_documents"], int),
         n_tokens=typed(table["n_tokens"], int),
         n_bytes=typed(table["n_bytes"], int),
         document_ends=ends,
+        token_use=use,
+        special_tokens_found={
+            token: typed(count, int) for token, count in table["special_tokens_found"].items()
+        },
         shards=tuple(map(parse_shard, table["shards"])),
     )
     _require(name == split.ends_name, f"the name {name!r:.60}")
+    _require(name_of_use == split.use_name, f"the name {name_of_use!r:.60}")
     return split

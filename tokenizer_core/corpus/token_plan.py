@@ -33,6 +33,7 @@ Split = Literal["train", "validation"]
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
 ENDS_SUFFIX: Final = ".document-ends.u64"
+USE_SUFFIX: Final = ".token-use.u64"
 
 _STEMS: Final[dict[Split, str]] = {"train": "train", "validation": "val"}
 """What trainers call the files: nanoGPT opens `val.bin`."""
@@ -76,7 +77,8 @@ class TokenFilesPlan:
     """How token files are written. Make it with `plan_token_files`, which checks it.
 
     - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file a split.
-    - `recognised_special`, `forbidden_special`: the policy the text is encoded with, as names.
+    - `recognised_special`, `forbidden_special`: the policy the text is encoded with, as names;
+      `special_ids`: the ids of those recognised.
     - `begin_of_document_id`, `end_of_document_id`: what each document begins and ends with, or
       None. `seed`: of the shuffle and the split of the documents, None where they stand as read.
     """
@@ -86,6 +88,7 @@ class TokenFilesPlan:
     tokens_per_shard: int | None
     tokenizer: TokenizerIdentity
     recognised_special: tuple[str, ...] = ()
+    special_ids: tuple[int, ...] = ()
     forbidden_special: tuple[str, ...] = ()
     begin_of_document_id: int | None = None
     end_of_document_id: int | None = None
@@ -179,12 +182,14 @@ def plan_token_files(
         width = dtype
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
+    ids = {token.content: token.id for token in spec.added_tokens}
     plan = TokenFilesPlan(
         layout_name=layout,
         dtype=width,
         tokens_per_shard=default if tokens_per_shard is None else tokens_per_shard,
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),
+        special_ids=tuple(ids[name] for name in sorted(recognised)),
         forbidden_special=tuple(sorted(forbidden)),
         begin_of_document_id=_special_id(spec, begin_of_document),
         end_of_document_id=_special_id(spec, end_of_document),

@@ -75,7 +75,7 @@ class TokenFilesWriter:
         ...     writer.append(tokenizer.encode("one<|end|>"), n_bytes=3)
         ...     manifest = writer.finish()
         >>> sorted(path.name for path in folder.iterdir())
-        ['manifest.json', 'train.bin', 'train.document-ends.u64']
+        ['manifest.json', 'train.bin', 'train.document-ends.u64', 'train.token-use.u64']
         >>> TokenFiles.open(folder).decode_document(0, tokenizer)
         'one<|end|>'
     """

@@ -18,6 +18,7 @@ from tokenizer_core.corpus.document_ends import iterate_ends, iterate_lengths
 from tokenizer_core.corpus.megatron_index import check_megatron_header, render_megatron_index
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
+from tokenizer_core.corpus.token_use import TokenUse, special_tokens_found
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.special_tokens import matcher_of
@@ -55,7 +56,8 @@ def verify_token_files(
 
     Always: the manifest, that no other file stands in the folder (a trainer's `train_*.bin` would
     take it along), size and sha256 of each file, headers, that documents end in order and add up,
-    that each begins and ends as the manifest says, that no id is above the largest. With a
+    that each begins and ends as the manifest says, that no id is above the largest, that each
+    stands there as often as was counted. With a
     `tokenizer`: that it is the one, and that each id is in its vocabulary. With `texts`, for each
     split named the source texts in order of the documents: that each document decodes to its text,
     around which the begin and end ids are taken off.
@@ -91,8 +93,10 @@ def verify_token_files(
     for split in files.manifest.splits:
         _check_index(files, split)
         _check_documents(files, split)
+        use = TokenUse(len(known) - 1)
         for index in range(len(split.shards)):
-            _check_ids(files, split, index, known)
+            _check_ids(files, split, index, known, use)
+        _check_use(files, split, use)
     n_texts = 0
     for name, expected in (texts or {}).items():
         if tokenizer is not None:
@@ -129,7 +133,9 @@ def _known_ids(files: TokenFiles, tokenizer: Tokenizer | None) -> NDArray[np.boo
     return known
 
 
-def _check_ids(files: TokenFiles, split: SplitRecord, index: int, known: NDArray[np.bool_]) -> None:
+def _check_ids(
+    files: TokenFiles, split: SplitRecord, index: int, known: NDArray[np.bool_], use: TokenUse
+) -> None:
     shard = files.map_shard(index, split.name)
     for start in range(0, len(shard), _PIECE):
         ids = np.asarray(shard[start : start + _PIECE], dtype=np.int64)
@@ -141,6 +147,21 @@ def _check_ids(files: TokenFiles, split: SplitRecord, index: int, known: NDArray
                 f"{next(iter(split.shards[index].files))} holds the id {ids[place]} at place "
                 f"{start + place}, which is not in the vocabulary; {_REMEDY}"
             )
+        use.add(ids)
+
+
+def _check_use(files: TokenFiles, split: SplitRecord, use: TokenUse) -> None:
+    """The counts of the ids are those that were noted."""
+    counts = use.counts
+    if not np.array_equal(counts, files.token_use(split.name)):
+        raise TokenFilesCorruptError(
+            f"{split.use_name} does not say how often each id stands in {split.name}; {_REMEDY}"
+        )
+    found = special_tokens_found(counts, files.manifest.plan, split.n_documents)
+    if found != split.special_tokens_found:
+        raise TokenFilesCorruptError(
+            f"the manifest does not say which special tokens stand in {split.name}; {_REMEDY}"
+        )
 
 
 def _check_index(files: TokenFiles, split: SplitRecord) -> None:

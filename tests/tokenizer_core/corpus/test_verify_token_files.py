@@ -86,6 +86,8 @@ def reseal(folder, name, change):
     for split in manifest.splits:
         if name == split.ends_name:
             split = dataclasses.replace(split, document_ends=record)
+        if name == split.use_name:
+            split = dataclasses.replace(split, token_use=record)
         shards = tuple(
             dataclasses.replace(shard, files={**shard.files, name: record})
             if name in shard.files
@@ -116,10 +118,28 @@ def test_ids_outside_the_vocabulary_are_found_though_the_hashes_are_right(tmp_pa
         TokenFilesCorruptError, match=r"train_000001.bin holds the id 70001 at place 2"
     ):
         verify_token_files(tmp_path / "a")
+    use = TokenFiles.open(tmp_path / "b").token_use()
+    changed = TokenFiles.open(tmp_path / "b").map_shard(1)[2]
     reseal(tmp_path / "b", "train_000001.bin", put(2, 300, "<u4"))  # a gap of the vocabulary
+    with pytest.raises(TokenFilesCorruptError, match=r"train.token-use.u64 does not say how often"):
+        verify_token_files(tmp_path / "b")
+    reseal(tmp_path / "b", "train.token-use.u64", put(300, 1))
+    reseal(tmp_path / "b", "train.token-use.u64", put(changed, use[changed] - 1))
     verify_token_files(tmp_path / "b")
     with pytest.raises(TokenFilesCorruptError, match="holds the id 300 at place 2"):
         verify_token_files(tmp_path / "b", tokenizer=WIDE)
+
+
+def test_special_tokens_that_the_texts_do_not_hold_are_found(tmp_path):
+    manifest = write_texts(tmp_path / "t", "raw", WIDE)
+    train, validation = manifest.splits
+    assert train.special_tokens_found == {"<|end|>": 1}
+    for found in ({}, {"<|end|>": 2}, {"<|end|>": 1, "<|begin|>": 1}):
+        splits = (dataclasses.replace(train, special_tokens_found=found), validation)
+        changed = dataclasses.replace(manifest, splits=splits)
+        (tmp_path / "t" / "manifest.json").write_bytes(changed.to_json())
+        with pytest.raises(TokenFilesCorruptError, match="which special tokens stand in train"):
+            verify_token_files(tmp_path / "t")
 
 
 def test_negative_ids_of_megatron_are_found(tmp_path):

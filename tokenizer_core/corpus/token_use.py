@@ -1,0 +1,100 @@
+"""TokenUse: how often each id stands in a split, counted while it is written.
+
+Kept beside the ids as one u64 for each id from 0 to the largest: what a tokenizer wastes (ids never
+used, or rarely) and which special tokens the texts held. May import `errors` and `token_plan`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.errors import TokenFilesCorruptError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_plan import TokenFilesPlan
+
+RARE: Final = 10
+"""An id that is used, but less often than this, is rare."""
+
+_PIECE: Final = 1 << 18
+
+
+class TokenUse:
+    """Counts of the ids 0 to `largest_id`.
+
+    Example:
+        >>> use = TokenUse(3)
+        >>> use.add(np.array([1, 3, 1]))
+        >>> use.counts.tolist()
+        [0, 2, 0, 1]
+    """
+
+    def __init__(self, largest_id: int) -> None:
+        self._counts = np.zeros(largest_id + 1, dtype=np.int64)
+        self._waiting: list[NDArray[np.integer[Any]]] = []
+        self._n_waiting = 0
+
+    def add(self, ids: NDArray[np.integer[Any]]) -> None:
+        """Count ids, shape (n,); they must not change afterwards."""
+        # Together: a pass over all the counts costs as much as thousands of ids.
+        self._waiting.append(ids)
+        self._n_waiting += len(ids)
+        if self._n_waiting >= _PIECE:
+            self._count()
+
+    def add_file(self, path: Path, dtype: np.dtype[Any], n_tokens: int, header_bytes: int) -> None:
+        """Count the first ids that stand behind the header of a file.
+
+        Raises:
+            TokenFilesCorruptError: it has fewer, or one is above the largest.
+        """
+        with path.open("rb") as file:
+            file.seek(header_bytes)
+            while n_tokens:
+                ids = np.fromfile(file, dtype, min(n_tokens, _PIECE))
+                if not len(ids) or ids.max() >= len(self._counts) or ids.min() < 0:
+                    raise TokenFilesCorruptError(
+                        f"{path.name} does not hold the ids it was written with; start anew, "
+                        f"without resume"
+                    )
+                self.add(ids)
+                n_tokens -= len(ids)
+
+    @property
+    def counts(self) -> NDArray[np.uint64]:
+        """How often each id was counted, shape (largest_id + 1,)."""
+        self._count()
+        return self._counts.astype("<u8")
+
+    def _count(self) -> None:
+        if self._waiting:
+            ids = np.concatenate(self._waiting)
+            self._counts += np.bincount(ids, minlength=len(self._counts))
+            self._waiting, self._n_waiting = [], 0
+
+
+def special_tokens_found(
+    counts: NDArray[np.uint64], plan: TokenFilesPlan, n_documents: int
+) -> dict[str, int]:
+    """How often each special token stands in the texts, those that do not left out: the plan's
+    begin and end ids of the documents are not of the texts.
+
+    `counts` are those of the split that has so many documents, shape (largest_id + 1,).
+    """
+    around = [plan.begin_of_document_id, plan.end_of_document_id]
+    found = {
+        name: int(counts[id_]) - n_documents * around.count(id_)
+        for name, id_ in zip(plan.recognised_special, plan.special_ids, strict=True)
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def read_token_use(path: Path) -> NDArray[np.uint64]:
+    """The counts in a file, shape (largest_id + 1,)."""
+    return np.fromfile(path, dtype="<u8")
