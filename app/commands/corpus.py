@@ -118,7 +118,12 @@ def _add_encode(subcommands: Any) -> None:
         metavar="SHARE",
         help="of the documents, held out as the split validation",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw for validation")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="the documents in a random order, all of them"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the order and the draw for validation (default: 0)"
+    )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument(
         "--resume",
@@ -174,6 +179,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     ) as bar:
 
         def show(progress: EncodingProgress) -> None:
+            bar.set_description(progress.phase, refresh=False)
             bar.total = progress.bytes_total
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
             bar.update(progress.bytes_done - bar.n)
@@ -186,6 +192,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
                 plan,
                 corpus_format=CorpusFormat(arguments.format, arguments.field, separator or None),
                 validation_share=arguments.validation_share,
+                shuffle=arguments.shuffle,
                 workers=arguments.workers,
                 resume=arguments.resume,
                 progress=show,

@@ -114,6 +114,20 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
     assert "another validation share" not in cli.fail(*command, "tokens", "--resume")
 
 
+def test_documents_are_shuffled_by_the_seed(cli: Cli) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(200)))
+    command = ("corpus", "encode", "many.txt", "--output")
+    cli.run(*command, "in-order")
+    cli.run(*command, "a", "--shuffle")
+    cli.run(*command, "b", "--shuffle", "--seed", "1", "--workers", "2")
+    found = [
+        [TokenFiles.open(name).document(index).tolist() for index in range(200)]
+        for name in ("in-order", "a", "b")
+    ]
+    assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
+    assert found[0] != found[1] != found[2] != found[0]
+
+
 def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:
     command = ("corpus", "encode", "stories.txt", "--separator", "")
     out, _ = cli.run(*command, "--allowed-special", "none", "--output", "plain")

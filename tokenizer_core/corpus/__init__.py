@@ -5,7 +5,7 @@ trainer · `token_writer`, `split_writer`, `open_document`, `staged_folder`, `st
 them · `token_manifest` what binds them · `document_ends` where documents are · `token_use` how
 often each id · `token_files` reading · `verify_token_files` checking them · `token_dataset`
 batches for training · `corpus_encoding` the documents of files to token files, by
-`document_batches`, `document_cuts` and `batch_encoding`.
+`document_batches`, `document_cuts`, `batch_encoding` and `document_shuffle`.
 """
 
 from tokenizer_core.corpus.corpus_encoding import EncodingProgress, encode_corpus

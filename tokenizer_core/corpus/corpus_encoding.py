@@ -11,18 +11,22 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
 from tokenizer_core.corpus.document_batches import CorpusFormat, CorpusPlace, iterate_batches
 from tokenizer_core.corpus.document_cuts import DocumentCuts
-from tokenizer_core.corpus.token_files import check_tokenizer
-from tokenizer_core.corpus.token_writer import TokenFilesWriter
+from tokenizer_core.corpus.document_shuffle import ShufflePlace, shuffle_documents
+from tokenizer_core.corpus.token_files import TokenFiles, check_tokenizer
+from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.documents import corpus_file_name, corpus_file_size
 from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
+    from tokenizer_core.corpus.batch_encoding import SplitPart
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
@@ -40,12 +44,17 @@ _PROCESS_BATCH_CHARS: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class EncodingProgress:
-    """How far it is: bytes of the files as they lie on the disk, documents and ids written."""
+    """How far it is: bytes of the files as they lie on the disk, documents and ids written.
+
+    With a shuffle there is a second phase, `shuffling`, in which everything is written again and
+    counted again from 0; the bytes are those of the ids.
+    """
 
     bytes_done: int
     bytes_total: int
     n_documents: int
     n_tokens: int
+    phase: Literal["encoding", "shuffling"] = "encoding"
 
 
 def encode_corpus(
@@ -56,6 +65,7 @@ def encode_corpus(
     *,
     corpus_format: CorpusFormat | None = None,
     validation_share: float = 0.0,
+    shuffle: bool = False,
     workers: int = 1,
     resume: bool = False,
     progress: Callable[[EncodingProgress], object] | None = None,
@@ -66,14 +76,16 @@ def encode_corpus(
     tokens in the text are recognised. With a `validation_share` each document goes to the split
     `validation` with that probability, drawn from the plan's seed (0 without one). The same bytes
     for any number of `workers`: threads with the native engine, processes with the Python engine.
-    `progress` is called after each batch.
+    With `shuffle` the documents of each split stand in a random order, a permutation of all of them
+    drawn from the same seed. `progress` is called after each batch.
 
     Every few seconds a checkpoint is put on the disk. With `resume` one that an earlier call for
     the same folder left, however it ended, is gone on from, and the files become those of a call
     that was never interrupted; the file at which it stopped is read again up to there. Without
     `resume`, or a checkpoint, it begins anew.
 
-    Memory: for each worker some batches of `BATCH_CHARS`, whatever the corpus and its documents.
+    Memory: for each worker some batches of `BATCH_CHARS`, whatever the corpus and its documents;
+    with `shuffle` eight bytes a document, and on the disk all ids twice.
 
     Raises:
         CorpusError: a file cannot be read as what it should be.
@@ -108,8 +120,10 @@ def encode_corpus(
     if workers < 1:
         raise TokenFilesPlanError("workers must be at least 1")
     paths = [os.fspath(file) for file in files]
-    run = _Run(paths, corpus_format or CorpusFormat(), validation_share, progress)
+    run = _Run(paths, corpus_format or CorpusFormat(), validation_share, progress, shuffle=shuffle)
     with TokenFilesWriter(folder, plan, resume=resume) as writer:
+        if shuffle:
+            return run.encode_shuffled(tokenizer, writer, workers)
         return run.encode(tokenizer, writer, workers)
 
 
@@ -122,6 +136,8 @@ class _Run:
         corpus_format: CorpusFormat,
         validation_share: float,
         progress: Callable[[EncodingProgress], object] | None,
+        *,
+        shuffle: bool,
     ) -> None:
         self._files, self._format, self._share = files, corpus_format, validation_share
         self._progress = progress
@@ -129,15 +145,18 @@ class _Run:
         self._settings: dict[str, Any] = {
             "files": [corpus_file_name(file) for file in files],
             "validation_share": validation_share,
+            "shuffle": shuffle,
             **asdict(corpus_format),
         }
         self._place = CorpusPlace()
         self._n_tokens = 0
 
     def encode(self, tokenizer: Tokenizer, writer: TokenFilesWriter, workers: int) -> TokenManifest:
-        """Append what is missing, and finish."""
+        """Append what is missing, in the order of the files, and finish."""
         if writer.position is not None:
-            self._go_on_from(writer.position)
+            self._check_settings(writer.position)
+            self._place = CorpusPlace.from_fields(writer.position["place"])
+            self._n_tokens = writer.position["n_tokens"]
         has_threads = tokenizer.engine.has_threads
         batches = iterate_batches(
             self._files,
@@ -153,37 +172,70 @@ class _Run:
         ) as encoded:
             for batch in encoded:
                 for part in batch.parts:
-                    writer.append_batch(
-                        part.ids,
-                        part.offsets,
-                        n_bytes=part.n_bytes,
-                        split=part.split,
-                        is_open=part.is_open,
-                    )
-                    self._n_tokens += len(part.ids)
+                    self._append(writer, part)
                 self._place = batch.place
-                checkpoints.write_if_due(self._position)
-                self._report()
+                checkpoints.write_if_due(self._place_in_files)
+                n_documents = self._place.n_documents
+                self._report(self._place.bytes_done, self._bytes_total, n_documents, "encoding")
         return writer.finish(sources=self._place.sources)
 
-    def _report(self) -> None:
+    def encode_shuffled(
+        self, tokenizer: Tokenizer, writer: TokenFilesWriter, workers: int
+    ) -> TokenManifest:
+        """As `encode`, into scratch, and from there in a random order."""
+        in_order = writer.scratch / "in-order"
+        if writer.position is None:
+            writer.checkpoint(self._position({"shuffled": ShufflePlace()}))
+        position = dict(writer.position or {})
+        self._check_settings(position)
+        if not in_order.exists():
+            plan = replace(writer.plan, layout_name="raw", tokens_per_shard=None)
+            try:
+                with TokenFilesWriter(in_order, plan, resume=True) as first:
+                    self.encode(tokenizer, first, workers)
+            except BaseException:
+                if not can_resume(in_order):  # nothing is there to go on from
+                    writer.abort()
+                raise
+        self._n_tokens = position["n_tokens"]
+        return self._shuffle(TokenFiles.open(in_order), writer, ShufflePlace(*position["shuffled"]))
+
+    def _shuffle(
+        self, files: TokenFiles, writer: TokenFilesWriter, start: ShufflePlace
+    ) -> TokenManifest:
+        splits = files.manifest.splits
+        item_bytes = files.manifest.plan.disk_dtype.itemsize
+        n_total = sum(split.n_tokens for split in splits)
+        checkpoints = _Checkpoints(writer)
+        for part, place in shuffle_documents(files, writer.plan.seed or 0, start):
+            self._append(writer, part)
+            if not part.is_open:
+                checkpoints.write_if_due(partial(self._position, {"shuffled": place}))
+            n_documents = place.n_documents + sum(s.n_documents for s in splits[: place.split])
+            done, total = self._n_tokens * item_bytes, n_total * item_bytes
+            self._report(done, total, n_documents, "shuffling")
+        return writer.finish(sources=files.manifest.sources)
+
+    def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
+        writer.append_batch(
+            part.ids, part.offsets, n_bytes=part.n_bytes, split=part.split, is_open=part.is_open
+        )
+        self._n_tokens += len(part.ids)
+
+    def _report(
+        self, done: int, total: int, n_documents: int, phase: Literal["encoding", "shuffling"]
+    ) -> None:
         if self._progress is not None:
-            place = self._place
-            self._progress(
-                EncodingProgress(
-                    place.bytes_done, self._bytes_total, place.n_documents, self._n_tokens
-                )
-            )
+            self._progress(EncodingProgress(done, total, n_documents, self._n_tokens, phase))
 
-    def _position(self) -> dict[str, Any]:
+    def _place_in_files(self) -> dict[str, Any]:
+        return self._position({"place": self._place.to_fields()})
+
+    def _position(self, place: dict[str, Any]) -> dict[str, Any]:
         """What a checkpoint says."""
-        return {
-            "settings": self._settings,
-            "place": self._place.to_fields(),
-            "n_tokens": self._n_tokens,
-        }
+        return {"settings": self._settings, "n_tokens": self._n_tokens, **place}
 
-    def _go_on_from(self, position: dict[str, Any]) -> None:
+    def _check_settings(self, position: dict[str, Any]) -> None:
         settings = position["settings"]
         for name, value in self._settings.items():
             if settings.get(name) != value:
@@ -191,8 +243,6 @@ class _Run:
                     f"the token files were begun with another {name.replace('_', ' ')}; go on with "
                     f"the same, or start anew, without resume"
                 )
-        self._place = CorpusPlace.from_fields(position["place"])
-        self._n_tokens = position["n_tokens"]
 
 
 class _Checkpoints:

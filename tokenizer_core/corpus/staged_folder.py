@@ -1,8 +1,9 @@
 """StagedFolder: where token files grow until they are whole: `.NAME.partial` beside their place.
 
-It holds the files, in a folder of their own that is renamed, and the checkpoint to go on from. One
-process holds it at a time, by a lock of the kernel on the folder itself, which ends with the
-process. May import `errors` and `store.folders`.
+It holds the files, in a folder of their own that is renamed, the checkpoint to go on from, and room
+for what the writer's user needs on the way (`scratch`, not made here). One process holds it at a
+time, by a lock of the kernel on the folder itself, which ends with the process. May import `errors`
+and `store.folders`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class StagedFolder:
         self.folder = folder
         self._path = _staged_path(folder)
         self.files = self._path / "files"
+        self.scratch = self._path / "scratch"
         if folder.exists() and not self._path.exists():
             raise self._exists()
         make_folder(folder.parent)
@@ -78,6 +80,7 @@ class StagedFolder:
     def clear(self) -> None:
         """Start with nothing in it."""
         (self._path / _CHECKPOINT_NAME).unlink(missing_ok=True)
+        remove_folder(self.scratch)
         remove_folder(self.files)
         self.files.mkdir()
 

@@ -108,6 +108,12 @@ class TokenFilesWriter:
         is none and it began with nothing."""
         return self._position
 
+    @property
+    def scratch(self) -> Path:
+        """A folder, not made here, for files that are needed until `finish`; it stays with the
+        checkpoint, and goes with everything else that is not finished."""
+        return self._staged.scratch
+
     def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
         """Append one document, as `append_batch`, which costs much less for many short ones."""
         self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)

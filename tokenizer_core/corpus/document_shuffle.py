@@ -1,0 +1,109 @@
+"""Documents of token files in a random order: a permutation of all of them, drawn from a seed.
+
+Exact, and not within a buffer: the ids lie in a file, in the order they were read, and each
+document is read from its place. In memory is the permutation only, eight bytes a document. May
+import `token_files`, `batch_encoding`'s records and what is below.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from tokenizer_core.corpus.batch_encoding import SplitPart
+from tokenizer_core.errors import TokenFilesCorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_files import TokenFiles
+    from tokenizer_core.corpus.token_manifest import SplitRecord
+
+BATCH_TOKENS: Final = 1 << 20
+_BATCH_DOCUMENTS: Final = 1 << 14
+
+
+class ShufflePlace(NamedTuple):
+    """How far the shuffled documents were written: of split `split` (by number) so many."""
+
+    split: int = 0
+    n_documents: int = 0
+
+
+def shuffle_documents(
+    files: TokenFiles, seed: int, start: ShufflePlace
+) -> Iterator[tuple[SplitPart, ShufflePlace]]:
+    """All documents from `start` on in batches, each split in an order of its own, and the place
+    behind each batch, to which one can return where the batch is not open.
+
+    `files` are of the layout `raw`, in one shard a split.
+
+    Raises:
+        TokenFilesCorruptError: a file is shorter than its manifest says.
+    """
+    for index, split in enumerate(files.manifest.splits):
+        if index < start.split:
+            continue
+        first = start.n_documents if index == start.split else 0
+        order = np.random.Generator(np.random.PCG64([seed, 1 + index])).permutation(
+            split.n_documents
+        )
+        with closing(_ShuffledSplit(files, split)) as documents:
+            while first < len(order):
+                n_taken, parts = documents.take(order[first : first + _BATCH_DOCUMENTS])
+                n_bytes = 0 if first else split.n_bytes
+                first += n_taken
+                for part in parts:
+                    place = ShufflePlace(index, first)
+                    yield part._replace(n_bytes=n_bytes), place
+                    n_bytes = 0
+
+
+class _ShuffledSplit:
+    """The documents of a split, read from their places."""
+
+    def __init__(self, files: TokenFiles, split: SplitRecord) -> None:
+        plan = files.manifest.plan
+        self._split, self._dtype = split, plan.disk_dtype
+        self._path: Path = files.folder / plan.shard_name(split.name, 0)
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        self._ends = np.memmap(files.folder / split.ends_name, "<u8", mode="r")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def take(self, numbers: NDArray[np.int64]) -> tuple[int, Iterator[SplitPart]]:
+        """How many of the documents make a batch, and the batch; a longer one comes in parts."""
+        stops = self._ends[numbers].astype(np.int64)
+        starts = np.where(numbers > 0, self._ends[numbers - 1].astype(np.int64), 0)
+        offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+        n_fitting = int(np.searchsorted(offsets, BATCH_TOKENS, side="right")) - 1
+        if n_fitting < 1:
+            return 1, self._parts(int(starts[0]), int(stops[0]))
+        pairs = zip(starts[:n_fitting].tolist(), stops[:n_fitting].tolist(), strict=True)
+        data = b"".join([self._read(start, stop) for start, stop in pairs])
+        ids = np.frombuffer(data, self._dtype)
+        part = SplitPart(self._split.name, ids, offsets[: n_fitting + 1], 0, is_open=False)
+        return n_fitting, iter([part])
+
+    def _parts(self, start: int, stop: int) -> Iterator[SplitPart]:
+        for first in range(start, stop, BATCH_TOKENS):
+            last = min(first + BATCH_TOKENS, stop)
+            ids = np.frombuffer(self._read(first, last), self._dtype)
+            offsets = np.array([0, len(ids)])
+            yield SplitPart(self._split.name, ids, offsets, 0, is_open=last < stop)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        size = (stop - start) * self._dtype.itemsize
+        data = os.pread(self._descriptor, size, start * self._dtype.itemsize)
+        if len(data) != size:
+            raise TokenFilesCorruptError(
+                f"{self._path.name} ends before a document does; start anew, without resume"
+            )
+        return data
