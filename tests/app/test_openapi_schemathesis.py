@@ -34,10 +34,13 @@ from starlette.testclient import TestClient
 
 from app.artifact_files import MEDIA_TYPES
 from app.jobs.job_runner import JobRunner
+from app.jobs.token_files_folder import TokenFilesFolder
 from app.main import create_app
+from app.services import Services
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import TokenizerSpec
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
 from tokenizer_core.store import ArtifactStore
 
 CHECKS: Final = [
@@ -148,3 +151,35 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
     assert answer("GET", "/train", query={"limit": 1}).status_code == 200
     assert answer("DELETE", "/train/{job_id}", **its).json()["state"] == "cancelled"
     assert answer("GET", "/train/{job_id}/events", **its).status_code == 200
+    key = {"X-API-Key": ADMIN_KEY}
+    assert client.put("/corpora/news", content=b"low lower", headers=key).status_code == 201
+    body = {"token_files_id": "tokens"}
+    corpus = {"path_parameters": {"corpus_id": "news"}}
+    job = answer(
+        "POST", "/corpora/{corpus_id}/encode", body=body, media_type="application/json", **corpus
+    )
+    assert job.status_code == 202
+    its = {"path_parameters": {"job_id": job.json()["id"]}}
+    assert answer("GET", "/jobs/{job_id}", **its).json()["kind"] == "encode"
+    assert len(answer("GET", "/jobs", query={"limit": 2}).json()["jobs"]) == 2
+    assert answer("DELETE", "/jobs/{job_id}", **its).json()["state"] == "cancelled"
+    assert answer("GET", "/jobs/{job_id}/events", **its).status_code == 200
+    services: Services = client.app.services  # type: ignore[attr-defined]
+    place = TokenFilesFolder.of(services.settings.artifacts_dir).place("tokens")
+    plan = plan_token_files(services.live.require_active().tokenizer)
+    with TokenFilesWriter(place, plan) as writer:
+        writer.append([1, 2])
+        writer.finish()
+    those = {"token_files_id": "tokens"}
+    assert answer("GET", "/token-files").json()["token_files"][0]["id"] == "tokens"
+    assert answer("GET", "/token-files/{token_files_id}", path_parameters=those).is_success
+    for headers, status in (({}, 200), ({"Range": "bytes=0-0"}, 206), ({"Range": "bytes=4-"}, 416)):
+        got = answer(
+            "GET",
+            "/token-files/{token_files_id}/{file}",
+            path_parameters={**those, "file": "train.bin"},
+            headers=headers,
+        )
+        assert got.status_code == status, headers
+    gone = answer("DELETE", "/token-files/{token_files_id}", path_parameters=those)
+    assert gone.status_code == 204

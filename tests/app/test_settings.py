@@ -35,6 +35,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
         "TRAIN_THREADS": ("1", 1),
         "CORPORA_MAX_BYTES": ("4096", 4096),
+        "TOKEN_FILES_MAX_BYTES": ("8192", 8192),
         "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
         "KEEP_VERSIONS": ("3", 3),
         "ADMIN_KEYS": ("one, two,", None),
