@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
