@@ -62,11 +62,15 @@ def split_plain_text(
     for part in texts:
         searched = max(len(pending) - n_doubtful, 0)
         text = pending + part
+        if separator and (end := text.find(separator, searched)) >= 0:
+            yield from cut_document(text[:end], max_piece_chars)
+            *documents, text = text[end + len(separator) :].split(separator)
+            for document in documents:
+                if len(document) <= max_piece_chars:  # most: a generator for each would be slow
+                    yield DocumentPiece(document, True)
+                else:
+                    yield from cut_document(document, max_piece_chars)
         start = 0
-        if separator:
-            while (end := text.find(separator, max(searched, start))) >= 0:
-                yield from cut_document(text[start:end], max_piece_chars)
-                start = end + len(separator)
         while len(text) - n_doubtful - start > max_piece_chars:
             yield DocumentPiece(text[start : start + max_piece_chars], is_last=False)
             start += max_piece_chars

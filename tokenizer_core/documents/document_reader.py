@@ -70,6 +70,9 @@ class DocumentReader(Iterator[DocumentPiece]):
         """Of the file; None before all documents are read, or where it was not asked for."""
         return self._source.sha256
 
+    def __iter__(self) -> Iterator[DocumentPiece]:
+        return self._pieces  # the same, without a call for each piece
+
     def __next__(self) -> DocumentPiece:
         return next(self._pieces)
 
