@@ -157,6 +157,9 @@ class TokenFilesSplit(BaseModel):
     text_bytes: int = Field(description="Of its documents in UTF-8")
     bytes_per_token: float
     shards: int
+    special_tokens_found: dict[str, int] = Field(
+        description="How often which special tokens stand in the texts"
+    )
 
 
 class TokenFile(BaseModel):

@@ -240,6 +240,7 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         text_bytes=split.n_bytes,
         bytes_per_token=round(split.n_bytes / split.n_tokens, 4),
         shards=len(split.shards),
+        special_tokens_found=dict(split.special_tokens_found),
     )
 
 

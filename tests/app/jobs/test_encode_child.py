@@ -151,7 +151,7 @@ def test_the_files_are_those_of_the_library_and_train_a_model(
         "id": "tokens",
         "documents": len(TEXTS),
         "tokens": len(ids),
-        "bytes": 2 * len(ids) + 8 * len(TEXTS),
+        "bytes": 2 * len(ids) + 8 * len(TEXTS) + 8 * 257,
     }
     counters = job["counters"]
     assert (counters["encode_done"], counters["encode_total"]) == (size, size)
@@ -202,6 +202,9 @@ def test_all_options_reach_the_files(service: Service) -> None:
         42 + len(f"one{END}two") + 40 * len("three")
     )
     described = service.client.get("/token-files/a").json()
+    # What is put around the documents is none of what the texts hold.
+    found = [split["special_tokens_found"] for split in described["splits"].values()]
+    assert found == [{}, {}]
     assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
 
 
@@ -243,6 +246,7 @@ def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
     assert (identity.name, identity.version) == (pinned.name, pinned.version)
 
 
+@pytest.mark.slow
 def test_a_version_that_is_gone_from_the_disk_fails_the_job_that_waits(
     service: Service, gate: threading.Event
 ) -> None:
@@ -283,6 +287,7 @@ def test_cancelled_queued_running_and_between_it_leaves_nothing(
     assert folder_of(service).names() == []
 
 
+@pytest.mark.slow
 def test_a_job_that_was_put_back_and_is_cancelled_leaves_nothing(
     service: Service, gate: threading.Event, start_service: Callable[..., Service]
 ) -> None:
@@ -369,6 +374,7 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     assert contents(folder_of(service).place("tokens")) == expected
 
 
+@pytest.mark.slow
 def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
     service: Service, gate: threading.Event
 ) -> None:
@@ -383,6 +389,7 @@ def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
     gate.set()
 
 
+@pytest.mark.slow
 def test_what_was_published_before_it_could_be_said_is_found(
     service: Service, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +408,7 @@ def test_what_was_published_before_it_could_be_said_is_found(
     assert contents(folder_of(service).place("tokens")) == before
 
 
+@pytest.mark.slow
 def test_others_of_the_same_id_are_never_replaced(
     service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
@@ -433,6 +441,7 @@ def test_the_memory_limit_names_the_remedy(service: Service) -> None:
     assert folder_of(service).left_over() == []
 
 
+@pytest.mark.slow
 @pytest.mark.promise(5)
 def test_the_child_ends_at_once_when_its_server_is_gone(service: Service) -> None:
     upload(service)

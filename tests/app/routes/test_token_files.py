@@ -282,8 +282,14 @@ def test_what_there_is_is_listed_and_described(
         "vocab_size": len(small_spec.vocab),
         "largest_id": small_spec.largest_id,
     }
-    train = {"documents": 1, "tokens": 10, "text_bytes": 12, "bytes_per_token": 1.2, "shards": 3}
-    assert one["splits"]["train"] == train
+    assert one["splits"]["train"] == {
+        "documents": 1,
+        "tokens": 10,
+        "text_bytes": 12,
+        "bytes_per_token": 1.2,
+        "shards": 3,
+        "special_tokens_found": {},
+    }
     assert list(one["splits"]) == ["train", "validation"]
     named = {file["name"]: (file["bytes"], file["sha256"]) for file in described["files"]}
     assert named == {
