@@ -16,11 +16,12 @@ behind it the id of <|endoftext|>, by GPT-2's vocabulary. The contenders:
 - `gigatoken-1`, `gigatoken-2`: `encode_files` with one and two threads, all ids in memory, and
   `ndarray.tofile`.
 
-`datasets` is given the documents in memory, already cut, and no cache to look into. A figure is the
-wall time of a fresh process from its start to its end; *start* is that on a text of one document,
-which is the time to import, to load the vocabulary and to start workers. Contenders take turns, in
-an order that rotates; medians are printed. The text is in the page cache. The exit status is 1 when
-two files of ids differ.
+`datasets` is given the documents in memory, already cut, and no cache to look into. Figures are of
+fresh processes from their start to their end: *s* on the clock and *cpu* on all processors, which
+other work on the machine moves less. *start* is the same on a text of one document: the time to
+import, to load the vocabulary and to start workers. Contenders take turns, in an order that
+rotates; medians are printed. The text is in the page cache. The exit status is 1 when two files of
+ids differ.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -73,7 +75,7 @@ def tiktoken_encoding(ranks: str) -> Any:
 
 
 def batch_of_ids(rows: dict[str, list[str]], *, vocab: str) -> dict[str, list[Any]]:
-    encodings = hugging_face(vocab).encode_batch(rows["text"], add_special_tokens=False)
+    encodings = hugging_face(vocab).encode_batch_fast(rows["text"], add_special_tokens=False)
     ids = [[*encoding.ids, END_ID] for encoding in encodings]
     return {"ids": ids, "len": [len(one) for one in ids]}
 
@@ -168,8 +170,8 @@ def workers_option() -> str:
     return "--workers" if "--workers" in told.stdout else "--threads"
 
 
-def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, str]:
-    """Seconds of a fresh process, and the hash of what it wrote."""
+def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, float, str]:
+    """Seconds of a fresh process on the clock and on processors, and the hash of what it wrote."""
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch) / "tokens"
         command = command_of(contender, text.resolve(), folder, args)
@@ -180,14 +182,20 @@ def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, st
             "HF_HOME": scratch,
             "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         }
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), children_cpu_seconds()
         done = subprocess.run(
             command, cwd=REPOSITORY, env=environment, capture_output=True, text=True
         )
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, children_cpu_seconds() - start_cpu
         if done.returncode:
             raise SystemExit(f"{contender} failed:\n{done.stderr[-2000:]}")
-        return seconds, hashlib.sha256((folder / "train.bin").read_bytes()).hexdigest()[:10]
+        digest = hashlib.sha256((folder / "train.bin").read_bytes()).hexdigest()[:10]
+        return seconds, cpu, digest
+
+
+def children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def compare(text: Path, args: argparse.Namespace) -> bool:
@@ -197,33 +205,36 @@ def compare(text: Path, args: argparse.Namespace) -> bool:
         one = Path(scratch) / "one.txt"
         one.write_text(f"One document.{END}")
         jobs = [(contender, which) for contender in contenders for which in (text, one)]
-        seconds: dict[tuple[str, Path], list[float]] = {job: [] for job in jobs}
+        seconds: dict[tuple[str, Path], list[tuple[float, float]]] = {job: [] for job in jobs}
         seen: dict[str, set[str]] = {contender: set() for contender in contenders}
         for round_number in range(args.rounds):
             turn = 2 * (round_number % len(contenders))
             for contender, which in jobs[turn:] + jobs[:turn]:
                 doing = f"\r{text.name}: round {round_number + 1}, {contender:<12}"
                 print(doing, end="", file=sys.stderr)
-                took, digest = run(contender, which, args)
-                seconds[contender, which].append(took)
+                clock, cpu, digest = run(contender, which, args)
+                seconds[contender, which].append((clock, cpu))
                 if which is text:
                     seen[contender].add(digest)
     size = text.stat().st_size / 1e6
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     print(f"\n{text.name}, {size:.1f} MB, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    print(f"{'':<12}{'s':>8}{'start':>8}{'MB/s':>8}{'/ ours-1':>11}{'/ ours-2':>11}   ids")
-    medians = {job: statistics.median(took) for job, took in seconds.items()}
+    print(
+        f"{'':<12}{'s':>8}{'start':>8}{'/ ours-1':>10}{'/ ours-2':>10}"
+        f"{'cpu':>9}{'start':>8}{'/ ours-1':>10}   ids"
+    )
     for contender in contenders:
-        whole, start = medians[contender, text], medians[contender, one]
-        ratios = [
-            f"{whole / medians[ours, text]:.2f}" if (ours, text) in medians else "-"
-            for ours in ("ours-1", "ours-2")
-        ]
-        ids = ",".join(sorted(seen[contender]))
-        print(
-            f"{contender:<12}{whole:>8.2f}{start:>8.2f}{size / whole:>8.1f}"
-            f"{ratios[0]:>11}{ratios[1]:>11}   {ids}"
-        )
+        line = f"{contender:<12}"
+        for kind, ours in enumerate((("ours-1", "ours-2"), ("ours-1",))):
+            whole, start = (
+                statistics.median(pair[kind] for pair in seconds[contender, which])
+                for which in (text, one)
+            )
+            line += f"{whole:>{8 + kind}.2f}{start:>8.2f}"
+            for name in ours:
+                base = [pair[kind] for pair in seconds.get((name, text), [])]
+                line += f"{whole / statistics.median(base):>10.2f}" if base else f"{'-':>10}"
+        print(f"{line}   {','.join(sorted(seen[contender]))}")
     are_equal = len(set().union(*seen.values())) == 1
     if not are_equal:
         print("THE IDS DIFFER", file=sys.stderr)
