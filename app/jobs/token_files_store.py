@@ -30,10 +30,10 @@ from app.jobs.token_files_folder import TokenFilesFolder
 from app.problems import Problem
 from tokenizer_core.corpus import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME
-from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
+from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from tokenizer_core.corpus import SplitRecord, TokenManifest
 
@@ -65,12 +65,11 @@ class TokenFilesStore:
         found = []
         for token_files_id in self._folder.names():
             try:
-                opened = self._open(token_files_id)
+                with self._opened(token_files_id) as opened:
+                    found.append(_summarise(TokenFilesSummary, token_files_id, opened))
             except Problem as problem:
                 if problem.status != 404:  # removed meanwhile
                     log.warning("the token files %s are damaged: %s", token_files_id, problem)
-                continue
-            found.append(_summarise(TokenFilesSummary, token_files_id, opened))
         return found
 
     def describe(self, token_files_id: str) -> TokenFilesView:
@@ -79,22 +78,22 @@ class TokenFilesStore:
         Raises:
             Problem: 404, there are none; 409, they are damaged.
         """
-        opened = self._open(token_files_id)
-        plan = opened.manifest.plan
-        return _summarise(
-            TokenFilesView,
-            token_files_id,
-            opened,
-            tokens_per_shard=plan.tokens_per_shard,
-            begin_of_document_id=plan.begin_of_document_id,
-            end_of_document_id=plan.end_of_document_id,
-            seed=plan.seed,
-            corpora=[
-                TokenFile(name=source.path, bytes=source.size_bytes, sha256=source.sha256)
-                for source in opened.manifest.sources
-            ],
-            files=_files(opened),
-        )
+        with self._opened(token_files_id) as opened:
+            plan = opened.manifest.plan
+            return _summarise(
+                TokenFilesView,
+                token_files_id,
+                opened,
+                tokens_per_shard=plan.tokens_per_shard,
+                begin_of_document_id=plan.begin_of_document_id,
+                end_of_document_id=plan.end_of_document_id,
+                seed=plan.seed,
+                corpora=[
+                    TokenFile(name=source.path, bytes=source.size_bytes, sha256=source.sha256)
+                    for source in opened.manifest.sources
+                ],
+                files=_files(opened),
+            )
 
     def open_file(self, token_files_id: str, name: str) -> OpenTokenFile:
         """One file, held open.
@@ -102,24 +101,25 @@ class TokenFilesStore:
         Raises:
             Problem: 404, there are no such token files, or no such file among them; 409, damaged.
         """
-        opened = self._open(token_files_id)
-        files = {file.name: file for file in _files(opened)}
-        if name not in files:
-            raise Problem(
-                404,
-                "file_not_found",
-                "These token files have no such file; GET /token-files/{id} lists those there are.",
-            )
-        # The name is one of the manifest's: a plain one. A link in its place is not followed.
-        try:
-            descriptor = os.open(opened.folder / name, _OPEN)
-        except OSError:
-            raise _damaged(f"{name} cannot be opened") from None
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != files[name].bytes:
-            os.close(descriptor)
-            raise _damaged(f"{name} is no file of the size the manifest says")
-        return OpenTokenFile(descriptor, status.st_size, files[name].sha256)
+        with self._opened(token_files_id) as opened:
+            files = {file.name: file for file in _files(opened)}
+            if name not in files:
+                raise Problem(
+                    404,
+                    "file_not_found",
+                    "These token files have no such file; GET /token-files/{id} lists those there "
+                    "are.",
+                )
+            # The name is one of the manifest's: a plain one. A link in its place is not followed.
+            try:
+                descriptor = os.open(opened.folder / name, _OPEN)
+            except OSError:
+                raise FileNotFoundError(f"{name} cannot be opened") from None
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != files[name].bytes:
+                os.close(descriptor)
+                raise _damaged(f"{name} is no file of the size the manifest says")
+            return OpenTokenFile(descriptor, status.st_size, files[name].sha256)
 
     def remove(self, token_files_id: str) -> None:
         """Remove token files for good; who reads them goes on.
@@ -185,18 +185,19 @@ class TokenFilesStore:
         """Remove what killed processes have left and no job will come back to."""
         self._folder.sweep(names, set(unfinished_jobs))
 
-    def _open(self, token_files_id: str) -> TokenFiles:
+    @contextlib.contextmanager
+    def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
+        """Token files for as long as something is read of them; also inside, what was removed
+        meanwhile is not there (404) rather than damaged (409)."""
         place = self._folder.place(token_files_id)
         try:
             if not place.exists():
                 raise _no_such_token_files()
-            return TokenFiles.open(place)
-        except TokenFilesCorruptError as error:
-            raise _damaged(str(error)) from None
-        except TokenFilesError:
-            if not place.exists():  # removed meanwhile
+            yield TokenFiles.open(place)
+        except (TokenFilesError, FileNotFoundError) as error:
+            if not place.exists():
                 raise _no_such_token_files() from None
-            raise _damaged("there is no manifest") from None
+            raise _damaged(str(error)) from None
 
 
 def token_files_exist() -> Problem:

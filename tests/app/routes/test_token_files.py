@@ -21,7 +21,7 @@ from app.jobs.token_files_folder import TokenFilesFolder
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
 from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 Fields = dict[str, Any]
@@ -353,6 +353,29 @@ def test_damaged_token_files_are_said_to_be_and_hide_no_others(
     assert [one["id"] for one in listed] == ["stories"]
     assert admin.delete("/token-files/damaged").status_code == 204
     assert folder.names() == ["bare", "stories"]
+
+
+@pytest.mark.parametrize("path", ["", "/stories", "/stories/train_000001.bin"])
+def test_removed_while_they_are_looked_at_they_are_not_there(
+    path: str,
+    admin: TestClient,
+    folder: TokenFilesFolder,
+    stories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = TokenFiles.open
+
+    def open_and_remove(place: Path) -> TokenFiles:
+        files = opened(place)
+        folder.remove("stories")
+        return files
+
+    monkeypatch.setattr(TokenFiles, "open", open_and_remove)
+    answer = admin.get(f"/token-files{path}")
+    if path:
+        problem(answer, 404, "token_files_not_found")
+    else:
+        assert answer.json()["token_files"] == []
 
 
 def test_removed_ones_are_gone_and_an_open_download_goes_on(
