@@ -43,6 +43,7 @@ KINDS = {
     "swap": 1,
     "train": 1,
     "corpora": 1,
+    "token_files": 1,
     "look": 1,
     "idle": 1,
 }
@@ -383,12 +384,40 @@ class SoakLoad:
         self.ask(client, "DELETE", "/corpora/there", 204)
         self._stop.wait(0.2)
 
+    def _token_files(self, client: httpx.Client, source: random.Random) -> None:
+        """A corpus to token files, cancelled or not, downloaded and removed."""
+        (ref, tokenizer), text = self._pin(source), words(source, 5000)
+        self.ask(client, "PUT", "/corpora/encoded", 201, content=text.encode())
+        asked = {
+            "token_files_id": "soaked", "tokenizer": str(ref), "end_of_document": "",
+            "dtype": "uint16",
+        }  # fmt: skip
+        job = self.ask(client, "POST", "/corpora/encoded/encode", 202, json=asked).json()
+        is_cancelled = source.random() < 0.3
+        if is_cancelled:
+            self._stop.wait(source.choice([0, 0.3, 1]))
+            self.ask(client, "DELETE", f"/jobs/{job['id']}", 200, 202)
+            self._count(cancelled=1)
+        job = self._wait_for(client, f"/jobs/{job['id']}")
+        if job["state"] == "succeeded":
+            ids = np.frombuffer(
+                self.ask(client, "GET", "/token-files/soaked/train.bin").content, "<u2"
+            )
+            if not np.array_equal(ids, tokenizer.encode_to_numpy(text)):
+                self._fail(f"token files: ids not those of {ref}")
+            self._count(checked=1)
+            self.ask(client, "DELETE", "/token-files/soaked", 204)
+        elif not (is_cancelled and job["state"] == "cancelled"):
+            self._fail(f"encoding: {job['state']} {job['error']}")
+        self._count(jobs=1)
+        self.ask(client, "DELETE", "/corpora/encoded", 204)
+
     def _look(self, client: httpx.Client, source: random.Random) -> None:
         folder = f"/tokenizers/{self.versions[0].name}/{self.versions[0].version}"
         for path in (
             "/metrics", "/info", "/livez", "/readyz", "/tokenizers", "/tokenizers/active",
-            "/corpora", "/train", "/openapi.json", f"/vocab/{source.randrange(256)}",
-            f"{folder}/tokenizer.json", f"{folder}/vocab.pkl",
+            "/corpora", "/token-files", "/train", "/jobs", "/openapi.json",
+            f"/vocab/{source.randrange(256)}", f"{folder}/tokenizer.json", f"{folder}/vocab.pkl",
         ):  # fmt: skip
             self.ask(client, "GET", path, *((200, 404) if path.startswith("/vocab") else ()))
         self._stop.wait(0.3)
