@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from tests.conftest import REPOSITORY
@@ -47,7 +49,11 @@ def write_corpus(folder: Path) -> list[Path]:
 
 
 def encode(
-    folder: Path, files: list[Path], plan: TokenFilesPlan, stop_after: int | None = None, **how: Any
+    folder: Path,
+    files: Sequence[Path | str],
+    plan: TokenFilesPlan,
+    stop_after: int | None = None,
+    **how: Any,
 ) -> int:
     """Encode until so many batches are done; the number of batches."""
     n_batches = 0
@@ -156,6 +162,27 @@ def test_other_files_or_settings_are_refused(tmp_path: Path) -> None:
     os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns))
     encode(tmp_path / "t", files, plan, resume=True)
     assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_files_in_stores_are_gone_on_with_unless_they_were_written_anew(tmp_path: Path) -> None:
+    store = fsspec.filesystem("memory")
+    paths = write_corpus(tmp_path)
+    store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})
+    files = [f"memory://resume/{path.name}" for path in paths]
+    plan = plan_token_files(NARROW)
+    n_batches = encode(tmp_path / "expected", paths, plan)
+    try:
+        for name in ("t", "u"):
+            with pytest.raises(Interrupted):
+                encode(tmp_path / name, files, plan, n_batches // 2)
+        assert encode(tmp_path / "t", files, plan, resume=True) < n_batches
+        assert content(tmp_path / "t") == content(tmp_path / "expected")
+        store.pipe(f"/resume/{paths[0].name}", paths[0].read_bytes())
+        with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed since encoding"):
+            encode(tmp_path / "u", files, plan, resume=True)
+    finally:
+        store.rm("/resume", recursive=True)
 
 
 def test_checkpoints_take_a_fiftieth_of_the_time(
