@@ -8,7 +8,8 @@ A document of a text ends at <|endoftext|>. All write the same file: uint16 ids,
 behind it the id of <|endoftext|>, by GPT-2's vocabulary. The contenders:
 
 - `ours-1`, `ours-2`: `tokenizer corpus encode` with one and two workers. It also hashes the text,
-  checks every id, writes the document index and the manifest, and puts all on the disk (fsync).
+  checks every id, counts how often each is used, writes the document index and the manifest, and
+  puts all on the disk (fsync).
 - `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`, and the
   ids copied shard by shard into a memmap, as nanoGPT does.
 - `nanogpt`: nanoGPT's `prepare.py`: `datasets`, `map(num_proc=2)` with tiktoken, a memmap.
@@ -149,7 +150,7 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
     name, _, number = contender.partition("-")
     if name == "ours":
         files = ["corpus", "encode", str(text), "--files", str(args.vocab), "--quiet"]
-        workers = [workers_option(), number, "--output", str(folder)]
+        workers = ["--workers", number, "--output", str(folder)]
         return [sys.executable, "-m", "app.cli", *files, *workers]
     folder.mkdir()
     job = {
@@ -161,13 +162,6 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
         "workers": int(number or 2),
     }
     return [args.peers, str(Path(__file__).resolve()), "--job", json.dumps(job)]
-
-
-@cache
-def workers_option() -> str:
-    command = [sys.executable, "-m", "app.cli", "corpus", "encode", "--help"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    return "--workers" if "--workers" in told.stdout else "--threads"
 
 
 def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, float, str]:
