@@ -7,7 +7,7 @@ May import `document_batches`, `parallel` and the plan; the tokenizer is given f
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import compress
@@ -78,7 +78,7 @@ class BatchEncoder:
         split: Split
         for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
             if chosen.any():
-                n_bytes = _utf8_length(list(compress(texts, chosen)))
+                n_bytes = _utf8_length(compress(texts, chosen))
                 is_open = batch.is_open and bool(chosen[-1])
                 parts.append(SplitPart(split, *_choose(ids, offsets, chosen), n_bytes, is_open))
         return EncodedBatch(parts, batch.place)
@@ -156,6 +156,6 @@ def _choose(ids: Ids, offsets: Offsets, chosen: NDArray[np.bool_]) -> tuple[Ids,
     return ids[np.repeat(chosen, lengths)], np.concatenate(([0], np.cumsum(kept)))
 
 
-def _utf8_length(texts: list[str]) -> int:
-    joined = "".join(texts)
-    return len(joined) if joined.isascii() else len(joined.encode())
+def _utf8_length(texts: Iterable[str]) -> int:
+    # The compiled engine has left its UTF-8 with each text, so that this only copies it.
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)

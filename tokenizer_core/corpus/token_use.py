@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RARE: Final = 10
 """An id that is used, but less often than this, is rare."""
 
-_PIECE: Final = 1 << 18
+_PIECE: Final = 1 << 20
 
 
 class TokenUse:
@@ -74,7 +74,7 @@ class TokenUse:
 
     def _count(self) -> None:
         if self._waiting:
-            ids = np.concatenate(self._waiting)
+            ids = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
             self._counts += np.bincount(ids, minlength=len(self._counts))
             self._waiting, self._n_waiting = [], 0
 

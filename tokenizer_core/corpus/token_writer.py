@@ -338,7 +338,7 @@ def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:
         raise TokenFilesPlanError(
             f"ids must be a sequence of integers, not an array of {ids.dtype} of shape {ids.shape}"
         )
-    if len(ids) and (ids.max() > largest_id or ids.min() < 0):
+    if len(ids) and (ids.max() > largest_id or (ids.dtype.kind == "i" and ids.min() < 0)):
         place = int(np.argmax((ids > largest_id) | (ids < 0)))
         raise TokenFilesPlanError(
             f"ids[{place}] = {int(ids[place])} is not between 0 and {largest_id}, the largest id "

@@ -1,0 +1,124 @@
+"""From corpus files to token files, against the engine alone on the same documents in memory.
+
+    .venv/bin/python benchmarks/encode_corpus_speed.py --data ../shared/data
+    .venv/bin/python benchmarks/encode_corpus_speed.py --workers 2 --separator $'\\n' --repeats 7
+
+`encode` is `encode_corpus` whole: reading, hashing, encoding, counting, writing, fsync, manifest.
+`engine` is one call of `encode_batch_to_numpy` with as many threads, on the same documents, read
+and cut beforehand. Each run is a fresh process, and the two take turns, so that what else goes on
+hits both. Printed are medians of wall time and of processor time (which others hardly disturb), the
+peak memory of each, and the ratio of their speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import CorpusFormat, encode_corpus, plan_token_files
+from tokenizer_core.documents import read_documents
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+END = "<|endoftext|>"
+O200K_SPECIAL = {END: 199_999, "<|endofprompt|>": 200_018}
+
+
+def load_tokenizer(vocab: Path) -> Tokenizer:
+    if vocab.suffix == ".tiktoken":
+        return Tokenizer.from_tiktoken(vocab, pattern="o200k", special_tokens=O200K_SPECIAL)
+    return Tokenizer.from_tokenizer_json(vocab)
+
+
+def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: str) -> None:
+    """One run, in this process; prints its figures."""
+    tokenizer = load_tokenizer(vocab)
+    tokenizer.encode("warm")
+    texts = []
+    if way == "engine":
+        texts = [text for file in files for text in read_documents(file, separator=separator)]
+    n_bytes = sum(len(text.encode()) for text in texts)
+    base = Path(tempfile.mkdtemp())
+    wall, cpu = time.perf_counter(), time.process_time()
+    if way == "engine":
+        ids, _ = tokenizer.encode_batch_to_numpy(texts, num_threads=workers)
+        n_tokens = len(ids) + len(texts)  # the other has one more for each document
+    else:
+        plan = plan_token_files(tokenizer, end_of_document=END)
+        how = CorpusFormat(separator=separator)
+        manifest = encode_corpus(
+            tokenizer, files, base / "tokens", plan, corpus_format=how, workers=workers
+        )
+        n_tokens = manifest.split("train").n_tokens
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    shutil.rmtree(base)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    print(json.dumps([wall, cpu, peak, n_bytes, n_tokens]))
+
+
+def run(way: str, arguments: argparse.Namespace, vocab: Path, workers: int) -> list[float]:
+    """One run, in a fresh process."""
+    command = [sys.executable, __file__, "--one", way, str(vocab), str(workers)]
+    command += ["--data", str(arguments.data), "--separator", arguments.separator]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    figures: list[float] = json.loads(done.stdout)
+    return figures
+
+
+def compare(arguments: argparse.Namespace, vocab: Path, workers: int) -> None:
+    """A row of the table."""
+    found: dict[str, list[list[float]]] = {"engine": [], "encode": []}
+    for _ in range(arguments.repeats):
+        for way, runs in found.items():
+            runs.append(run(way, arguments, vocab, workers))
+    n_tokens = {figures[4] for runs in found.values() for figures in runs}
+    assert len(n_tokens) == 1, f"they have other ids: {n_tokens}"
+    middle = {
+        way: [statistics.median(column) for column in zip(*runs, strict=True)]
+        for way, runs in found.items()
+    }
+    engine, encode = middle["engine"], middle["encode"]
+    megabytes = engine[3] / 1e6
+    print(
+        f"| {vocab.name.partition('.')[0]} | {workers} | {megabytes / engine[0]:.0f} | "
+        f"{megabytes / encode[0]:.0f} | {engine[0] / encode[0]:.2f} | {engine[1]:.2f} | "
+        f"{encode[1]:.2f} | {encode[2]:.0f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--separator", default=END, help=f"of documents (default: {END})")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    files = sorted((arguments.data / "corpora").glob("*.txt"))
+    if arguments.one:
+        way, vocab, workers = arguments.one
+        measure(way, Path(vocab), files, int(workers), arguments.separator)
+        return
+    total = sum(file.stat().st_size for file in files) / 1e6
+    print(f"{len(files)} files, {total:.0f} MB, documents end at {arguments.separator!r}\n")
+    print(
+        "| vocabulary | workers | engine MB/s | encode MB/s | ratio | engine CPU s | CPU s | MB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name in ("gpt2.tokenizer.json", "o200k_base.tiktoken"):
+        for workers in arguments.workers:
+            compare(arguments, arguments.data / "vocab" / name, workers)
+
+
+if __name__ == "__main__":
+    main()
