@@ -17,6 +17,8 @@ from app.dialect_answers import answer_detokenize, answer_ids, answer_tokenize
 from app.dialect_schemas import IdsRequest
 from app.encode_answers import answer_encode
 from app.encode_stream import TextSettler
+from app.jobs.encode_inputs import corpus_format, plan_encoding
+from app.jobs.encode_schemas import EncodeCorpusRequest
 from app.jobs.job_schemas import TrainRequest
 from app.limits import WorkQueue
 from app.metrics import ServiceMetrics
@@ -32,6 +34,7 @@ from app.text_schemas import ChunkRequest, CountRequest, TruncateRequest, Verify
 from app.two_way_stream import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
+from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import strict_json as strict_files
@@ -174,13 +177,21 @@ def dialect_body(data: bytes) -> None:
 
 
 def order_body(data: bytes) -> None:
-    """What the admin's routes take: a training run, or which tokenizer to promote."""
+    """What the admin's routes take: a training run, a corpus to encode, a tokenizer to promote."""
     body = parse_strict_json(data[1:])
     if data[:1] == b"0":
         wanted = validate(body, TrainRequest)
         with taken():
             again = validate(json.loads(wanted.model_dump_json(exclude_none=True)), TrainRequest)
             assert again.digest() == wanted.digest()
+    elif data[:1] == b"2":
+        asked = validate(body, EncodeCorpusRequest)
+        corpus_format(asked)
+        plan, arguments = plan_encoding(asked, live())
+        with taken():  # as the child makes it once more
+            arguments = json.loads(json.dumps(arguments))
+            assert plan_token_files(live().tokenizer, **arguments, ref=live().ref) == plan
+            assert len(asked.digest("news")) == 64
     else:
         validate(body, PromoteRequest)
 

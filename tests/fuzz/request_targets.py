@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from app.auth import AccessKeys, _holds
 from app.binary_forms import choose_ids_form, ids_form_of, wants_bytes
 from app.corpus_urls import CorpusUrl, ListedHost
+from app.file_responses import requested_span
 from app.http_protocol import GuardedHttpProtocol
 from app.preconditions import not_modified, require_match
 from app.problems import Problem, request_id_of
@@ -61,6 +62,8 @@ def request_headers(data: bytes) -> None:
     assert re.fullmatch(r"[!-~]+", request_id_of(request.scope))
     assert not _holds(request, AccessKeys.of(["a key that no input has"]).admin)
     _check_preconditions(request)
+    span = _answer_or_problem(lambda: requested_span(request, len(data), f'"{DIGEST}"'))
+    assert span is None or 0 <= span[0] < span[1] <= len(data) or span == (0, len(data))
 
 
 def _check_preconditions(request: Request) -> None:

@@ -132,6 +132,10 @@ def _of_bodies() -> dict[str, list[bytes]]:
             b"0" + _json({"input_paths": ["a.txt"], "limits": {"seconds": 1.5}})[0],
             b"0" + _json({"input_urls": ["http://a/"], "special_tokens": ["x" * 9]})[0],
             b"1" + _json({"tokenizer": "small@20260101T000000Z-00000000"})[0],
+            b"2"
+            + _json({"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]})[0],
+            b"2" + _json({"format": "jsonl", "field": "a", "dtype": "uint16", "seed": 1})[0],
+            b"2" + _json({"end_of_document": "", "begin_of_document": SPECIAL, "workers": 2})[0],
         ],
     }
 
@@ -160,7 +164,9 @@ def _of_heads() -> dict[str, list[bytes]]:
             b'Accept: application/octet-stream; dtype=u16;q=0.5, */*\nIf-Match: "%b", W/"x"\n'
             b'If-None-Match: W/"%b"' % (DIGEST.encode(), DIGEST.encode()),
             b"Content-Type: application/octet-stream; dtype=u32; layout=batch\nX-Request-Id: a-1\n"
-            b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
+            b'Range: bytes=3-\nIf-Range: "%b"\n'
+            % DIGEST.encode()
+            + b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
         ],
         "trace_headers": [trace],
         "http_connection": [
