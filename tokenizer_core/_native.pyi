@@ -110,14 +110,21 @@ class PretokenCounter:
     """Counts chunks of files in threads of its own; used from one thread."""
 
     def __new__(
-        cls, pattern: str, special_tokens: list[str], num_threads: int
-    ) -> PretokenCounter: ...
+        cls,
+        pattern: str,
+        special_tokens: list[str],
+        num_threads: int,
+        ceiling: tuple[int, str] | None,
+    ) -> PretokenCounter:
+        """`ceiling`: bytes that the tables may take, and the folder for what is more."""
+
     def submit(self, descriptor: int, start: int, end: int) -> bool:
         """Waits while enough chunks are under way; False once one has failed."""
 
     def bytes_done(self) -> int: ...
-    def finish(self) -> tuple[WordCounts, int] | int:
-        """Counts and number of documents, or the number of the first chunk that failed."""
+    def finish(self) -> tuple[WordCounts, int, int] | int:
+        """Counts, number of documents and how often a table was written to the disk; or the number
+        of the first chunk that failed. OSError where the folder could not be used."""
 
     def close(self) -> None:
         """Ends the threads; nothing may be asked any more."""
@@ -129,6 +136,16 @@ class WordCounts:
     @staticmethod
     def from_dict(counts: dict[str, int]) -> WordCounts: ...
     def to_dict(self) -> dict[str, int]: ...
+    def sorted(self) -> WordCounts:
+        """The same in the order of the words; itself where it is in that order."""
+
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all pre-tokens, each once."""
+
+    def columns(self, place: int, n_words: int) -> tuple[bytes, bytes, bytes, int]:
+        """Up to `n_words` words from `place` on, which is 0 for the first: characters of each
+        (u32), count of each (u64), both little-endian, the text, and the place behind them."""
+
     def __len__(self) -> int: ...
     @property
     def n_pre_tokens(self) -> int: ...

@@ -1,6 +1,6 @@
 """`tokenizer counts make`, `extend`, `merge`, `inspect`: counts of pre-tokens as files.
 
-May import `command_line`, `training` and the core.
+May import `command_line`, `counting_options`, `training` and the core.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import require_files
-from app.commands.training import (
-    ProgressBars,
-    add_splitting_options,
-    check_splitting,
+from app.commands.counting_options import (
+    add_counting_options,
+    add_memory_options,
+    check_counting_options,
     require_folder_of,
     special_tokens_of,
 )
+from app.commands.training import ProgressBars
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -70,7 +71,7 @@ def _add_make(subcommands: Any) -> None:
     )
     make.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
     _add_output(make)
-    add_splitting_options(make)
+    add_counting_options(make)
     make.add_argument("--quiet", action="store_true", help="no progress bar")
     make.set_defaults(run=run_make)
 
@@ -90,6 +91,7 @@ def _add_extend(subcommands: Any) -> None:
     extend.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
+    add_memory_options(extend)
     extend.add_argument("--quiet", action="store_true", help="no progress bar")
     extend.set_defaults(run=run_extend, special_token=None, no_special_token=False)
 
@@ -150,7 +152,7 @@ def parse_weighted(text: str) -> tuple[Path, Fraction]:
 
 def run_make(arguments: argparse.Namespace) -> None:
     """Count, write, and say what was counted."""
-    check_splitting(arguments)
+    check_counting_options(arguments)
     require_files(arguments.inputs)
     require_folder_of(arguments.output)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
@@ -161,7 +163,7 @@ def run_make(arguments: argparse.Namespace) -> None:
 
 def run_extend(arguments: argparse.Namespace) -> None:
     """Count the new files as the old ones were, and replace the counts."""
-    check_splitting(arguments)
+    check_counting_options(arguments)
     require_files([arguments.counts, *arguments.inputs])
     before = PretokenCounts.load(arguments.counts)
     more = _count(arguments, before.pattern, before.special_tokens)
@@ -208,6 +210,8 @@ def _count(
             pattern=pattern,
             special_tokens=special_tokens,
             num_workers=arguments.workers,
+            max_memory_bytes=arguments.memory,
+            scratch_folder=arguments.scratch,
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -234,3 +238,5 @@ def _print(counts: PretokenCounts, path: Path) -> None:
         times = f"{weight} times " if weight > 1 else ""
         name = Path(source.path).name
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
+    if counts.n_spills:
+        print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")

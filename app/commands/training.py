@@ -1,6 +1,6 @@
 """`tokenizer train`: corpus files to a published tokenizer, with progress on the terminal.
 
-May import `command_line`, `artifacts` and the core.
+May import `command_line`, `counting_options`, `artifacts` and the core.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ from app.commands.command_line import (
     open_store,
     require_files,
 )
+from app.commands.counting_options import (
+    add_counting_options,
+    check_counting_options,
+    names_special_tokens,
+    require_folder_of,
+    special_tokens_of,
+)
 from tokenizer_core.evaluation.training_page import render_training_page
-from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.store import ArtifactRef
 from tokenizer_core.store.artifact_ref import checked_name
 from tokenizer_core.training import (
@@ -36,7 +43,6 @@ from tokenizer_core.training import (
 )
 from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
 
-_DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
 
 
@@ -70,7 +76,7 @@ def add_parsers(subcommands: Any) -> None:
         metavar="N[,N...]",
         help="all entries: 256 bytes, special tokens, merges, reserved ones (default: 10000)",
     )
-    add_splitting_options(parser)
+    add_counting_options(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name to publish it under")
     parser.add_argument(
@@ -92,24 +98,6 @@ def add_parsers(subcommands: Any) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_train)
-
-
-def add_splitting_options(parser: argparse.ArgumentParser) -> None:
-    """Add what decides the counts of a corpus, and who counts."""
-    parser.add_argument(
-        "--special-token",
-        action="append",
-        metavar="TOKEN",
-        help="once for each, in order (default: <|endoftext|>)",
-    )
-    parser.add_argument("--no-special-token", action="store_true", help="take no special token")
-    parser.add_argument(
-        "--pattern",
-        help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
-    )
 
 
 def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
@@ -231,7 +219,7 @@ def _check(arguments: argparse.Namespace) -> None:
         require_files([arguments.from_counts])
     elif not arguments.inputs:
         raise UsageError("no input; name one or more text files")
-    check_splitting(arguments)
+    check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can be served; leave --promote out, and promote one after")
     require_files([*arguments.inputs, *filter(None, [arguments.seed_file])])
@@ -240,23 +228,9 @@ def _check(arguments: argparse.Namespace) -> None:
             require_folder_of(target)
 
 
-def check_splitting(arguments: argparse.Namespace) -> None:
-    """Raise UsageError unless these options go together."""
-    if arguments.no_special_token and arguments.special_token:
-        raise UsageError("--no-special-token and --special-token exclude each other")
-    if arguments.workers is not None and arguments.workers < 1:
-        raise UsageError("--workers must be at least 1")
-
-
-def require_folder_of(target: Path) -> None:
-    """Raise CommandError where the folder a file is to be written into is not there."""
-    if not target.absolute().parent.is_dir():
-        raise CommandError(f"the folder of {target} is not there; make it first")
-
-
 def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
     if arguments.from_counts:
-        asked = special_tokens_of(arguments) if _names_special_tokens(arguments) else None
+        asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
         counts = PretokenCounts.load(
             arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
         )
@@ -276,6 +250,8 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
         pattern=pattern,
         num_workers=arguments.workers,
         options=_options(arguments),
+        max_memory_bytes=arguments.memory,
+        scratch_folder=arguments.scratch,
         progress=bars.show,
     )
 
@@ -305,17 +281,6 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
         reserved_name=arguments.reserved_name,
         pad_to_multiple=arguments.pad_to_multiple,
     )
-
-
-def _names_special_tokens(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.special_token) or bool(arguments.no_special_token)
-
-
-def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
-    """The special tokens asked for, or the usual one."""
-    if arguments.no_special_token:
-        return []
-    return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)
 
 
 def _report(result: TrainingResult) -> None:

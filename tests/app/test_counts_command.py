@@ -1,10 +1,12 @@
 """`tokenizer counts`: made, extended, merged and shown, and trained from."""
 
 import json
+import sys
 
 import pytest
 
 from tests.app.run_cli import Cli
+from tests.native_module import native_module
 
 OTHER = "wide wider widest\n<|endoftext|>low"
 
@@ -60,6 +62,27 @@ def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli)
     ]  # fmt: skip
 
 
+def test_counting_under_a_ceiling_gives_the_same_file(
+    both: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("tokenizer_core.training.count_pretokens", "app.commands.counting_options"):
+        monkeypatch.setattr(sys.modules[module], "SMALLEST_CEILING_BYTES", 1)
+    files = ("corpus.txt", "other.txt", "--memory=1K", "--scratch=.")
+    before = sorted(both.folder.iterdir())
+    for engine in ("python", "native"):
+        if engine == "native":
+            native_module()
+        out, _ = both.run("counts", "make", *files, "--output=ab.counts", TOKENIZER_ENGINE=engine)
+        assert b"the ceiling was reached" in out
+        assert sorted(both.folder.iterdir()) == before
+        assert digest(both, *files) == digest(both, "--from-counts=ab.counts")
+        both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+        merged = both.folder / "merged.counts"
+        assert merged.read_bytes() == (both.folder / "ab.counts").read_bytes()
+        merged.unlink()
+        before = sorted(both.folder.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -68,6 +91,9 @@ def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli)
         (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
         (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
         (("counts", "make", "none.txt", "--output=x"), 1, "none.txt is not there"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory=2X"), 2, "is no size"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory=1M"), 2, "at least 16M"),
+        (("counts", "make", "corpus.txt", "--output=x", "--scratch=no"), 1, "make it first"),
         (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
         (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
         (("counts", "merge", "a.counts=1e9", "--output=x"), 1, "a.counts=1e9 is not there"),

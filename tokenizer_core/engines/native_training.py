@@ -60,6 +60,25 @@ class NativeCounts(Mapping[str, int]):
         """UTF-8 bytes of all pre-tokens, repetitions included."""
         return self._words.n_bytes
 
+    def sorted(self) -> NativeCounts:
+        """The same in the order of the pre-tokens, which they are in under a memory ceiling."""
+        return NativeCounts(self._words.sorted())
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all pre-tokens, each once."""
+        return self._words.text_bytes()
+
+    def columns(self, n_words: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """So many pre-tokens at a time: the characters of each (u32, little-endian), the count of
+        each (u64), and all of them joined, in UTF-8."""
+        place = 0
+        while True:
+            lengths, counts, text, place = self._words.columns(place, n_words)
+            if not lengths:
+                return
+            yield lengths, counts, text
+
     def learn(
         self,
         n_merges: int,
@@ -109,12 +128,21 @@ class NativeCounter:
     Special tokens are cut out first, leftmost, then longest. What is counted is UTF-8.
     """
 
-    def __init__(self, pattern_name: str, special_tokens: Sequence[str], num_threads: int) -> None:
-        """Raises ValueError for a pattern without a compiled scanner."""
+    def __init__(
+        self,
+        pattern_name: str,
+        special_tokens: Sequence[str],
+        num_threads: int,
+        ceiling: tuple[int, str] | None = None,
+    ) -> None:
+        """`ceiling`: bytes that all tables together may take, and the folder for what is more.
+
+        Raises ValueError for a pattern without a compiled scanner.
+        """
         from tokenizer_core._native import PretokenCounter
 
         self._counter: PretokenCounter = PretokenCounter(
-            pattern_name, list(special_tokens), num_threads
+            pattern_name, list(special_tokens), num_threads, ceiling
         )
 
     def __enter__(self) -> NativeCounter:
@@ -139,12 +167,17 @@ class NativeCounter:
         """Bytes of the chunks counted so far."""
         return self._counter.bytes_done()
 
-    def finish(self) -> tuple[NativeCounts, int] | int:
-        """The counts of all chunks and the number of documents, a document being a stretch of text
-        between special tokens that does not begin in a chunk before; or the number of the first
-        chunk that is not UTF-8 or could not be read to its end."""
+    def finish(self) -> tuple[NativeCounts, int, int] | int:
+        """The counts of all chunks, the number of documents, a document being a stretch of text
+        between special tokens that does not begin in a chunk before, and how often a table was
+        written to the disk; or the number of the first chunk that is not UTF-8 or could not be read
+        to its end.
+
+        Raises:
+            OSError: the folder of the ceiling is full or cannot be used.
+        """
         counted = self._counter.finish()
         if isinstance(counted, int):
             return counted
-        words, n_documents = counted
-        return NativeCounts(words), n_documents
+        words, n_documents, n_spills = counted
+        return NativeCounts(words), n_documents, n_spills

@@ -2,8 +2,9 @@
 
 The files are cut into many small chunks (`corpus_chunks`), each is counted by itself, and the
 counts are added up. So the memory needed is that of the distinct pre-tokens, whatever the size of
-the corpus, and the result is the same for any number of workers and any size of chunk. Workers
-are replaced now and then: a Python process does not give back the memory of its largest chunk.
+the corpus (or less, with a ceiling: what is more goes to the disk), and the result is the same for
+any number of workers and any size of chunk. Workers are replaced now and then: a Python process
+does not give back the memory of its largest chunk.
 
 With the native engine the chunks are counted by threads of this process (`native_kernels`).
 
@@ -14,6 +15,7 @@ neighbours in this folder; nothing above.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
 from tokenizer_core.training.native_kernels import count_natively
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+from tokenizer_core.training.spilled_counts import CountTable
 
 DecodeErrors = Literal["strict", "replace"]
 
@@ -39,6 +42,10 @@ time it takes to count it."""
 _SMALLEST_CHUNK_BYTES: Final = 256 << 10
 _CHUNKS_PER_WORKER: Final = 8  # so that no worker is left with a whole chunk while others idle
 _CHUNKS_BEFORE_REPLACEMENT: Final = 64
+_CEILING_PER_CHUNK: Final = 64
+SMALLEST_CEILING_BYTES: Final = 16 << 20
+"""A smaller ceiling would be spent on the tables of the smallest chunks."""
+
 SMALL_CORPUS_BYTES: Final = 3 << 20
 """Up to here starting workers takes longer than they save, so the counting is done in place."""
 
@@ -102,6 +109,8 @@ def count_pretokens(
     engine: str = "auto",
     progress: Callable[[int, int], object] | None = None,
     while_waiting: Callable[[], object] | None = None,
+    max_memory_bytes: int | None = None,
+    scratch_folder: str | os.PathLike[str] | None = None,
 ) -> PretokenCounts:
     """How often each pre-token occurs in these files, taken one after the other.
 
@@ -113,15 +122,25 @@ def count_pretokens(
       small corpus.
     - `chunk_bytes`: about how much is counted at a time; changes nothing but memory and time.
     - `engine`: see `choose_counting_engine`.
+    - `max_memory_bytes`: what counts may take while the corpus is read, at least 16 MiB. Beyond it
+      they go to `scratch_folder` (the system's, unless given), sorted, and are added up at the end;
+      the result is the same. The native engine then has the sum packed in memory, at the size of
+      its text and a few bytes a pre-token; the Python one reads it from the disk.
 
     Raises:
         CorpusError: a file is missing, no regular file, not UTF-8 (names file and byte offset),
             or changed during the run; or all files are empty.
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the engine asked for is not installed.
+        ValueError: `max_memory_bytes` is too small.
+        OSError: the scratch folder is full or cannot be used.
     """
     if errors not in ("strict", "replace"):
         raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
+    if max_memory_bytes is not None and max_memory_bytes < SMALLEST_CEILING_BYTES:
+        raise ValueError(
+            f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
+        )
     native = choose_counting_engine(engine, pattern, errors) == "native"
     files = [CorpusFile.examine(path) for path in inputs]
     n_bytes = sum(file.size_bytes for file in files)
@@ -132,8 +151,10 @@ def count_pretokens(
             else "no corpus file was given"
         )
     workers = choose_num_workers(n_bytes, num_workers)
-    chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers)
+    chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers, max_memory_bytes)
     rules = CountingRules(pattern, tuple(special_tokens), errors)
+    folder = Path(scratch_folder or tempfile.gettempdir())
+    ceiling = None if max_memory_bytes is None else (max_memory_bytes, folder)
     planner = ChunkPlanner(
         pattern,
         special_tokens,
@@ -142,11 +163,12 @@ def count_pretokens(
         stop_at_invalid=errors == "strict",
     )
     count = _count_in_threads if native else _count_in_processes
-    counts, n_documents = count(
+    counts, n_documents, n_spills = count(
         files,
         planner,
         rules,
         workers,
+        ceiling,
         lambda n_done: progress(n_done, n_bytes) if progress is not None else None,
         while_waiting,
     )
@@ -159,6 +181,7 @@ def count_pretokens(
         sources=tuple(CorpusSource(f.path, f.size_bytes, planner.sha256[f]) for f in files),
         n_bytes=n_bytes,
         n_documents=n_documents,
+        n_spills=n_spills,
     )
 
 
@@ -167,10 +190,12 @@ def _count_in_processes(
     planner: ChunkPlanner,
     rules: CountingRules,
     workers: int,
+    ceiling: tuple[int, Path] | None,
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
-) -> tuple[Mapping[str, int], int]:
-    counts: dict[str, int] = {}
+) -> tuple[Mapping[str, int], int, int]:
+    # Half of the ceiling is for what the workers count meanwhile.
+    table = CountTable() if ceiling is None else CountTable(ceiling[0] // 2, ceiling[1])
     bytes_done = n_documents = 0
     for _, counted in run_tasks(
         count_chunk,
@@ -180,12 +205,11 @@ def _count_in_processes(
         max_tasks_per_worker=_CHUNKS_BEFORE_REPLACEMENT,
         while_waiting=while_waiting,
     ):
-        for pre_token, count in counted.counts.items():
-            counts[pre_token] = counts.get(pre_token, 0) + count
+        table.add(counted.counts)
         bytes_done += counted.n_bytes
         n_documents += counted.n_documents
         progress(bytes_done)
-    return counts, n_documents
+    return table.finish(), n_documents, table.n_spills
 
 
 def _count_in_threads(
@@ -193,15 +217,17 @@ def _count_in_threads(
     planner: ChunkPlanner,
     rules: CountingRules,
     workers: int,
+    ceiling: tuple[int, Path] | None,
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
-) -> tuple[Mapping[str, int], int]:
+) -> tuple[Mapping[str, int], int, int]:
     counted = count_natively(
         files,
         planner,
         pattern=rules.pattern,
         special_tokens=rules.special_tokens,
         num_threads=workers,
+        ceiling=None if ceiling is None else (ceiling[0], os.fspath(ceiling[1])),
         progress=progress,
         while_waiting=while_waiting,
     )
@@ -247,6 +273,9 @@ def count_processors() -> int:
     return max(1, min(processors, allowed))
 
 
-def _choose_chunk_bytes(n_bytes: int, workers: int) -> int:
+def _choose_chunk_bytes(n_bytes: int, workers: int, max_memory_bytes: int | None) -> int:
     even = n_bytes // (workers * _CHUNKS_PER_WORKER)
+    if max_memory_bytes is not None:
+        # What is distinct in a chunk takes many times its bytes.
+        even = min(even, max_memory_bytes // (workers * _CEILING_PER_CHUNK))
     return min(max(even, _SMALLEST_CHUNK_BYTES), LARGEST_CHUNK_BYTES)

@@ -30,18 +30,21 @@ def count_natively(
     pattern: SplitPattern,
     special_tokens: Sequence[str],
     num_threads: int,
+    ceiling: tuple[int, str] | None,
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
-) -> tuple[NativeCounts, int] | Chunk:
-    """The counts and the number of documents; or the first chunk that cannot be counted.
+) -> tuple[NativeCounts, int, int] | Chunk:
+    """The counts, the number of documents and how often a table was written to the disk; or the
+    first chunk that cannot be counted.
 
     This thread plans and hashes while the others count. `progress` gets bytes done.
 
     Raises:
         CorpusError: a file changed.
+        OSError: the folder of the ceiling is full or cannot be used.
     """
     chunks: list[Chunk] = []
-    with NativeCounter(pattern.name, special_tokens, num_threads) as counter:
+    with NativeCounter(pattern.name, special_tokens, num_threads, ceiling) as counter:
         for file in files:
             if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
                 break

@@ -3,7 +3,8 @@
 Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
 a file, the counts train another size in seconds and without the corpus. They stand apart from the
 counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns`,
-`formats.whole_files` and `engines.native_training`, whose counts are taken as they are.
+`formats.whole_files`, and `spilled_counts` and `engines.native_training`, whose counts are taken as
+they are.
 
 The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
 u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
@@ -18,20 +19,22 @@ import os
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import accumulate
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate, islice
 from typing import Any, Final
 
 from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.training.spilled_counts import StoredCounts
 
 MAX_FILE_BYTES: Final = 1 << 36
 """More than any counts that would fit into memory."""
 
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
+_BATCH: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class PretokenCounts:
     - `counts`: pre-token -> occurrences (at least 1). Special tokens are cut out, never counted.
     - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: stretches of text
       between special tokens that are not empty.
+    - `n_spills`: how often counting came to its memory ceiling and went on on the disk.
     - `weights`: how often each of the sources was counted, in their order; empty: once each.
     """
 
@@ -61,6 +65,7 @@ class PretokenCounts:
     n_documents: int = 0
     unicode_tables: str = UNICODE_TABLES
     weights: tuple[int, ...] = ()
+    n_spills: int = field(default=0, compare=False)
 
     @property
     def source_weights(self) -> tuple[int, ...]:
@@ -100,8 +105,7 @@ class PretokenCounts:
         yield digest.digest()
 
     def _render_fields(self) -> Iterator[bytes]:
-        pre_tokens = sorted(self.counts)
-        text = "".join(pre_tokens).encode()
+        columns = _columns_of(self.counts)
         header = {
             "pattern": {"name": self.pattern.name, "expression": self.pattern.expression},
             "unicode_tables": self.unicode_tables,
@@ -109,9 +113,9 @@ class PretokenCounts:
             "sources": [asdict(source) for source in self.sources],
             "n_bytes": self.n_bytes,
             "n_documents": self.n_documents,
-            "n_distinct": len(pre_tokens),
+            "n_distinct": len(self.counts),
             "n_pre_tokens": self.n_pre_tokens,
-            "text_bytes": len(text),
+            "text_bytes": columns.text_bytes,
         }
         if self.weights:
             header["weights"] = list(self.weights)
@@ -119,9 +123,9 @@ class PretokenCounts:
         yield _MAGIC
         yield len(rendered).to_bytes(8, "little")
         yield rendered
-        yield _render_numbers("I", map(len, pre_tokens))
-        yield _render_numbers("Q", map(self.counts.__getitem__, pre_tokens))
-        yield text
+        yield from columns.lengths
+        yield from columns.counts
+        yield from columns.text
 
     @classmethod
     def load(
@@ -167,11 +171,54 @@ class PretokenCounts:
             )
 
 
-def _render_numbers(typecode: str, numbers: Iterable[int]) -> bytes:
-    values = array(typecode, numbers)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tobytes()
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What the file holds behind its header, in parts, which are made when they are asked for."""
+
+    lengths: Iterable[bytes]
+    counts: Iterable[bytes]
+    text: Iterable[bytes]
+    text_bytes: int
+
+
+def _columns_of(counts: Mapping[str, int]) -> _Columns:
+    if isinstance(counts, NativeCounts):
+        words = counts.sorted()
+        # Gone through for each column, so that no column is ever whole in memory.
+        return _Columns(
+            (lengths for lengths, _, _ in words.columns(_BATCH)),
+            (numbers for _, numbers, _ in words.columns(_BATCH)),
+            (text for _, _, text in words.columns(_BATCH)),
+            words.text_bytes,
+        )
+    if isinstance(counts, StoredCounts):  # sorted already, and to be read, not held
+        pre_tokens: Iterable[str] = counts
+        values: Iterable[int] = counts.values()
+        text_bytes = counts.text_bytes
+    else:
+        pre_tokens = sorted(counts)
+        values = map(counts.__getitem__, pre_tokens)
+        text_bytes = sum(len(part) for part in _render_text(pre_tokens))
+    return _Columns(
+        _render_numbers("I", map(len, pre_tokens)),
+        _render_numbers("Q", values),
+        _render_text(pre_tokens),
+        text_bytes,
+    )
+
+
+def _render_text(pre_tokens: Iterable[str]) -> Iterator[bytes]:
+    rest = iter(pre_tokens)
+    while part := list(islice(rest, _BATCH)):
+        yield "".join(part).encode()
+
+
+def _render_numbers(typecode: str, numbers: Iterable[int]) -> Iterator[bytes]:
+    rest = iter(numbers)
+    while values := array(typecode, islice(rest, _BATCH)):
+        if sys.byteorder == "big":
+            values.byteswap()
+        yield values.tobytes()
 
 
 def _parse_numbers(typecode: str, data: bytes) -> array[int]:

@@ -161,6 +161,8 @@ def train(
     errors: DecodeErrors = "strict",
     chunk_bytes: int | None = None,
     options: VocabularyOptions = NO_OPTIONS,
+    max_memory_bytes: int | None = None,
+    scratch_folder: Path | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
@@ -174,6 +176,8 @@ def train(
       `errors="replace"` is for, to the Python one to count; the report names both.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` takes U+FFFD for them.
     - `options`: what is asked of the vocabulary beside its size.
+    - `max_memory_bytes`, `scratch_folder`: a ceiling of what counting takes; see `count_pretokens`.
+      Learning needs all that is distinct in memory.
     - `progress` is called several times a second; `should_cancel` too, and ends the run when true.
 
     Raises:
@@ -200,6 +204,8 @@ def train(
         errors=errors,
         chunk_bytes=chunk_bytes,
         engine=engine,
+        max_memory_bytes=max_memory_bytes,
+        scratch_folder=scratch_folder,
         progress=watch.count,
         while_waiting=watch.poll,
     )

@@ -299,7 +299,7 @@ def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path
 
 def test_a_counter_is_used_once():
     counter = NativeCounter("gpt2", [SPECIAL], 1)
-    counts, n_documents = counter.finish()
+    counts, n_documents, _ = counter.finish()
     assert (dict(counts), n_documents) == ({}, 0)
     for use in (counter.finish, counter.bytes_done, lambda: counter.submit(0, 0, 0)):
         with pytest.raises(ValueError, match="finished or closed"):

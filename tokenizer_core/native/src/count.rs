@@ -5,16 +5,22 @@
 //! table of their own; the tables are joined at the end. The result does not depend on the chunks
 //! or on the number of threads.
 //!
+//! Where a ceiling is set, a table that comes near it is written to the disk, and what is there is
+//! added up at the end (`sorted_runs`).
+//!
 //! Free of Python types. `count/` holds the table (`word_table`) and what it becomes once counting
 //! is over (`counted_words`).
 
 mod counted_words;
+mod sorted_runs;
 #[cfg(test)]
 mod tests;
 mod word_table;
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::str::from_utf8;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -24,9 +30,22 @@ use std::thread::JoinHandle;
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 
 pub use counted_words::{CountedWords, Words};
+use sorted_runs::{join_runs, sum_runs};
 use word_table::WordTable;
 
 use crate::scan::Scanner;
+
+/// So many runs of one thread are made one, which bounds the open files.
+const MAX_RUNS: usize = 32;
+/// A table may double while a chunk is counted, and is there twice while it does.
+const GROWTH: usize = 3;
+
+/// How much memory all tables may take, and where what is too much goes.
+#[derive(Clone, Debug)]
+pub struct Ceiling {
+    pub memory_bytes: usize,
+    pub folder: PathBuf,
+}
 
 /// What decides the counts of a chunk.
 pub struct CountingRules {
@@ -67,18 +86,22 @@ pub enum ChunkFailure {
 }
 
 /// Counting that did not get to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum CountError {
     /// The first chunk, in the order they were handed out, that cannot be counted.
     Chunk(usize, ChunkFailure),
     /// A worker panicked.
     WorkerLost,
+    /// The folder that is to take what is too much for memory could not be used.
+    Scratch(io::Error),
 }
 
 /// The sum of all chunks.
 #[derive(Debug)]
 pub struct Counted {
     pub words: CountedWords,
+    /// How often a table was written to the disk.
+    pub n_spills: u64,
     /// Stretches of text between special tokens; one that a cut divides is one.
     pub n_documents: u64,
 }
@@ -99,7 +122,7 @@ struct Progress {
 }
 
 impl Counter {
-    pub fn new(rules: CountingRules, n_threads: usize) -> Counter {
+    pub fn new(rules: CountingRules, n_threads: usize, ceiling: Option<Ceiling>) -> Counter {
         let n_threads = n_threads.max(1);
         let (sender, receiver) = sync_channel(2 * n_threads);
         let (rules, receiver) = (Arc::new(rules), Arc::new(Mutex::new(receiver)));
@@ -108,7 +131,11 @@ impl Counter {
         let workers = (0..n_threads).map(|_| {
             let (rules, receiver) = (Arc::clone(&rules), Arc::clone(&receiver));
             let progress = Arc::clone(&progress);
-            std::thread::spawn(move || work(&rules, &receiver, &progress, Tally::new()))
+            let share = ceiling.clone().map(|ceiling| Ceiling {
+                memory_bytes: ceiling.memory_bytes / n_threads / GROWTH,
+                ..ceiling
+            });
+            std::thread::spawn(move || work(&rules, &receiver, &progress, Tally::new(share)))
         });
         Counter {
             chunks: Some(sender),
@@ -144,17 +171,27 @@ impl Counter {
             match worker.join() {
                 Ok(tally) => match &mut sum {
                     None => sum = Some(tally),
-                    Some(sum) => sum.add(tally),
+                    Some(sum) => sum.join(tally),
                 },
                 Err(_) => lost = true,
             }
         }
-        let sum = sum.filter(|_| !lost).ok_or(CountError::WorkerLost)?;
+        let mut sum = sum.filter(|_| !lost).ok_or(CountError::WorkerLost)?;
+        if let Some(error) = sum.scratch_error {
+            return Err(CountError::Scratch(error));
+        }
         if let Some((number, failure)) = sum.failure {
             return Err(CountError::Chunk(number, failure));
         }
+        let words = if sum.runs.is_empty() {
+            sum.table.into_words()
+        } else {
+            sum.spill().map_err(CountError::Scratch)?;
+            sum_runs(sum.runs).map_err(CountError::Scratch)?
+        };
         Ok(Counted {
-            words: sum.table.into_words(),
+            words,
+            n_spills: sum.n_spills,
             n_documents: sum.n_documents,
         })
     }
@@ -176,22 +213,61 @@ struct Tally {
     table: WordTable,
     n_documents: u64,
     failure: Option<(usize, ChunkFailure)>,
+    ceiling: Option<Ceiling>,
+    runs: Vec<File>,
+    n_spills: u64,
+    scratch_error: Option<io::Error>,
 }
 
 impl Tally {
-    fn new() -> Tally {
+    fn new(ceiling: Option<Ceiling>) -> Tally {
         Tally {
             table: WordTable::new(),
             n_documents: 0,
             failure: None,
+            ceiling,
+            runs: Vec::new(),
+            n_spills: 0,
+            scratch_error: None,
         }
     }
 
-    fn add(&mut self, mut other: Tally) {
+    /// Writes the table to the disk if it has come to its share; false if that failed.
+    fn keep_below_ceiling(&mut self) -> bool {
+        let share = self.ceiling.as_ref().map(|ceiling| ceiling.memory_bytes);
+        if share.is_none_or(|share| self.table.memory_bytes() <= share) {
+            return true;
+        }
+        self.scratch_error = self.spill().err();
+        self.scratch_error.is_none()
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        let Some(ceiling) = &self.ceiling else {
+            return Ok(());
+        };
+        self.runs.push(self.table.spill(&ceiling.folder)?);
+        self.n_spills += 1;
+        if self.runs.len() >= MAX_RUNS {
+            let runs = std::mem::take(&mut self.runs);
+            self.runs.push(join_runs(&ceiling.folder, runs)?);
+        }
+        Ok(())
+    }
+
+    /// Takes in what another worker has counted. With a ceiling the tables stay below it together.
+    fn join(&mut self, mut other: Tally) {
         if other.table.len() > self.table.len() {
             std::mem::swap(&mut self.table, &mut other.table);
         }
         self.table.add_all(&other.table);
+        drop(other.table);
+        self.runs.append(&mut other.runs);
+        self.n_spills += other.n_spills;
+        self.scratch_error = self.scratch_error.take().or(other.scratch_error);
+        if self.scratch_error.is_none() {
+            self.keep_below_ceiling();
+        }
         self.n_documents += other.n_documents;
         self.failure = match (self.failure, other.failure) {
             (Some(a), Some(b)) => Some(if a.0 < b.0 { a } else { b }),
@@ -242,6 +318,9 @@ fn work(
             Ok(text) => {
                 tally.count(rules, text, chunk.start > 0);
                 progress.bytes_done.fetch_add(size, Relaxed);
+                if !tally.keep_below_ceiling() {
+                    progress.n_wanted.store(0, Relaxed);
+                }
             }
             Err(failure) => {
                 progress.n_wanted.fetch_min(number as u64, Relaxed);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::count::{Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules};
+use crate::count::{
+    Ceiling, Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules,
+};
 use crate::learn::{LearnError, Learned, Rules, TieBreak, Tuning, learn};
 use crate::scan::Scanner;
 
@@ -34,14 +37,26 @@ struct PretokenCounter {
 #[pymethods]
 impl PretokenCounter {
     #[new]
-    fn new(pattern: &str, special_tokens: Vec<String>, num_threads: usize) -> PyResult<Self> {
+    fn new(
+        pattern: &str,
+        special_tokens: Vec<String>,
+        num_threads: usize,
+        ceiling: Option<(usize, PathBuf)>,
+    ) -> PyResult<Self> {
         let scanner = Scanner::from_name(pattern).ok_or_else(|| {
             PyValueError::new_err(format!("no compiled split pattern {pattern:?}"))
         })?;
         let rules = CountingRules::new(scanner, &special_tokens)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(PretokenCounter {
-            counter: Some(Counter::new(rules, num_threads)),
+            counter: Some(Counter::new(
+                rules,
+                num_threads,
+                ceiling.map(|(memory_bytes, folder)| Ceiling {
+                    memory_bytes,
+                    folder,
+                }),
+            )),
         })
     }
 
@@ -70,7 +85,7 @@ impl PretokenCounter {
         Ok(self.counter.as_ref().ok_or_else(closed)?.bytes_done())
     }
 
-    /// `(counts, number of documents)`, or the number of the first chunk that cannot be counted:
+    /// `(counts, number of documents, times a table was written to the disk)`, or the number of the first chunk that cannot be counted:
     /// it is not UTF-8, or its file has become shorter.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let counter = self.counter.take().ok_or_else(closed)?;
@@ -79,11 +94,13 @@ impl PretokenCounter {
                 let words = WordCounts {
                     words: counted.words,
                 };
-                Ok((words, counted.n_documents).into_pyobject(py)?.into_any())
+                let figures = (words, counted.n_documents, counted.n_spills);
+                Ok(figures.into_pyobject(py)?.into_any())
             }
             Err(CountError::Chunk(number, ChunkFailure::NotUtf8(_) | ChunkFailure::Unreadable)) => {
                 Ok(number.into_pyobject(py)?.into_any())
             }
+            Err(CountError::Scratch(error)) => Err(error.into()),
             Err(CountError::WorkerLost) => Err(PyRuntimeError::new_err(
                 "a counting thread panicked; see standard error",
             )),
@@ -128,6 +145,38 @@ impl WordCounts {
             dict.set_item(word, count)?;
         }
         Ok(dict)
+    }
+
+    /// The same in the order of the words; itself where it is in that order.
+    fn sorted(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let words = slf.get();
+        let sorted = slf.py().detach(|| {
+            let words = &words.words;
+            (!words.is_sorted()).then(|| words.sorted())
+        });
+        match sorted {
+            Some(words) => Bound::new(slf.py(), WordCounts { words }),
+            None => Ok(slf),
+        }
+    }
+
+    /// Bytes of all pre-tokens, each once.
+    fn text_bytes(&self) -> usize {
+        self.words.iter().map(|(word, _)| word.len()).sum()
+    }
+
+    /// Up to `n_words` words from `place` on, which is 0 for the first: the characters of each (u32),
+    /// the count of each (u64), all of them joined, and the place behind them.
+    fn columns<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+        n_words: usize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let (lengths, counts, text, place) = self.words.columns(place, n_words);
+        let [lengths, counts, text] =
+            [lengths, counts, text].map(|column| PyBytes::new(py, &column));
+        (lengths, counts, text, place).into_pyobject(py)
     }
 
     fn __len__(&self) -> usize {

@@ -30,6 +30,11 @@ impl CountedWords {
         self.n_bytes = self.n_bytes.saturating_add(size);
     }
 
+    /// Gives back memory that was kept for words to come.
+    pub(super) fn shrink(&mut self) {
+        self.packed.shrink_to_fit();
+    }
+
     /// Distinct words.
     pub fn len(&self) -> usize {
         self.n_words
@@ -47,6 +52,37 @@ impl CountedWords {
     /// Bytes of all occurrences.
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes
+    }
+
+    /// The same words in the order of their bytes.
+    pub fn sorted(&self) -> CountedWords {
+        let mut order: Vec<(&[u8], u64)> = self.iter().collect();
+        order.sort_unstable();
+        let mut words = CountedWords::with_capacity(self.packed.len());
+        for (word, count) in order {
+            words.push(word, count);
+        }
+        words
+    }
+
+    /// Whether each word comes before the next in the order of their bytes.
+    pub fn is_sorted(&self) -> bool {
+        self.iter().is_sorted_by(|a, b| a.0 < b.0)
+    }
+
+    /// Up to `n_words` words, which are UTF-8, from `place` on, the first being at 0: characters of
+    /// each (u32), count of each (u64), both little-endian, all of them joined, and the place behind.
+    pub fn columns(&self, place: usize, n_words: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>, usize) {
+        let is_first = |&&byte: &&u8| byte & 0xC0 != 0x80; // of a character
+        let (mut lengths, mut counts, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        let mut words = Words(self.packed.get(place..).unwrap_or_default());
+        for (word, count) in words.by_ref().take(n_words) {
+            let length = word.iter().filter(is_first).count() as u32;
+            lengths.extend_from_slice(&length.to_le_bytes());
+            counts.extend_from_slice(&count.to_le_bytes());
+            text.extend_from_slice(word);
+        }
+        (lengths, counts, text, self.packed.len() - words.0.len())
     }
 
     pub fn iter(&self) -> Words<'_> {

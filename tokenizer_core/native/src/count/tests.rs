@@ -71,9 +71,10 @@ fn count_in_chunks(
     cuts: &[u64],
     special_tokens: &[String],
     n_threads: usize,
+    ceiling: Option<Ceiling>,
 ) -> Result<Counted, CountError> {
     let rules = CountingRules::new(Scanner::Gpt2, special_tokens).expect("few tokens");
-    let mut counter = Counter::new(rules, n_threads);
+    let mut counter = Counter::new(rules, n_threads, ceiling);
     for ends in cuts.windows(2) {
         let (start, end, file) = (ends[0], ends[1], Arc::clone(file));
         if !counter.submit(Chunk { file, start, end }) {
@@ -101,9 +102,59 @@ fn any_cut_and_any_number_of_threads_count_the_same() {
         let mut cuts = vec![0];
         cuts.extend(places.iter().step_by(step));
         cuts.push(text.len() as u64);
-        let counted = count_in_chunks(&file, &cuts, &special_tokens, n_threads).expect("valid");
-        assert_eq!((to_map(&counted.words), counted.n_documents), expected);
+        for ceiling in [None, Some(below_one_chunk())] {
+            let spills = ceiling.is_some();
+            let counted = count_in_chunks(&file, &cuts, &special_tokens, n_threads, ceiling);
+            let counted = counted.expect("valid");
+            assert_eq!(counted.words.len(), expected.0.len());
+            assert_eq!((to_map(&counted.words), counted.n_documents), expected);
+            assert_eq!(counted.n_spills >= cuts.len() as u64 - 1, spills);
+        }
     }
+    assert!(places.len() > 3 * MAX_RUNS);
+}
+
+/// A ceiling that every chunk comes to.
+fn below_one_chunk() -> Ceiling {
+    Ceiling {
+        memory_bytes: 1,
+        folder: std::env::temp_dir(),
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_an_error() {
+    let file = temporary_file("scratch", b"low lower lowest");
+    let ceiling = Ceiling {
+        folder: std::env::temp_dir().join("there/is/no/such/folder"),
+        ..below_one_chunk()
+    };
+    let counted = count_in_chunks(&file, &[0, 3, 16], &[], 2, Some(ceiling));
+    assert!(matches!(counted, Err(CountError::Scratch(_))));
+}
+
+#[test]
+fn a_table_comes_back_from_the_disk_as_it_was() {
+    let (mut table, mut expected) = (WordTable::new(), Counts::new());
+    let mut runs = Vec::new();
+    for i in 0..9_000_usize {
+        // Short and long words, with zeros in them, and counts of one and of many bytes.
+        let word = [vec![(i % 5) as u8; i % 41], i.to_be_bytes()[6..].to_vec()].concat();
+        let count = 1 << (i % 50);
+        table.add(&word, count);
+        *expected.entry(word).or_default() += count;
+        if i % 1000 == 999 {
+            runs.push(table.spill(&std::env::temp_dir()).expect("room"));
+            assert_eq!(table.len(), 0);
+        }
+    }
+    let last = runs.pop().expect("several");
+    runs = vec![join_runs(&std::env::temp_dir(), runs).expect("room"), last];
+    let words = sum_runs(runs).expect("readable");
+    assert_eq!(to_map(&words), expected);
+    let sorted: Vec<&[u8]> = words.iter().map(|(word, _)| word).collect();
+    assert!(sorted.is_sorted());
+    assert_eq!(sorted.len(), expected.len());
 }
 
 #[test]
@@ -135,24 +186,30 @@ fn the_first_broken_chunk_is_told_of() {
     let file = temporary_file("broken", &bytes);
     let cuts: Vec<u64> = (0..=100).map(|i| 10 * i).collect();
     for n_threads in [1, 4] {
-        let error = count_in_chunks(&file, &cuts, &[], n_threads).expect_err("not UTF-8");
-        assert_eq!(error, CountError::Chunk(55, ChunkFailure::NotUtf8(5)));
+        let error = count_in_chunks(&file, &cuts, &[], n_threads, None).expect_err("not UTF-8");
+        assert!(matches!(
+            error,
+            CountError::Chunk(55, ChunkFailure::NotUtf8(5))
+        ));
     }
-    let error = count_in_chunks(&file, &[990, 1010], &[], 1).expect_err("too short");
-    assert_eq!(error, CountError::Chunk(0, ChunkFailure::Unreadable));
+    let error = count_in_chunks(&file, &[990, 1010], &[], 1, None).expect_err("too short");
+    assert!(matches!(
+        error,
+        CountError::Chunk(0, ChunkFailure::Unreadable)
+    ));
 }
 
 #[test]
 fn of_two_failures_the_first_is_kept() {
     let failed = |number| Tally {
         failure: Some((number, ChunkFailure::Unreadable)),
-        ..Tally::new()
+        ..Tally::new(None)
     };
     for (first, second) in [(3, 8), (8, 3)] {
         let mut tally = failed(first);
-        tally.add(failed(second));
+        tally.join(failed(second));
         assert_eq!(tally.failure, Some((3, ChunkFailure::Unreadable)));
-        tally.add(Tally::new());
+        tally.join(Tally::new(None));
         assert!(tally.failure.is_some());
     }
 }
@@ -161,7 +218,7 @@ fn of_two_failures_the_first_is_kept() {
 fn a_counter_that_is_dropped_ends_its_threads() {
     let file = temporary_file("dropped", &[b'a'; 100]);
     let rules = CountingRules::new(Scanner::Gpt2, &[]).expect("none");
-    let mut counter = Counter::new(rules, 3);
+    let mut counter = Counter::new(rules, 3, None);
     for _ in 0..50 {
         let file = Arc::clone(&file);
         assert!(counter.submit(Chunk {

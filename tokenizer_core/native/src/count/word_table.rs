@@ -3,7 +3,12 @@
 //! A word of up to 15 bytes is its own key: its bytes, and its length in the last byte. A longer
 //! one has its hash and its place in a common text as key. So most lookups touch one slot.
 
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
 use super::counted_words::{CountedWords, push_number, read_number};
+use super::sorted_runs::write_run;
 use crate::keyed_hash::HashKeys;
 use crate::scan::Scanner;
 
@@ -25,6 +30,23 @@ const EMPTY: Slot = Slot {
     key: [0; 2],
     count: 0,
 };
+
+impl Slot {
+    /// Its word, which is in `text` or, where it is short, is written to `short`.
+    fn word<'a>(&self, text: &'a [u8], short: &'a mut [u8; 16]) -> &'a [u8] {
+        if self.key[1] & IS_LONG != 0 {
+            return self.long_word(text);
+        }
+        *short = (u128::from(self.key[1]) << 64 | u128::from(self.key[0])).to_le_bytes();
+        &short[..usize::from(short[15])]
+    }
+
+    fn long_word<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        let mut rest = &text[(self.key[1] & !IS_LONG) as usize..];
+        let len = read_number(&mut rest);
+        &rest[..len as usize]
+    }
+}
 
 /// Open addressing, at most three quarters full, nothing ever removed.
 pub(super) struct WordTable {
@@ -51,6 +73,29 @@ impl WordTable {
     /// Distinct words.
     pub(super) fn len(&self) -> usize {
         self.n_words
+    }
+
+    /// What it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.text.capacity()
+    }
+
+    /// All words and counts as a sorted run; the table is empty after.
+    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<File> {
+        let mut taken: Vec<Slot> = std::mem::replace(&mut self.slots, vec![EMPTY; FIRST_SLOTS]);
+        taken.retain(|slot| slot.count > 0);
+        let text = std::mem::take(&mut self.text);
+        self.n_words = 0;
+        taken.sort_unstable_by(|a, b| {
+            let (mut of_a, mut of_b) = ([0; 16], [0; 16]);
+            a.word(&text, &mut of_a).cmp(b.word(&text, &mut of_b))
+        });
+        write_run(folder, |run| {
+            let mut short = [0; 16];
+            taken
+                .iter()
+                .try_for_each(|slot| run.push(slot.word(&text, &mut short), slot.count))
+        })
     }
 
     /// Counts every pre-token of `text`.
@@ -117,12 +162,7 @@ impl WordTable {
         let size = size.sum::<usize>() + self.text.len();
         let mut words = CountedWords::with_capacity(size + size / 64);
         for slot in taken() {
-            if slot.key[1] & IS_LONG == 0 {
-                let bytes = (u128::from(slot.key[1]) << 64 | u128::from(slot.key[0])).to_le_bytes();
-                words.push(&bytes[..usize::from(bytes[15])], slot.count);
-            } else {
-                words.push(self.long_word(slot), slot.count);
-            }
+            words.push(slot.word(&self.text, &mut [0; 16]), slot.count);
         }
         words
     }
@@ -177,9 +217,7 @@ impl WordTable {
     }
 
     fn long_word(&self, slot: &Slot) -> &[u8] {
-        let mut rest = &self.text[(slot.key[1] & !IS_LONG) as usize..];
-        let len = read_number(&mut rest);
-        &rest[..len as usize]
+        slot.long_word(&self.text)
     }
 
     #[inline(always)]

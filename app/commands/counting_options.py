@@ -1,0 +1,92 @@
+"""What the commands that count a corpus share: how it is split, by whom, in how much memory.
+
+May import `command_line` and the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from app.commands.command_line import CommandError, UsageError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
+
+_DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
+
+
+def add_counting_options(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the counts of a corpus, and who counts."""
+    parser.add_argument(
+        "--special-token",
+        action="append",
+        metavar="TOKEN",
+        help="once for each, in order (default: <|endoftext|>)",
+    )
+    parser.add_argument("--no-special-token", action="store_true", help="take no special token")
+    parser.add_argument(
+        "--pattern",
+        help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
+    )
+    add_memory_options(parser)
+
+
+def add_memory_options(parser: argparse.ArgumentParser) -> None:
+    """Add the ceiling of counting, and where what is more goes."""
+    parser.add_argument(
+        "--memory",
+        type=parse_size,
+        metavar="BYTES",
+        help="most memory for counting, 2G for instance; what is more goes to the disk",
+    )
+    parser.add_argument(
+        "--scratch", type=Path, metavar="FOLDER", help="where to (default: the system's)"
+    )
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes; K, M, G or T behind it stands for the power of 1024.
+
+    Example:
+        >>> parse_size("2G"), parse_size("20000000")
+        (2147483648, 20000000)
+    """
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not (number.isascii() and number.isdigit() and len(number) < 19 and unit in "KMGT"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 500M or 2G")
+    size: int = int(number) * 1024 ** ("KMGT".index(unit) + 1 if unit else 0)
+    if size < SMALLEST_CEILING_BYTES:
+        raise argparse.ArgumentTypeError(f"{text!r} is too small; give at least 16M")
+    return size
+
+
+def check_counting_options(arguments: argparse.Namespace) -> None:
+    """Raise UsageError unless these options go together."""
+    if arguments.no_special_token and arguments.special_token:
+        raise UsageError("--no-special-token and --special-token exclude each other")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise UsageError("--workers must be at least 1")
+    if arguments.scratch is not None and not arguments.scratch.is_dir():
+        raise CommandError(f"the scratch folder {arguments.scratch} is not there; make it first")
+
+
+def require_folder_of(target: Path) -> None:
+    """Raise CommandError where the folder a file is to be written into is not there."""
+    if not target.absolute().parent.is_dir():
+        raise CommandError(f"the folder of {target} is not there; make it first")
+
+
+def names_special_tokens(arguments: argparse.Namespace) -> bool:
+    """Whether special tokens were asked for, or none."""
+    return bool(arguments.special_token) or bool(arguments.no_special_token)
+
+
+def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
+    """The special tokens asked for, or the usual one."""
+    if arguments.no_special_token:
+        return []
+    return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)

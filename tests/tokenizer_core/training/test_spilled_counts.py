@@ -1,0 +1,193 @@
+"""Counting under a memory ceiling: the same counts, on the disk meanwhile."""
+
+import json
+import pickle
+import random
+import subprocess
+import sys
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.native_module import native_module
+from tests.tokenizer_core.training.naive_trainer import count_naively
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import PretokenCounts, count_pretokens, train, train_from_counts
+from tokenizer_core.training.spilled_counts import MAX_RUNS, CountTable, StoredCounts
+
+COUNTING = import_module("tokenizer_core.training.count_pretokens")
+SPECIAL = "<|e|>"
+
+
+def make_text(n_words: int) -> str:
+    rng = random.Random(11)
+    letters = "abcdeé漢😀 \n"
+    words = ["".join(rng.choices(letters, k=rng.randint(1, 24))) for _ in range(n_words)]
+    return f" {SPECIAL}".join(map(" ".join, (words[i : i + 50] for i in range(0, n_words, 50))))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(make_text(1500), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def test_a_table_comes_back_from_the_disk_as_it_was(scratch):
+    table, expected = CountTable(2_000, scratch), CountTable()
+    rng = random.Random(5)
+    for _ in range(300):
+        counts = {f"{rng.randint(0, 900)}é\x00": rng.choice([1, 7, 1 << 50]) for _ in range(9)}
+        table.add(counts)
+        expected.add(counts)
+    assert table.n_spills > 2 * MAX_RUNS
+    stored, plain = table.finish(), expected.finish()
+    assert isinstance(stored, StoredCounts)
+    assert list(stored.items()) == sorted(plain.items())
+    assert list(stored) == sorted(plain)
+    assert sum(stored.values()) == sum(plain.values())
+    assert stored.text_bytes == sum(len(pre_token.encode()) for pre_token in plain)
+    assert len(stored) == len(plain)
+    assert stored == plain
+    assert pickle.loads(pickle.dumps(stored)) == plain
+    assert all(a == b for a, b in zip(stored.items(), stored.items(), strict=True)), "two readers"
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_table_that_never_fills_is_a_dict(scratch):
+    table = CountTable(10_000, scratch)
+    table.add({"a": 1})
+    table.add({"a": 2, "b": 1})
+    assert (table.finish(), table.n_spills) == ({"a": 3, "b": 1}, 0)
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_the_result_is_the_same_with_any_ceiling(
+    engine, corpus, scratch, tmp_path, monkeypatch, num_workers
+):
+    monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+    rules = {"pattern": PATTERNS["gpt2"], "special_tokens": [SPECIAL], "engine": engine}
+    plain = count_pretokens([corpus], **rules)
+    assert plain.n_spills == 0
+    for ceiling in (20_000, 10_000_000):
+        counts = count_pretokens(
+            [corpus],
+            **rules,
+            num_workers=num_workers,
+            chunk_bytes=4_000,
+            max_memory_bytes=ceiling,
+            scratch_folder=scratch,
+        )
+        assert (counts.n_spills > 0) == (ceiling < 10_000_000)
+        assert counts == plain
+        assert counts.counts == count_naively(corpus.read_text("utf-8"), [SPECIAL])
+        assert counts.n_pre_tokens == plain.n_pre_tokens
+        counts.save(tmp_path / "spilled")
+        plain.save(tmp_path / "plain")
+        assert (tmp_path / "spilled").read_bytes() == (tmp_path / "plain").read_bytes()
+        assert PretokenCounts.load(tmp_path / "spilled") == plain
+        merges = train_from_counts(counts, 400, engine=engine).merges
+        assert merges == train_from_counts(plain, 400, engine=engine).merges
+        assert list(scratch.iterdir()) == []
+
+
+def test_no_byte_is_lost_on_the_disk(engine, corpus, scratch, monkeypatch):
+    monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)
+    text = corpus.read_text("utf-8")
+    result = train(
+        [corpus],
+        vocab_size=300,
+        special_tokens=[SPECIAL],
+        engine=engine,
+        chunk_bytes=3_000,
+        max_memory_bytes=20_000,
+        scratch_folder=scratch,
+    )
+    assert result.counts.n_spills > 1
+    size = sum(n * len(pre_token.encode()) for pre_token, n in result.counts.counts.items())
+    assert size == result.counts.n_pre_token_bytes == len(text.replace(SPECIAL, "").encode())
+    pre_tokens = list(result.counts.counts)
+    assert all(a < b for a, b in pairwise(pre_tokens)), "sorted, each once"
+
+
+def test_a_ceiling_that_is_too_small_and_a_folder_that_is_not_there(engine, corpus, monkeypatch):
+    rules = {"pattern": PATTERNS["gpt2"], "engine": engine}
+    with pytest.raises(ValueError, match="at least 16777216, not 1000"):
+        count_pretokens([corpus], **rules, max_memory_bytes=1000)
+    monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)
+    with pytest.raises(OSError, match="No such file"):
+        count_pretokens(
+            [corpus],
+            **rules,
+            max_memory_bytes=1,
+            scratch_folder=corpus.parent / "none",
+            chunk_bytes=2_000,
+        )
+
+
+MEASURE = """
+import json, sys
+from pathlib import Path
+from tokenizer_core.engines import native_training
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import count_pretokens
+
+def memory(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1]) << 10
+
+corpus, engine, ceiling, output = sys.argv[1:]
+count_pretokens([corpus + ".first"], pattern=PATTERNS["gpt2"], engine=engine)
+before = memory("VmRSS")
+counts = count_pretokens(
+    [corpus], pattern=PATTERNS["gpt2"], engine=engine, num_workers=1,
+    max_memory_bytes=int(ceiling) or None,
+)
+counts.save(output)
+print(json.dumps({
+    "took": memory("VmHWM") - before, "distinct": len(counts.counts), "spills": counts.n_spills,
+    "n_bytes": counts.n_pre_token_bytes,
+}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's peak memory")
+@pytest.mark.parametrize("engine_name", ["python", "native"])
+def test_memory_stays_near_the_ceiling(engine_name, tmp_path):
+    if engine_name == "native":
+        native_module()
+    ceiling = (32 if engine_name == "native" else 64) << 20
+    rng = random.Random(1)
+    corpus = tmp_path / "corpus.txt"
+    with corpus.open("w") as file:
+        for _ in range(300):  # 12 MB or 36 MB, nearly all of it distinct
+            n_words = 10_000 if engine_name == "native" else 5_000
+            file.write(" ".join(f"{rng.getrandbits(60):x}" for _ in range(n_words)).translate(
+                str.maketrans("0123456789", "ghijklmnop")) + "\n")  # fmt: skip
+    Path(f"{corpus}.first").write_text("what is needed once, whatever is counted")
+    measured = {}
+    for limit in (0, ceiling):
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, corpus, engine_name, str(limit), tmp_path / f"{limit}"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        measured[limit] = json.loads(done.stdout)
+    print(measured)
+    plain, bounded = measured[0], measured[ceiling]
+    assert bounded["spills"] > 1
+    assert plain["n_bytes"] == bounded["n_bytes"] == corpus.stat().st_size
+    assert (tmp_path / "0").read_bytes() == (tmp_path / f"{ceiling}").read_bytes()
+    # Once all is counted the native engine has the sum packed: text, length and count.
+    packed = 24 * bounded["distinct"] if engine_name == "native" else 0
+    assert bounded["took"] < max(ceiling, packed) + (16 << 20)
+    assert bounded["took"] < plain["took"] / 2
