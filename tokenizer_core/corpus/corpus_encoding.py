@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
 
-BATCH_CHARS: Final = 1 << 20
-"""Text that is encoded in one call. A document that is longer is encoded in parts."""
+BATCH_CHARS: Final = 1 << 19
+"""Text that is encoded in one call. A document that is longer is encoded in parts. Twice as much is
+no faster, and takes 40 MB more."""
 
 CHECKPOINT_SECONDS: Final = 5.0
 """The least time between checkpoints; where they take long, fifty times what the last one took."""

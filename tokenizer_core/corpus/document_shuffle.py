@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_files import TokenFiles
     from tokenizer_core.corpus.token_manifest import SplitRecord
 
-BATCH_TOKENS: Final = 1 << 20
+BATCH_TOKENS: Final = 1 << 19
 _BATCH_DOCUMENTS: Final = 1 << 14
 
 
