@@ -23,8 +23,8 @@ class StagedFile:
     """A new file, written from its beginning in bounded memory, on the disk once it is closed.
 
     With `keep_bytes` one that is there goes on after so many bytes; what stands behind is cut off.
-    With `hash_on_the_way` it is hashed while it is written, which saves reading it again at its
-    end: of use where it has no beginning to be put there.
+    A new one with `hash_on_the_way` is hashed while it is written, which saves reading it again at
+    its end: of use where it has no beginning to be put there.
 
     Raises:
         TokenFilesCorruptError: it has fewer bytes than that.
@@ -35,9 +35,7 @@ class StagedFile:
         self, path: Path, *, keep_bytes: int | None = None, hash_on_the_way: bool = False
     ) -> None:
         self.path = path
-        # What was written before this process is in no hash of its own.
-        is_hashed = hash_on_the_way and not keep_bytes
-        self._digest = hashlib.sha256() if is_hashed else None
+        self._digest = hashlib.sha256() if hash_on_the_way else None
         self._n_bytes = keep_bytes or 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0

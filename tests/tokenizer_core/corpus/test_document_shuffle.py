@@ -110,6 +110,21 @@ def test_a_shuffle_goes_on_as_one_or_not_at_all(tmp_path: Path) -> None:
         encode(tmp_path / "t", files, plan, 10, shuffle=True)
     encode(tmp_path / "t", files, plan)  # anew
     assert content(tmp_path / "t") == content(tmp_path / "expected")
+    encode(tmp_path / "other", files, plan, shuffle=True, validation_share=0.5)
+    with pytest.raises(Interrupted):
+        encode(tmp_path / "u", files, plan, 10, shuffle=True)
+    encode(tmp_path / "u", files, plan, shuffle=True, validation_share=0.5)  # anew
+    assert content(tmp_path / "u") == content(tmp_path / "other")
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_document_longer_than_a_batch_is_whole_and_counted_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one two three " * 1000)
+    manifest = encode_corpus(NARROW, [file], tmp_path / "t", plan_token_files(NARROW), shuffle=True)
+    assert manifest.split("train").n_bytes == file.stat().st_size
+    opened = TokenFiles.open(tmp_path / "t")
+    assert opened.decode_document(0, NARROW) == file.read_text()
 
 
 def test_what_fails_before_a_checkpoint_leaves_nothing(tmp_path: Path) -> None:
