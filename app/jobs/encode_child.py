@@ -31,7 +31,8 @@ from tokenizer_core.errors import TokenizerMismatchError
 from tokenizer_core.store import ArtifactStore
 from tokenizer_core.tokenizer import Tokenizer
 
-PHASE: Final = "encode"
+PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
+"""What the library calls them, and what a job does."""
 
 
 def encode_and_publish(job: ChildJob) -> None:
@@ -107,6 +108,7 @@ def _encode(
             plan,
             corpus_format=CorpusFormat(**request["corpus_format"]),
             validation_share=request["validation_share"],
+            shuffle=request["shuffle"],
             workers=request["num_workers"],
             resume=True,
             progress=_reporter(job),
@@ -130,21 +132,21 @@ def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> It
 
 
 def _reporter(job: ChildJob) -> Callable[[EncodingProgress], None]:
-    """Progress as events, with the rate and the time left since this attempt began."""
-    started = time.monotonic()
-    first: int | None = None
+    """Progress as events, with the rate and the time left since this attempt, or phase, began."""
+    phase, first, started = "", 0, 0.0
 
     def report(progress: EncodingProgress) -> None:
-        nonlocal first, started
-        counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}
-        if first is None:  # what an earlier attempt did says nothing of the rate
+        nonlocal phase, first, started
+        if phase != PHASES[progress.phase]:  # what was done before says nothing of the rate
+            phase = PHASES[progress.phase]
             first, started = progress.bytes_done, time.monotonic()
+        counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}
         seconds, done = time.monotonic() - started, progress.bytes_done - first
         if seconds > 0 and done > 0:
             rate = done / seconds
             left = progress.bytes_total - progress.bytes_done
             counters |= {"bytes_per_second": round(rate), "eta_seconds": round(left / rate)}
-        done_bytes, total = progress.bytes_done, progress.bytes_total
-        job.events.report(PHASE, done_bytes, total, f"{done_bytes} of {total} bytes", counters)
+        message = f"{progress.bytes_done} of {progress.bytes_total} bytes"
+        job.events.report(phase, progress.bytes_done, progress.bytes_total, message, counters)
 
     return report

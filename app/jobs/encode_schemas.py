@@ -101,6 +101,10 @@ class EncodeCorpusRequest(RequestModel):
         allow_inf_nan=False,
         description="Of the documents, held out as the split `validation`.",
     )
+    shuffle: bool = Field(
+        default=False,
+        description="The documents of each split in a random order, drawn from the seed.",
+    )
     seed: int = Field(
         default=0, ge=0, le=_MAX_SEED, description="Of the draw for validation and of the shuffle."
     )

@@ -221,8 +221,8 @@ class AnyJobSummary(BaseModel):
     name: str = Field(description="Of the tokenizer, or the id of the token files")
     state: Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
     phase: str = Field(
-        description="queued, start, download, count, learn, encode, publish, promote, cancelling, "
-        "or the final state"
+        description="queued, start, download, count, learn, encode, shuffle, publish, promote, "
+        "cancelling, or the final state"
     )
     progress: float = Field(ge=0, le=1)
     counters: dict[str, int]

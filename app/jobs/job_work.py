@@ -41,7 +41,7 @@ ENCODING: Final = JobWork(
     agent="encoder",
     less_text="encode fewer corpora in one job",
     less_memory="ask for fewer workers",
-    progress_of_phase={"encode": (0.0, 0.95)},
+    progress_of_phase={"encode": (0.0, 0.9), "shuffle": (0.9, 0.95)},
     resumes=True,
 )
 WORK_OF_KIND: Final[Mapping[str, JobWork]] = {"train": TRAINING, "encode": ENCODING}

@@ -207,7 +207,9 @@ def _take(
         files = find_encode_inputs(asked, corpus_id, services.corpora)
         live = choose_tokenizer_on_thread(request, asked.tokenizer)
         plan, arguments = plan_encoding(asked, live)
-        services.token_files.require_room(estimate_bytes(files, live.tokenizer, plan))
+        n_bytes = estimate_bytes(files, live.tokenizer, plan)
+        # A shuffle writes all ids twice, and removes the first ones at its end.
+        services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)
         return {
             "token_files_id": token_files_id,
             "corpus_ids": [corpus_id, *asked.further_corpora],
@@ -219,6 +221,7 @@ def _take(
             "plan": arguments,
             "corpus_format": corpus_format(asked),
             "validation_share": asked.validation_share,
+            "shuffle": asked.shuffle,
             "workers": asked.workers,
             "limits": asked.limits.model_dump(),
         }

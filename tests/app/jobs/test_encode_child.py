@@ -95,18 +95,24 @@ def tokenizer_of(service: Service, name: str = "starter") -> tuple[Tokenizer, Ar
 
 
 def expected_files(
-    service: Service, tmp_path: Path, corpus_ids: Sequence[str] = ("news",)
+    service: Service,
+    tmp_path: Path,
+    corpus_ids: Sequence[str] = ("news",),
+    *,
+    seed: int = 0,
+    **options: Any,
 ) -> dict[str, bytes]:
-    """What the library writes for NEWS in each with the options of a request that gives none."""
-    (tmp_path / "plain").mkdir()
+    """What the library writes for NEWS in each; without options, as for a request with none."""
+    (tmp_path / "plain").mkdir(parents=True)
     sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
     for source in sources:
         source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
-    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
+    plan = plan_token_files(tokenizer, end_of_document=END, seed=seed, ref=ref)
     form = CorpusFormat(format="txt", separator=END)
-    encode_corpus(tokenizer, sources, tmp_path / "expected", plan, corpus_format=form)
-    return contents(tmp_path / "expected")
+    folder = tmp_path / "expected"
+    encode_corpus(tokenizer, sources, folder, plan, corpus_format=form, **options)
+    return contents(folder)
 
 
 @pytest.fixture
@@ -206,6 +212,21 @@ def test_all_options_reach_the_files(service: Service) -> None:
     found = [split["special_tokens_found"] for split in described["splits"].values()]
     assert found == [{}, {}]
     assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
+
+
+def test_a_shuffle_is_that_of_the_library_and_says_what_it_does(
+    service: Service, tmp_path: Path
+) -> None:
+    upload(service)
+    job = wait(service, start(service, token_files_id="tokens", shuffle=True, seed=4))
+    assert job["state"] == "succeeded", job
+    counters = job["counters"]
+    assert counters["shuffle_done"] == counters["shuffle_total"] > 0
+    assert counters["documents"] == len(TEXTS)
+    expected = expected_files(service, tmp_path, seed=4, shuffle=True)
+    written = contents(folder_of(service).place("tokens"))
+    assert written == expected
+    assert written["train.bin"] != expected_files(service, tmp_path / "other")["train.bin"]
 
 
 def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service: Service) -> None:
