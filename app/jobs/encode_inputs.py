@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
 
 _SAMPLE_BYTES: Final = 1 << 16
+_SAMPLED_CORPORA: Final = 8
 _DEFAULT_FIELD: Final = "text"
 
 
@@ -107,17 +108,18 @@ def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
 
 def estimate_bytes(files: Sequence[CorpusFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:
     """About how many bytes the token files will have: as many ids for each byte of the corpora as
-    their first 64 KiB have.
+    the first 64 KiB of the largest few of them have.
 
     Raises:
         Problem: 409, a corpus has been replaced just now.
     """
-    width = plan.disk_dtype.itemsize
-    return sum(
-        round(file.size_bytes * width * _ids_per_byte(file, tokenizer))
-        for file in files
-        if file.size_bytes
+    largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:_SAMPLED_CORPORA]
+    n_sampled = sum(file.size_bytes for file in largest)
+    n_ids = sum(
+        file.size_bytes * _ids_per_byte(file, tokenizer) for file in largest if file.size_bytes
     )
+    n_bytes = sum(file.size_bytes for file in files)
+    return round(n_bytes * n_ids / n_sampled * plan.disk_dtype.itemsize)
 
 
 def _ids_per_byte(file: CorpusFile, tokenizer: Tokenizer) -> float:

@@ -280,10 +280,8 @@ class JobRunner:
                 if self._jobs.requeue(job, died=True, **lost):
                     log.warning("job %s: its server process is gone, requeued", job.id)
                 continue
-            detail = (
-                "the server process that ran this job was killed; post the request again. A "
-                "version it had published stands in /tokenizers and can be promoted"
-            )
+            when_lost = WORK_OF_KIND[job.kind].when_lost
+            detail = f"the server process that ran this job was killed; {when_lost}"
             if self._jobs.finish(job, "failed", error_code="runner_died", detail=detail, **lost):
                 log.warning("job %s: its server process is gone, failed", job.id)
                 clear_away(self._artifacts_dir, job)

@@ -27,6 +27,7 @@ from app.jobs.job_worker import NICENESS
 from app.jobs.process_marks import ProcessMark
 from app.jobs.token_files_folder import TokenFilesFolder
 from tests.app.jobs.conftest import Fields, Service
+from tests.app.jobs.test_job_runner import give_to_another_host
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -393,6 +394,33 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     assert third[-1] == 9 * len(NEWS.encode())
     expected = expected_files(service, tmp_path, corpus_ids)
     assert contents(folder_of(service).place("tokens")) == expected
+
+
+def test_a_job_whose_server_is_gone_waits_again_until_it_was_lost_too_often(
+    service: Service,
+) -> None:
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    job_id, runner = start(service), service.services.runner
+    partial = folder_of(service).growing(job_id).with_name(f".{job_id}.partial")
+    partial.mkdir(parents=True)
+    for deaths in range(MAX_DEATHS):
+        give_to_another_host(service, job_id, lease_seconds=30)
+        runner._reap()
+        assert show(service, job_id)["state"] == "running"
+        give_to_another_host(service, job_id, lease_seconds=-0.1)
+        runner._reap()
+        row = service.jobs.get(job_id)
+        assert row is not None
+        assert (row.state, row.deaths) == ("queued", deaths + 1)
+        assert partial.exists()
+    give_to_another_host(service, job_id, lease_seconds=-0.1)
+    runner._reap()
+    job = show(service, job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+    assert "fewer workers" in job["error"]["detail"]
+    assert not partial.exists()
 
 
 @pytest.mark.slow

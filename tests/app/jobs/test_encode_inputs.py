@@ -1,0 +1,47 @@
+"""What the disk will have to hold; the rest of `encode_inputs` is held through its route."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+from app.jobs.encode_inputs import estimate_bytes
+from app.problems import Problem
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import encode_corpus, plan_token_files
+
+
+def write(folder: Path, name: str, text: str) -> CorpusFile:
+    (folder / name).write_text(text)
+    return find_corpus_file([folder], name)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_the_estimate_is_near_what_is_written(
+    tmp_path: Path, small_tokenizer: Tokenizer, dtype: str
+) -> None:
+    texts = ["the quick brown fox " * 20_000, "中文 café " * 9_000, "", *["low lower " * 500] * 20]
+    files = [write(tmp_path, f"{n}.txt", text) for n, text in enumerate(texts)]
+    plan = plan_token_files(small_tokenizer, dtype=dtype)  # type: ignore[arg-type]
+    estimate = estimate_bytes(files, small_tokenizer, plan)
+    paths = [tmp_path / file.path for file in files]
+    encode_corpus(small_tokenizer, paths, tmp_path / "tokens", plan)
+    written = (tmp_path / "tokens" / "train.bin").stat().st_size
+    assert abs(estimate - written) < 0.1 * written
+
+
+def test_a_sample_may_end_inside_a_character(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    file = write(tmp_path, "a.txt", "x" + "中" * 30_000)
+    assert estimate_bytes([file], small_tokenizer, plan_token_files(small_tokenizer)) > 60_000
+
+
+def test_a_corpus_that_is_replaced_meanwhile_is_said_to_be(
+    tmp_path: Path, small_tokenizer: Tokenizer
+) -> None:
+    file = write(tmp_path, "a.txt", "one")
+    write(tmp_path, "a.txt", "another")
+    with pytest.raises(Problem) as caught:
+        estimate_bytes([file], small_tokenizer, plan_token_files(small_tokenizer))
+    assert (caught.value.status, caught.value.code) == (409, "corpus_changed")
