@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec
 from tokenizer_core.training.learn_merges import LearningRules
 from tokenizer_core.training.seed_tokens import Merge, make_seed_merges
 
@@ -117,7 +118,11 @@ class VocabularyPlan:
                     f"reserved_name"
                 )
             vocab[len(vocab)] = token.encode()
-        special = (*self.special_tokens, *reserved)
+        # With their ids: to look for thousands of them in the vocabulary takes minutes.
+        special = [
+            *map(AddedToken, self.special_tokens, count(_N_BYTES)),
+            *map(AddedToken, reserved, count(len(vocab) - n_reserved)),
+        ]
         return TokenizerSpec.from_merges(vocab, merges, special, pattern=self.pattern)
 
     def _padded(self, n_tokens: int) -> int:

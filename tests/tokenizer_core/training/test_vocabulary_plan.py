@@ -194,6 +194,14 @@ def test_padding_is_of_what_there_is_where_learning_ended_early():
     assert len(run.vocab) - len(run.merges) - 258 < 1000
 
 
+@pytest.mark.timeout(60)
+def test_a_hundred_thousand_reserved_tokens_take_no_longer_than_to_write_them_down():
+    # To look for each in the vocabulary took minutes.
+    run = learn(300, pad_to_multiple=100_000)
+    assert len(run.vocab) == 100_000
+    assert run.spec.special_tokens["<|reserved_special_token_99699|>"] == 99_999
+
+
 def test_names_of_reserved_tokens():
     run = learn(300, n_reserved=2, reserved_name="[unused{}]")
     assert [run.vocab[298], run.vocab[299]] == [b"[unused0]", b"[unused1]"]
