@@ -21,6 +21,9 @@ from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec
 from tokenizer_core.training.learn_merges import LearningRules
 from tokenizer_core.training.seed_tokens import Merge, make_seed_merges
 
+MAX_RESERVED: Final = 1 << 14
+"""A manifest names every special token, and has room for more than twice as many."""
+
 LLAMA3_RESERVED_NAME: Final = "<|reserved_special_token_{}|>"
 
 _N_BYTES: Final = 256
@@ -148,11 +151,11 @@ def plan_vocabulary(
     longest = options.max_token_length
     if longest is not None and longest < _SHORTEST_PRODUCT_BYTES:
         raise InvalidSpecError(f"max_token_length must be at least 2 bytes, not {longest}")
-    if not 0 <= options.n_reserved <= MAX_TOKEN_ID:
-        raise InvalidSpecError(f"n_reserved must be in 0..{MAX_TOKEN_ID}, not {options.n_reserved}")
-    if not 1 <= options.pad_to_multiple <= MAX_TOKEN_ID:
+    if not 0 <= options.n_reserved <= MAX_RESERVED:
+        raise InvalidSpecError(f"n_reserved must be in 0..{MAX_RESERVED}, not {options.n_reserved}")
+    if not 1 <= options.pad_to_multiple <= MAX_RESERVED:
         raise InvalidSpecError(
-            f"pad_to_multiple must be in 1..{MAX_TOKEN_ID}, not {options.pad_to_multiple}"
+            f"pad_to_multiple must be in 1..{MAX_RESERVED}, not {options.pad_to_multiple}"
         )
     if options.n_reserved or options.pad_to_multiple > 1:
         _check_reserved_name(options.reserved_name, specials)
