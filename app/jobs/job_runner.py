@@ -167,6 +167,11 @@ class JobRunner:
         if outcome.kind == "stopped" or (outcome.kind == "died" and _may_go_on(job)):
             await self._requeue(job, died=outcome.kind == "died")
             return
+        if not await self._write(lambda: self._jobs.renew_lease(job)):
+            # What is there may be the next attempt's by now, of a server of another host.
+            log.warning("job %s: %s, but the job was taken away meanwhile", job.id, outcome.kind)
+            await self._clear_if_ended(job)
+            return
         # Before the end is written, so that nobody reads of an ended job whose inputs still stand.
         await asyncio.to_thread(clear_away, self._artifacts_dir, job)
         if outcome.kind == "published" and outcome.result is not None:
@@ -185,6 +190,9 @@ class JobRunner:
         """Put it back; one that was cancelled meanwhile has ended with that."""
         await self._write(lambda: self._jobs.requeue(job, died=died))
         log.info("job %s: requeued, %s", job.id, "its process died" if died else "the server ends")
+        await self._clear_if_ended(job)
+
+    async def _clear_if_ended(self, job: Job) -> None:
         current = await self._write(lambda: self._jobs.get(job.id))
         if current is not None and current.is_final:
             await asyncio.to_thread(clear_away, self._artifacts_dir, job)

@@ -26,6 +26,7 @@ from app.jobs.job_store import JobStore
 from app.jobs.job_worker import NICENESS
 from app.jobs.process_marks import ProcessMark
 from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.training_run import Outcome, TrainingRun
 from tests.app.jobs.conftest import Fields, Service
 from tests.app.jobs.test_job_runner import give_to_another_host
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -345,6 +346,33 @@ def test_a_killed_child_is_begun_again_and_goes_on_from_what_is_there(
     place = folder_of(service).place("tokens")
     assert contents(place) == expected_files(service, tmp_path)
     assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
+
+
+def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ended while it slept, and a server of another host has queued the job again."""
+    assert service.client.portal is not None
+    runner = service.services.runner
+    service.client.portal.call(runner.stop)
+    upload(service)
+    job_id = start(service)
+    late = service.jobs.claim_next(ProcessMark.of_this_process())
+    assert late is not None
+    growing = folder_of(service).growing(job_id)
+    growing.mkdir(parents=True)
+    assert service.jobs.requeue(late, died=True)
+
+    async def run(*_: object) -> Outcome:
+        return Outcome("cancelled")  # what an attempt says that finds the job taken
+
+    monkeypatch.setattr(TrainingRun, "run", run)
+    service.client.portal.call(runner._run, late)
+    assert show(service, job_id)["state"] == "queued"
+    assert growing.exists()
+    service.client.delete(f"/jobs/{job_id}")
+    service.client.portal.call(runner._run, late)
+    assert not growing.exists()
 
 
 def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
