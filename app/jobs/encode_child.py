@@ -7,10 +7,10 @@ the core and its neighbours in `app.jobs`, but no web framework.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerMismatchError
 from tokenizer_core.store import ArtifactStore
+from tokenizer_core.store.folders import replace_synced
 from tokenizer_core.tokenizer import Tokenizer
 
 PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
@@ -41,12 +42,13 @@ def encode_and_publish(job: ChildJob) -> None:
     tokenizer, plan = _open_pinned(job)
     folders = TokenFilesFolder.of(job.artifacts_dir)
     growing = folders.growing(request["job_id"])
-    manifest = _published_before(folders.place(request["token_files_id"]), request, plan)
+    manifest = _published_before(job, folders.place(request["token_files_id"]))
     if manifest is None:
         if growing.exists():  # an earlier attempt was done but for the leave
             manifest = TokenFiles.open(growing, tokenizer).manifest
         else:
             manifest = _encode(job, tokenizer, plan, growing)
+        replace_synced(_note_of(job), manifest.to_json())
         job.wait_for_leave()
         folders.publish(request["job_id"], request["token_files_id"])
     say(f"published the token files {request['token_files_id']}")
@@ -73,26 +75,28 @@ def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
     return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
 
 
-def _published_before(place: Path, request: Any, plan: TokenFilesPlan) -> TokenManifest | None:
+def _note_of(job: ChildJob) -> Path:
+    """Where a job keeps the manifest of what it publishes."""
+    return job.folder.scratch_path / "manifest.json"
+
+
+def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
     """The manifest of what an earlier attempt of this job has published, None if none did.
 
-    Token files of the same plan and sources are the same files, whoever wrote them.
-
     Raises:
-        TokenFilesTakenError: there are others.
+        TokenFilesTakenError: there are others. The same tokenizer and corpora do not make them the
+            same: the documents may be held out or parted in another way.
     """
     if not place.exists():
         return None
     manifest = TokenFiles.open(place).manifest
-    files = [CorpusFile.from_json(value) for value in request["inputs"]]
-    wanted = [(file.name, file.size_bytes) for file in files]
-    sources = [(source.path, source.size_bytes) for source in manifest.sources]
-    if manifest.plan != plan or sources != wanted:
-        raise TokenFilesTakenError(
-            "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
-            "name others in token_files_id, and post the request again"
-        )
-    return manifest
+    with contextlib.suppress(FileNotFoundError):
+        if _note_of(job).read_bytes() == manifest.to_json():
+            return manifest
+    raise TokenFilesTakenError(
+        "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
+        "name others in token_files_id, and post the request again"
+    )
 
 
 def _encode(
@@ -115,7 +119,7 @@ def _encode(
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> Iterator[list[Path]]:
     """Paths that read the held files and are called as the caller calls them, which is what the
     manifest then says."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -25,7 +26,7 @@ from app.jobs.job_runner import MAX_DEATHS
 from app.jobs.job_store import JobStore
 from app.jobs.job_worker import NICENESS
 from app.jobs.process_marks import ProcessMark
-from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
 from app.jobs.training_run import Outcome, TrainingRun
 from tests.app.jobs.conftest import Fields, Service
 from tests.app.jobs.test_job_runner import give_to_another_host
@@ -132,9 +133,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def wait_at_gate(service: Service, job_id: str) -> None:
-    growing = folder_of(service).growing(job_id)
+    note = JobFolder.of(service.settings.artifacts_dir, job_id).scratch_path / "manifest.json"
     deadline = time.monotonic() + 90
-    while not growing.exists():
+    while not note.exists():  # the last thing it does before it asks
         assert time.monotonic() < deadline, show(service, job_id)
         time.sleep(0.01)
 
@@ -449,6 +450,40 @@ def test_a_job_whose_server_is_gone_waits_again_until_it_was_lost_too_often(
     assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
     assert "fewer workers" in job["error"]["detail"]
     assert not partial.exists()
+
+
+def test_token_files_are_its_own_only_if_the_job_has_made_them(
+    service: Service, tmp_path: Path
+) -> None:
+    """Not because the tokenizer, the plan and the corpora are the same."""
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    row = service.jobs.get(start(service, token_files_id="tokens"))
+    assert row is not None
+    tokenizer, ref = tokenizer_of(service)
+    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
+    place = folder_of(service).place("tokens")
+    (tmp_path / "news").write_text(NEWS)
+    form = CorpusFormat(format="txt")  # all of it is one document
+    encode_corpus(tokenizer, [tmp_path / "news"], place, plan, corpus_format=form)
+
+    folder = JobFolder.of(service.settings.artifacts_dir, row.id)
+    folder.write_request(service.services.runner._request_of(row))
+    told: Any = Mock()
+    job = ChildJob(folder, folder.read_request(), told, threading.Event())
+    job.allowed.set()
+    with pytest.raises(TokenFilesTakenError, match="DELETE"):
+        encode_child.encode_and_publish(job)
+    folder_of(service).remove("tokens")
+    encode_child.encode_and_publish(job)
+    published = contents(place)
+    encode_child.encode_and_publish(job)  # as if it had died before it could tell
+    assert contents(place) == published == expected_files(service, tmp_path)
+    assert [call.args[0] for call in told.send.call_args_list] == [
+        *("ready", "published"),
+        "published",
+    ]
 
 
 @pytest.mark.slow
