@@ -15,7 +15,12 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from app.commands.command_line import CommandError, UsageError
-from app.commands.text import add_tokenizer_arguments, find_tokenizer, load_tokenizer
+from app.commands.text import (
+    add_tokenizer_arguments,
+    allowed_special,
+    find_tokenizer,
+    load_tokenizer,
+)
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
@@ -213,8 +218,6 @@ def _plan(
     end: str | None = arguments.end_of_document
     if end is None and _END_OF_TEXT in tokenizer.spec.special_tokens:
         end = _END_OF_TEXT
-    words = ("all", "none")
-    allowed = arguments.allowed_special
     return plan_token_files(
         tokenizer,
         layout=arguments.layout,
@@ -222,7 +225,7 @@ def _plan(
         tokens_per_shard=arguments.tokens_per_shard,
         begin_of_document=arguments.begin_of_document or None,
         end_of_document=end or None,
-        allowed_special=allowed if allowed in words else frozenset(allowed.split(",")),
+        allowed_special=allowed_special(tokenizer, arguments.allowed_special),
         seed=arguments.seed,
         ref=ref,
     )

@@ -185,7 +185,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
 def run_count(arguments: argparse.Namespace) -> None:
     """Print one number, or one line a file when there are several."""
     tokenizer = load_tokenizer(arguments)
-    allowed = _allowed_special(tokenizer, arguments.allowed_special)
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
     for path in arguments.file if len(arguments.file) > 1 else ():
         print(f"{sum(1 for _ in _ids_of_file(tokenizer, path, allowed))}\t{path}")
     if len(arguments.file) <= 1:
@@ -213,7 +213,8 @@ def run_decode(arguments: argparse.Namespace) -> None:
         sys.stdout.buffer.write(b"\n")
 
 
-def _allowed_special(tokenizer: Tokenizer, text: str) -> Any:
+def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
+    """What `--allowed-special` says; raises UsageError where the tokenizer has no such token."""
     if text in ("all", "none"):
         return text
     wanted = {token for token in text.split(",") if token}
@@ -225,7 +226,7 @@ def _allowed_special(tokenizer: Tokenizer, text: str) -> Any:
 
 
 def _ids_of_all(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Iterator[int]:
-    allowed = _allowed_special(tokenizer, arguments.allowed_special)
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
     if arguments.text is not None:
         if arguments.file:
             raise UsageError("give the text as an argument or with --file, not both")

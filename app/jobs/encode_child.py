@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from app.jobs.child_job import ChildJob, open_inputs, say
 from app.jobs.corpus_paths import CorpusFile, readable_path

@@ -147,6 +147,8 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     assert "special token" in cli.fail(*command, "--begin-of-document", "<|none|>")
     assert not Path("tokens").exists()
     assert "validation" in cli.fail(*command, "--validation-share", "2")
+    assert "seed" in cli.fail(*command, "--validation-share", "0.5", "--seed", "-1")
+    assert "it has: <|endoftext|>" in cli.fail(*command, "--allowed-special", "<|x|>", code=2)
     cli.run(*command)
     assert "is there already" in cli.fail(*command)
     assert "no document 2" in cli.fail("corpus", "inspect", "tokens", "--document", "2")

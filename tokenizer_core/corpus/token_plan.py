@@ -128,6 +128,8 @@ class TokenFilesPlan:
                 f"the tokenizer's largest id is {largest_id}, and uint16 ends at {MAX_UINT16_ID}; "
                 f"take dtype uint32 (or auto), or a tokenizer with a smaller vocabulary"
             )
+        if self.seed is not None and self.seed < 0:
+            raise TokenFilesPlanError("seed must be at least 0")
         most = layout.max_tokens_per_shard
         if self.tokens_per_shard is None:
             fits = most is None
@@ -164,7 +166,8 @@ def plan_token_files(
 
     Raises:
         TokenFilesPlanError: ids do not fit into `dtype`, no such layout, a number of tokens that
-            the layout cannot have, a special token that the tokenizer does not have.
+            the layout cannot have, a special token that the tokenizer does not have, a seed
+            below 0.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
 
     Example:

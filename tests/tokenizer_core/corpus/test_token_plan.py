@@ -51,6 +51,7 @@ def test_uint16_that_does_not_fit_is_refused_with_the_remedy():
             r"no special token '<\|eot\|>' .*it has '<\|begin\|>', '<\|end\|>'",
         ),
         ({"begin_of_document": "ab"}, "no special token 'ab'"),
+        ({"seed": -1}, "seed must be at least 0"),
     ],
 )
 def test_what_cannot_be_written(options, message):
