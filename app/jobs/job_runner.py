@@ -170,7 +170,7 @@ class JobRunner:
         if not await self._write(lambda: self._jobs.renew_lease(job)):
             # What is there may be the next attempt's by now, of a server of another host.
             log.warning("job %s: %s, but the job was taken away meanwhile", job.id, outcome.kind)
-            await self._clear_if_ended(job)
+            await self._write(lambda: self._clear_if_ended(job))
             return
         # Before the end is written, so that nobody reads of an ended job whose inputs still stand.
         await asyncio.to_thread(clear_away, self._artifacts_dir, job)
@@ -190,12 +190,12 @@ class JobRunner:
         """Put it back; one that was cancelled meanwhile has ended with that."""
         await self._write(lambda: self._jobs.requeue(job, died=died))
         log.info("job %s: requeued, %s", job.id, "its process died" if died else "the server ends")
-        await self._clear_if_ended(job)
+        await self._write(lambda: self._clear_if_ended(job))
 
-    async def _clear_if_ended(self, job: Job) -> None:
-        current = await self._write(lambda: self._jobs.get(job.id))
+    def _clear_if_ended(self, job: Job) -> None:
+        current = self._jobs.get(job.id)
         if current is not None and current.is_final:
-            await asyncio.to_thread(clear_away, self._artifacts_dir, job)
+            clear_away(self._artifacts_dir, job)
 
     def _request_of(self, job: Job) -> dict[str, Any]:
         return {
@@ -284,9 +284,10 @@ class JobRunner:
             if job.is_of_this_host and not self._is_abandoned(job):
                 continue
             lost = {"if_lease_ended": not job.is_of_this_host}
-            if _may_go_on(job) and not job.cancel_requested:
+            if _may_go_on(job):  # one that was to be cancelled is cancelled by this
                 if self._jobs.requeue(job, died=True, **lost):
                     log.warning("job %s: its server process is gone, requeued", job.id)
+                    self._clear_if_ended(job)
                 continue
             when_lost = WORK_OF_KIND[job.kind].when_lost
             detail = f"the server process that ran this job was killed; {when_lost}"

@@ -376,6 +376,21 @@ def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
     assert not growing.exists()
 
 
+def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: Service) -> None:
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    upload(service)
+    job_id = start(service)
+    mark = ProcessMark(os.getpid(), 1.0)  # the time is another's
+    assert service.jobs.claim_next(mark) is not None
+    growing = folder_of(service).growing(job_id)
+    growing.mkdir(parents=True)
+    assert service.client.delete(f"/jobs/{job_id}").status_code == 202
+    service.services.runner._reap()
+    assert show(service, job_id)["state"] == "cancelled"
+    assert not growing.exists()
+
+
 def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
