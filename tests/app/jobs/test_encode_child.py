@@ -372,6 +372,7 @@ def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
     assert show(service, job_id)["state"] == "queued"
     assert growing.exists()
     service.client.delete(f"/jobs/{job_id}")
+    growing.mkdir()  # what the late child has written since
     service.client.portal.call(runner._run, late)
     assert not growing.exists()
 
