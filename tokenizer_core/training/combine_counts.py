@@ -13,13 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Final
 
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.training.pretoken_counts import PretokenCounts
-
-_MAX_SUM: Final = (1 << 64) - 1
-"""Of the bytes of all pre-tokens; the native learner counts in 64 bits."""
+from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts
 
 
 def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> PretokenCounts:
@@ -62,7 +58,7 @@ def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> Pr
         unicode_tables=first.unicode_tables,
         weights=tuple(source_weights) if any(w != 1 for w in source_weights) else (),
     )
-    if combined.n_pre_token_bytes > _MAX_SUM:
+    if combined.n_pre_token_bytes > MAX_SUM:
         raise CorpusError(
             f"with the weights {', '.join(map(str, weights))} the counts add up to more than 64 "
             f"bits hold; give weights with smaller numbers"

@@ -32,6 +32,9 @@ from tokenizer_core.training.spilled_counts import StoredCounts
 MAX_FILE_BYTES: Final = 1 << 36
 """More than any counts that would fit into memory."""
 
+MAX_SUM: Final = (1 << 64) - 1
+"""Of the bytes of all pre-tokens; the native learner counts in 64 bits."""
+
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
 _BATCH: Final = 1 << 16
@@ -244,22 +247,42 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
     try:
         header = json.loads(body[header_start:header_end])
         counts = _parse_counts(header, body[header_end:])
-        return PretokenCounts(
+        parsed = PretokenCounts(
             counts=counts,
             pattern=_parse_pattern(header["pattern"]),
             special_tokens=tuple(map(str, header["special_tokens"])),
-            sources=tuple(CorpusSource(**source) for source in header["sources"]),
-            n_bytes=int(header["n_bytes"]),
-            n_documents=int(header["n_documents"]),
+            sources=tuple(map(_parse_source, header["sources"])),
+            n_bytes=_parse_size(header["n_bytes"]),
+            n_documents=_parse_size(header["n_documents"]),
             unicode_tables=str(header["unicode_tables"]),
             weights=_parse_weights(header),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged from None
+    if parsed.n_pre_token_bytes > MAX_SUM:
+        raise FormatError(
+            f"{name} counts more bytes than 64 bits hold; count the corpus again, or give smaller "
+            f"weights"
+        )
+    return parsed
 
 
 def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
     return resolve_pattern(SplitPattern(str(fields["name"]), str(fields["expression"])))
+
+
+def _parse_size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("a size is no whole number, 0 or above")
+    return value
+
+
+def _parse_source(fields: dict[str, Any]) -> CorpusSource:
+    source = CorpusSource(**fields)
+    _parse_size(source.size_bytes)
+    if not isinstance(source.path, str) or not isinstance(source.sha256, str):
+        raise TypeError("the path or hash of a source is no text")
+    return source
 
 
 def _parse_weights(header: dict[str, Any]) -> tuple[int, ...]:
@@ -272,10 +295,10 @@ def _parse_weights(header: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:
-    n_distinct, text_bytes = int(header["n_distinct"]), int(header["text_bytes"])
+    n_distinct, text_bytes = _parse_size(header["n_distinct"]), _parse_size(header["text_bytes"])
     lengths_end = 4 * n_distinct
     counts_end = lengths_end + 8 * n_distinct
-    if n_distinct < 0 or text_bytes < 0 or len(body) != counts_end + text_bytes:
+    if len(body) != counts_end + text_bytes:
         raise ValueError("the lengths do not add up")
     ends = list(accumulate(_parse_numbers("I", body[:lengths_end]), initial=0))
     numbers = _parse_numbers("Q", body[lengths_end:counts_end])
@@ -287,6 +310,6 @@ def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:
     }
     if len(counts) != n_distinct or "" in counts or 0 in counts.values():
         raise ValueError("a pre-token is empty, repeated or never counted")
-    if sum(counts.values()) != int(header["n_pre_tokens"]):
+    if sum(counts.values()) != _parse_size(header["n_pre_tokens"]):
         raise ValueError("the counts do not add up")
     return counts

@@ -120,6 +120,12 @@ def little(numbers: list[int], size: int) -> bytes:
         ({"n_distinct": -1}, [1, 1], [1, 2], b"ab"),
         ({"text_bytes": 1 << 60}, [1, 1], [1, 2], b"ab"),
         ({"n_bytes": "many"}, [1, 1], [1, 2], b"ab"),
+        ({"n_bytes": -1}, [1, 1], [1, 2], b"ab"),
+        ({"n_documents": -1}, [1, 1], [1, 2], b"ab"),
+        ({"n_bytes": float("inf")}, [1, 1], [1, 2], b"ab"),
+        ({"sources": [{"path": 3, "size_bytes": 1, "sha256": ""}]}, [1, 1], [1, 2], b"ab"),
+        ({"sources": [{"path": "x", "size_bytes": "1", "sha256": ""}]}, [1, 1], [1, 2], b"ab"),
+        ({"sources": [{"path": "x", "size_bytes": 1, "sha256": []}]}, [1, 1], [1, 2], b"ab"),
         ({"sources": [{"path": "x"}]}, [1, 1], [1, 2], b"ab"),
         ({"pattern": None}, [1, 1], [1, 2], b"ab"),
         ({"weights": [1, 2]}, [1, 1], [1, 2], b"ab"),  # of one source
@@ -136,6 +142,24 @@ def test_wrong_inside_a_right_hash(saved, changes, lengths, counts, text):
         assert PretokenCounts.load(saved).counts == {"a": 1, "b": 2}
     saved.write_bytes(seal(header | changes, little(lengths, 4) + little(counts, 8), text))
     with pytest.raises(FormatError, match="damaged"):
+        PretokenCounts.load(saved)
+
+
+def test_a_header_nested_beyond_reading(saved):
+    body = MAGIC + (200_000).to_bytes(8, "little") + b"[" * 200_000
+    saved.write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(FormatError, match="damaged"):
+        PretokenCounts.load(saved)
+
+
+def test_counts_that_no_learner_can_add_up(saved):
+    most = (1 << 64) - 1
+    header = header_of(saved) | {"n_distinct": 1, "n_pre_tokens": most}
+    numbers = little([1], 4) + little([most], 8)
+    saved.write_bytes(seal(header | {"text_bytes": 1}, numbers, b"a"))
+    assert PretokenCounts.load(saved).n_pre_token_bytes == most
+    saved.write_bytes(seal(header | {"text_bytes": 2}, numbers, "é".encode()))
+    with pytest.raises(FormatError, match="more bytes than 64 bits hold"):
         PretokenCounts.load(saved)
 
 
