@@ -262,19 +262,21 @@ def _place_added_tokens(
     if any(isinstance(given, str) for given in listed):
         known = {entries[id_]: id_ for id_ in sorted(entries, reverse=True)}
     placed: list[AddedToken] = []
+    n_ids = max(entries, default=-1) + 1
     for given in listed:
         _check_content(given.content if isinstance(given, AddedToken) else given)
         if isinstance(given, AddedToken):
             token = given
         else:
             content = given.encode()
-            token = AddedToken(given, known.get(content, max(entries, default=-1) + 1))
+            token = AddedToken(given, known.get(content, n_ids))
             known[content] = token.id
         if entries.setdefault(token.id, token.content.encode()) != token.content.encode():
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} wants id {token.id}, "
                 f"which belongs to {entries[token.id]!r:.60}; give it a free id"
             )
+        n_ids = max(n_ids, token.id + 1)
         placed.append(token)
     return tuple(placed)
 

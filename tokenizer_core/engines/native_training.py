@@ -99,7 +99,7 @@ class NativeCounts(Mapping[str, int]):
             after_merge,
             # No count is as large: the sum of all symbols fits 64 bits.
             min(min_frequency, _MAX_COUNT),
-            max_token_length,
+            None if max_token_length is None else min(max_token_length, _MAX_COUNT),
             list(first_merges),
         )
 

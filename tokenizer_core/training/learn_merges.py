@@ -87,7 +87,7 @@ class LearnedMerges:
     def first(self, n_merges: int) -> LearnedMerges:
         """What learning only so many merges gives, at least those that were given."""
         n_given = len(self.merges) - len(self.token_counts) + 1
-        merges = self.merges[:n_merges]
+        merges = self.merges[: max(n_merges, n_given)]
         counts = self.token_counts[: len(merges) - n_given + 1]
         return LearnedMerges(merges, len(merges) < n_merges, counts)
 

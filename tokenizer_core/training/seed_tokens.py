@@ -56,8 +56,9 @@ def make_seed_merges(
         _check_seed(seed, pattern, special_tokens, max_token_length)
         parts = _apply(ranks, seed.encode())
         while len(parts) > 1:
-            ranks[parts[0], parts[1]] = len(ranks)
-            parts = _apply(ranks, seed.encode())
+            pair = parts[0], parts[1]
+            ranks[pair] = len(ranks)
+            parts = _join(parts, pair)  # the last of the merges: no other has anything left to do
     return list(ranks)
 
 
@@ -97,14 +98,21 @@ def _check_seed(
 def _apply(ranks: dict[Merge, int], data: bytes) -> list[bytes]:
     """What the merges make of these bytes."""
     parts = [data[i : i + 1] for i in range(len(data))]
-    while found := [ranks[pair] for pair in pairwise(parts) if pair in ranks]:
-        lowest, joined, i = min(found), [], 0
-        while i < len(parts):
-            if i + 1 < len(parts) and ranks.get((parts[i], parts[i + 1])) == lowest:
-                joined.append(parts[i] + parts[i + 1])
-                i += 2
-            else:
-                joined.append(parts[i])
-                i += 1
-        parts = joined
+    while found := [pair for pair in pairwise(parts) if pair in ranks]:
+        parts = _join(parts, min(found, key=ranks.__getitem__))
     return parts
+
+
+def _join(parts: Sequence[bytes], pair: Merge) -> list[bytes]:
+    """The parts with this pair merged wherever it stands, left to right."""
+    left, right = pair
+    joined: list[bytes] = []
+    is_open = False  # the last part may still take the next one
+    for part in parts:
+        if is_open and part == right:
+            joined[-1] = left + right
+            is_open = False
+        else:
+            joined.append(part)
+            is_open = part == left
+    return joined

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.spec import MAX_TOKEN_ID, AddedToken, TokenizerSpec
+from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
 from tokenizer_core.training.learn_merges import LearningRules
 from tokenizer_core.training.seed_tokens import Merge, make_seed_merges
 
@@ -121,11 +120,7 @@ class VocabularyPlan:
                     f"reserved_name"
                 )
             vocab[len(vocab)] = token.encode()
-        # With their ids: to look for thousands of them in the vocabulary takes minutes.
-        special = [
-            *map(AddedToken, self.special_tokens, count(_N_BYTES)),
-            *map(AddedToken, reserved, count(len(vocab) - n_reserved)),
-        ]
+        special = (*self.special_tokens, *reserved)
         return TokenizerSpec.from_merges(vocab, merges, special, pattern=self.pattern)
 
     def _padded(self, n_tokens: int) -> int:
@@ -208,6 +203,12 @@ def _check_reserved_name(name: str, special_tokens: Sequence[str]) -> None:
             f"reserved_name {name!r:.60} must hold {{}} once, where the number goes, and more: "
             f"{LLAMA3_RESERVED_NAME!r}"
         )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidSpecError(
+            f"reserved_name {name!r:.60} holds a lone surrogate, which is no text"
+        ) from None
     before, _, after = name.partition("{}")
     for token in special_tokens:
         number = token.removeprefix(before).removesuffix(after)

@@ -119,6 +119,21 @@ def test_no_token_is_longer_than_allowed_and_others_are_learned_instead(engine):
     assert "at most 2 bytes (max_token_length)" in str(stopped)
 
 
+def test_a_length_beyond_any_number_of_the_engine_is_no_limit(engine):
+    counts = make_counts()
+    options = VocabularyOptions(max_token_length=1 << 70, min_frequency=2)
+    run = train_from_counts(counts, 300, engine=engine, options=options)
+    unlimited = VocabularyOptions(min_frequency=2)
+    assert run.merges == train_from_counts(counts, 300, engine=engine, options=unlimited).merges
+
+
+def test_the_first_merges_are_at_least_those_that_were_given(engine):
+    options = VocabularyOptions(seed_tokens=("zyx",))
+    run = train_from_counts(make_counts(), 300, engine=engine, options=options)
+    assert run.learned.first(0).merges == [(b"z", b"y"), (b"zy", b"x")]
+    assert run.learned.first(0).n_tokens == run.learned.token_counts[0]
+
+
 def test_seed_tokens_are_tokens_whatever_the_text(engine):
     seeds = ("ing", "king", "  ", "漢字", " the", "123", "cab")
     run = learn(600, engine, seed_tokens=seeds)
@@ -212,6 +227,8 @@ def test_names_of_reserved_tokens():
     for name in ("reserved", "{}", "{}{}x"):
         with pytest.raises(InvalidSpecError, match="where the number goes"):
             learn(300, n_reserved=1, reserved_name=name)
+    with pytest.raises(InvalidSpecError, match="lone surrogate"):
+        learn(300, n_reserved=1, reserved_name="x\udcff{}")
     taken = make_counts(["<|r7|>"])
     options = VocabularyOptions(n_reserved=1, reserved_name="<|r{}|>")
     with pytest.raises(InvalidSpecError, match="may be a reserved one"):
@@ -232,6 +249,8 @@ def test_a_reserved_token_that_was_learned_is_refused(engine):
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
         ({"max_token_length": 1}, "max_token_length must be at least 2"),
         ({"n_reserved": -1}, "n_reserved"),
+        ({"n_reserved": 16_385}, "n_reserved must be in 0..16384"),
+        ({"pad_to_multiple": 16_385}, "pad_to_multiple must be in 1..16384"),
         ({"pad_to_multiple": 0}, "pad_to_multiple"),
         ({"pad_to_multiple": MAX_RESERVED + 1}, "pad_to_multiple must be in 1..16384"),
         ({"n_reserved": MAX_RESERVED + 1}, "n_reserved must be in 0..16384"),
