@@ -9,15 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import ALIASES, PATTERNS
 from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.store.artifact_ref import ACTIVE, NAME
+from tokenizer_core.training.seed_tokens import make_seed_merges
+from tokenizer_core.training.vocabulary_plan import (
+    MAX_RESERVED,
+    VocabularyOptions,
+    plan_vocabulary,
+)
 
 MAX_SPECIAL_TOKENS: Final = 1000
 MAX_SPECIAL_TOKEN_CHARS: Final = 200
@@ -25,9 +39,14 @@ MAX_INPUT_PATHS: Final = 1000
 MAX_INPUT_URLS: Final = 100
 MAX_SEPARATE_DOCUMENTS: Final = 10_000
 """Documents that no special token can stand between are one file each, hence this bound."""
-_N_BYTES: Final = 256
+MAX_SEED_TOKENS: Final = 500
+MAX_SEED_TOKEN_CHARS: Final = 32
+_OPTIONS: Final = (
+    "min_frequency", "max_token_length", "seed_tokens", "reserved", "pad_to_multiple"
+)  # fmt: skip
 
 CorpusId = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+SeedToken = Annotated[str, Field(min_length=1, max_length=MAX_SEED_TOKEN_CHARS)]
 SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
 
@@ -106,7 +125,7 @@ class TrainRequest(BaseModel):
     vocab_size: int = Field(
         10_000,
         le=MAX_TOKEN_ID + 1,
-        description="All entries: 256 bytes, the special tokens, and the merges.",
+        description="All entries: 256 bytes, special tokens, merges, reserved tokens.",
     )
     special_tokens: list[SpecialToken] = Field(
         ["<|endoftext|>"],
@@ -117,6 +136,31 @@ class TrainRequest(BaseModel):
         "trained", pattern=f"^{NAME.pattern}$", description="Name to publish the tokenizer under."
     )
     pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
+    min_frequency: int = Field(
+        1, ge=1, le=1 << 53, description="Pairs that occur less often are not merged."
+    )
+    max_token_length: int | None = Field(
+        None, ge=2, le=1 << 30, description="Most bytes of a learned token."
+    )
+    seed_tokens: list[SeedToken] = Field(
+        [],
+        max_length=MAX_SEED_TOKENS,
+        description="Texts that are one token from the start; each costs the ids of its merges.",
+        examples=[["ing", " the"]],
+    )
+    reserved: int = Field(
+        0,
+        ge=0,
+        le=MAX_RESERVED,
+        description="Special tokens without a meaning yet, inside `vocab_size`.",
+    )
+    pad_to_multiple: int = Field(
+        1,
+        ge=1,
+        le=MAX_RESERVED,
+        description="More of these make the number of tokens a multiple, beyond `vocab_size`.",
+        examples=[128],
+    )
     promote: Literal["auto", "manual"] = Field(
         "auto", description="`auto` serves the new version as soon as it is verified."
     )
@@ -156,6 +200,31 @@ class TrainRequest(BaseModel):
             )
         return tokens
 
+    @field_validator("seed_tokens")
+    @classmethod
+    def _check_seed_tokens(cls, seeds: list[str], known: ValidationInfo) -> list[str]:
+        if len(set(seeds)) != len(seeds):
+            raise PydanticCustomError("invalid", "a seed token is given twice")
+        if not {"pattern", "special_tokens"} <= known.data.keys():
+            return seeds  # what is wrong there is told
+        for place, seed in enumerate(seeds):
+            try:
+                make_seed_merges(
+                    [seed],
+                    pattern=PATTERNS[known.data["pattern"]],
+                    special_tokens=known.data["special_tokens"],
+                    max_token_length=known.data.get("max_token_length"),
+                )
+            except InvalidSpecError:
+                # As the trainer says, but without repeating what was sent.
+                raise PydanticCustomError(
+                    "invalid",
+                    f"number {place} (from 0) cannot be one token: it is a single byte, has more "
+                    f"bytes than max_token_length, holds a special token, or the pattern divides "
+                    f"it; leave it out",
+                ) from None
+        return seeds
+
     @model_validator(mode="after")
     def _check_together(self) -> TrainRequest:
         sources = (self.input_paths, self.input_urls, self.corpus_ids, self.documents)
@@ -163,13 +232,7 @@ class TrainRequest(BaseModel):
             raise PydanticCustomError(
                 "invalid", "give exactly one of input_paths, input_urls, corpus_ids and documents"
             )
-        smallest = _N_BYTES + len(self.special_tokens)
-        if self.vocab_size < smallest:
-            raise PydanticCustomError(
-                "invalid",
-                f"vocab_size is too small: 256 bytes and {len(self.special_tokens)} special "
-                f"tokens need at least {smallest}",
-            )
+        self._check_plan()
         if self.documents is not None:
             if not any(self.documents):
                 raise PydanticCustomError(
@@ -184,10 +247,49 @@ class TrainRequest(BaseModel):
                 )
         return self
 
+    def _check_plan(self) -> None:
+        options = vocabulary_options(self.model_dump(include=set(_OPTIONS)))
+        try:
+            plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)
+            plan.n_merges(self.vocab_size)
+        except VocabSizeError as error:  # holds numbers only
+            raise PydanticCustomError("invalid", "{why}", {"why": str(error)}) from None
+        except InvalidSpecError:
+            # Each is possible by itself, so only names are left.
+            raise PydanticCustomError(
+                "invalid",
+                "a special token has the name of a reserved one; call it otherwise, or leave "
+                "reserved and pad_to_multiple out",
+            ) from None
+
     def digest(self) -> str:
-        """sha256 (hex) of the request with its defaults: equal for equal requests."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """sha256 (hex) of the request with its defaults: equal for equal requests.
+
+        Vocabulary options count where they are no default, so that what was asked with an
+        idempotency key before there were any is still the same request.
+        """
+        fields = self.model_dump(mode="json")
+        for name in _OPTIONS:
+            if fields[name] == TrainRequest.model_fields[name].default:
+                del fields[name]
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
+    """The options of a request, as it is or as it was kept with its job, also by an older server.
+
+    Example:
+        >>> vocabulary_options({"reserved": 3}).n_reserved
+        3
+    """
+    return VocabularyOptions(
+        min_frequency=request.get("min_frequency", 1),
+        max_token_length=request.get("max_token_length"),
+        seed_tokens=tuple(request.get("seed_tokens", ())),
+        n_reserved=request.get("reserved", 0),
+        pad_to_multiple=request.get("pad_to_multiple", 1),
+    )
 
 
 class PublishedVersion(BaseModel):

@@ -11,6 +11,7 @@ from functools import partial
 from app.corpus_urls import CorpusUrl, CorpusUrlError, ListedHost
 from app.jobs.child_job import ChildJob, EventPipe, open_inputs, say
 from app.jobs.corpus_paths import CorpusFile, readable_path
+from app.jobs.job_schemas import vocabulary_options
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.store import ArtifactStore
@@ -34,6 +35,7 @@ def train_and_publish(job: ChildJob) -> None:
             vocab_size=request["vocab_size"],
             special_tokens=request["special_tokens"],
             pattern=request["pattern"],
+            options=vocabulary_options(request),
             engine=engine.name,
             num_workers=request["num_workers"],
             progress=partial(_report, events),

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.jobs.job_schemas import TrainRequest, vocabulary_options
 from tests.app.jobs.conftest import READ_KEY, SLOW, Fields, Service
+from tokenizer_core.training import VocabularyOptions, train
 
 
 def problem(answer: Any, status: int, code: str) -> Fields:
@@ -67,6 +69,37 @@ def test_documents_train_as_their_file_would(service: Service) -> None:
     assert (folder / "train.log").exists()
 
 
+def test_the_options_of_the_vocabulary_are_those_of_the_trainer(service: Service) -> None:
+    options = {
+        "min_frequency": 2,
+        "max_token_length": 4,
+        "seed_tokens": ["qua"],
+        "reserved": 6,
+        "pad_to_multiple": 5,
+    }
+    text = "low low lower newest newest widest widest"
+    asked = {"input_paths": None, "documents": [text], "vocab_size": 281}
+    job = service.wait(service.start(**asked, **options))
+    assert job["state"] == "live", job
+    file = service.corpus / "options.txt"
+    file.write_text(text)
+    wanted = VocabularyOptions(
+        min_frequency=2, max_token_length=4, seed_tokens=("qua",), n_reserved=6, pad_to_multiple=5
+    )
+    trained = train([file], vocab_size=281, special_tokens=["<|endoftext|>"], options=wanted)
+    assert len(trained.vocab) % 5 == 0
+    assert job["result"]["digest"] == trained.spec.fingerprint
+    # Each one changes the result, so that none can be lost on the way unseen.
+    for name in options:
+        fewer = train(
+            [file],
+            vocab_size=281,
+            special_tokens=["<|endoftext|>"],
+            options=vocabulary_options({k: v for k, v in options.items() if k != name}),
+        )
+        assert fewer.spec.fingerprint != trained.spec.fingerprint, name
+
+
 @pytest.mark.parametrize("special_tokens", [[], ["bc", "ab"]])
 def test_documents_without_a_token_to_stand_between_them(
     service: Service, special_tokens: list[str]
@@ -117,6 +150,27 @@ def test_promote_manual_publishes_and_serves_what_it_served(service: Service) ->
         ({"documents": ["x"], "special_tokens": ["<|a|>", "<|a|>"]}, "/special_tokens"),
         ({"documents": ["x"], "special_tokens": [""]}, "/special_tokens/0"),
         ({"documents": ["x"], "special_tokens": ["a"]}, "/special_tokens"),
+        ({"documents": ["x"], "min_frequency": 0}, "/min_frequency"),
+        ({"documents": ["x"], "max_token_length": 1}, "/max_token_length"),
+        ({"documents": ["x"], "seed_tokens": "the"}, "/seed_tokens"),
+        ({"documents": ["x"], "seed_tokens": ["ab", "ab"]}, "/seed_tokens"),
+        ({"documents": ["x"], "seed_tokens": ["ab", "a b"]}, "/seed_tokens"),
+        ({"documents": ["x"], "seed_tokens": ["b" * 33]}, "/seed_tokens/0"),
+        ({"documents": ["x"], "seed_tokens": ["abc"], "max_token_length": 2}, "/seed_tokens"),
+        ({"documents": ["x"], "seed_tokens": [f"x{'ab' * n}" for n in range(501)]}, "/seed_tokens"),
+        ({"documents": ["x"], "reserved": 1 << 15}, "/reserved"),
+        ({"documents": ["x"], "pad_to_multiple": 0}, "/pad_to_multiple"),
+        ({"documents": ["x"], "vocab_size": 260, "reserved": 4}, ""),
+        ({"documents": ["x"], "vocab_size": 258, "seed_tokens": ["abc"]}, ""),
+        ({"documents": ["x"], "vocab_size": 2**20, "pad_to_multiple": 1000}, ""),
+        (
+            {
+                "documents": ["x"],
+                "special_tokens": ["<|reserved_special_token_0|>"],
+                "reserved": 1,
+            },
+            "",
+        ),
         ({"documents": ["x"], "name": "../x"}, "/name"),
         ({"documents": ["x"], "name": "News"}, "/name"),
         ({"documents": ["x"], "name": "x" * 65}, "/name"),
@@ -401,3 +455,11 @@ def test_openapi_describes_the_request(service: Service) -> None:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     assert set(schema["properties"]) >= {"input_paths", "documents", "limits", "promote"}
     assert "application/problem+json" in operation["responses"]["422"]["content"]
+
+
+def test_a_key_from_before_there_were_options_stays_good() -> None:
+    request = {"documents": ["x"], "vocab_size": 300}
+    before = "87c8338f1073ab07e2b12d4766363a117de1d38a5691c0df942115bc3bc7f9a8"
+    assert TrainRequest.model_validate(request).digest() == before
+    for option in ({"reserved": 1}, {"min_frequency": 2}, {"seed_tokens": ["ab"]}):
+        assert TrainRequest.model_validate(request | option).digest() != before
