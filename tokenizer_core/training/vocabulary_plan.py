@@ -25,6 +25,9 @@ MAX_RESERVED: Final = 1 << 14
 
 LLAMA3_RESERVED_NAME: Final = "<|reserved_special_token_{}|>"
 
+MAX_SEED_CHARS: Final = 1 << 19
+"""Of all seed tokens, which stand there too."""
+
 _N_BYTES: Final = 256
 _SHORTEST_PRODUCT_BYTES: Final = 2
 
@@ -154,6 +157,11 @@ def plan_vocabulary(
         )
     if options.n_reserved or options.pad_to_multiple > 1:
         _check_reserved_name(options.reserved_name, specials)
+    n_chars = sum(len(seed) for seed in options.seed_tokens if isinstance(seed, str))
+    if n_chars > MAX_SEED_CHARS:
+        raise InvalidSpecError(
+            f"seed_tokens have {n_chars} characters, more than {MAX_SEED_CHARS}; give fewer"
+        )
     merges = make_seed_merges(
         options.seed_tokens,
         pattern=pattern,

@@ -249,6 +249,7 @@ def test_a_reserved_token_that_was_learned_is_refused(engine):
         ({"min_frequency": 0}, "min_frequency must be at least 1"),
         ({"max_token_length": 1}, "max_token_length must be at least 2"),
         ({"n_reserved": -1}, "n_reserved"),
+        ({"seed_tokens": ("x" * (1 << 19), "y")}, "seed_tokens have 524289 characters, more than"),
         ({"n_reserved": 16_385}, "n_reserved must be in 0..16384"),
         ({"pad_to_multiple": 16_385}, "pad_to_multiple must be in 1..16384"),
         ({"pad_to_multiple": 0}, "pad_to_multiple"),
