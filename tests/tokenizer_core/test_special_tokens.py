@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
-from tokenizer_core.spec import AddedToken
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.special_tokens import SpecialTokenMatcher, forbid, resolve_policy
 
 contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
@@ -119,3 +119,10 @@ def test_forbid_names_the_token_and_the_remedy():
     forbid("a <s> b", frozenset())
     with pytest.raises(SpecialTokenForbiddenError, match=r"'<s>'.*allowed_special"):
         forbid("a <s> b", frozenset({"<s>", "zzz"}))
+
+
+def test_new_special_tokens_go_one_by_one_behind_the_largest_id():
+    vocab = {byte: bytes([byte]) for byte in range(256)} | {300: b"ab"}
+    tokens = ("<|a|>", AddedToken("<|far|>", 900), "<|b|>", "ab", "<|c|>")
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], tokens)
+    assert [token.id for token in spec.added_tokens] == [301, 900, 901, 300, 902]
