@@ -194,7 +194,7 @@ class TokenFilesStore:
             if not place.exists():
                 raise _no_such_token_files()
             yield TokenFiles.open(place)
-        except (TokenFilesError, FileNotFoundError) as error:
+        except (TokenFilesError, FileNotFoundError, IsADirectoryError) as error:
             if not place.exists():
                 raise _no_such_token_files() from None
             raise _damaged(str(error)) from None

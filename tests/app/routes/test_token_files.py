@@ -346,7 +346,7 @@ def test_damaged_token_files_are_said_to_be_and_hide_no_others(
 ) -> None:
     shutil.copytree(stories, folder.place("damaged"))
     os.truncate(folder.place("damaged") / "train_000000.bin", 1)
-    folder.place("bare").mkdir()
+    (folder.place("bare") / "manifest.json").mkdir(parents=True)
     for name in ("damaged", "bare"):
         problem(admin.get(f"/token-files/{name}"), 409, "token_files_corrupt")
     listed = admin.get("/token-files").json()["token_files"]
