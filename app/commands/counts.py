@@ -237,6 +237,8 @@ def _print(counts: PretokenCounts, path: Path) -> None:
     for source, weight in zip(counts.sources, counts.source_weights, strict=True):
         times = f"{weight} times " if weight > 1 else ""
         name = Path(source.path).name
+        if not name.isprintable():  # its maker's escapes are not for this terminal
+            name = ascii(name)
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
     if counts.n_spills:
         print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")
