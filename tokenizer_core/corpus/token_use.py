@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RARE: Final = 10
 """An id that is used, but less often than this, is rare."""
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 18
 
 
 class TokenUse:
