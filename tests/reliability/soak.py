@@ -48,7 +48,7 @@ GIVE_BACK = (
 )
 """Freed memory that the allocator keeps for later looks like growth: each thread's arena keeps the
 most it ever held, some 70 MB a process more, and reaches that late. With an arena a thread, what is
-held at rest still rose by steps of up to 8 MB, while the bytes and blocks in use did not."""
+held at rest still rose by steps of up to 8 MB, while the blocks that Python had in use did not."""
 
 _JOB_FILES = {"request.json", "train.log"}
 _LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
