@@ -236,7 +236,7 @@ class _Run:
         return {"settings": self._settings, "n_tokens": self._n_tokens, **place}
 
     def _check_settings(self, position: dict[str, Any]) -> None:
-        settings = position["settings"]
+        settings = position.get("settings", {})  # none where the caller had a writer of its own
         for name, value in self._settings.items():
             if settings.get(name) != value:
                 raise TokenFilesPlanError(

@@ -23,6 +23,7 @@ from tokenizer_core.corpus import (
     CorpusFormat,
     EncodingProgress,
     TokenFilesPlan,
+    TokenFilesWriter,
     can_resume,
     corpus_encoding,
     encode_corpus,
@@ -162,6 +163,17 @@ def test_other_files_or_settings_are_refused(tmp_path: Path) -> None:
     os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns))
     encode(tmp_path / "t", files, plan, resume=True)
     assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
+def test_the_checkpoint_of_somebody_elses_writer_is_refused(tmp_path: Path) -> None:
+    files, plan = write_corpus(tmp_path), plan_token_files(NARROW)
+    with TokenFilesWriter(tmp_path / "tokens", plan) as writer:
+        writer.append([97, 98])
+        writer.checkpoint({"line": 1})
+    for shuffle in (False, True):
+        with pytest.raises(TokenFilesPlanError, match="another files; go on with the same, or"):
+            encode(tmp_path / "tokens", files, plan, resume=True, shuffle=shuffle)
+    assert can_resume(tmp_path / "tokens")
 
 
 @pytest.mark.usefixtures("small_batches")
