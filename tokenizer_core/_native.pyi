@@ -66,6 +66,17 @@ class NativeEncoder:
         """All ids, shape (n_tokens,), and where those of each text begin and the last end, shape
         (n_texts + 1,)."""
 
+    def encode_documents(
+        self,
+        texts: list[str | bytes],
+        around: tuple[int | None, int | None],
+        narrow: bool,
+        specials: NativeSpecials | None = None,
+    ) -> tuple[NDArray[np.uint16] | NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64]]:
+        """As `encode_batch_to_numpy` by one thread, with the ids `around` before and behind each
+        text, and the number of bytes of each text, shape (n_texts,). Bytes are UTF-8, or it is a
+        UnicodeDecodeError. `narrow` ids are uint16; ValueError where one does not fit."""
+
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
     def count(
         self, text: str, limit: int | None = None, specials: NativeSpecials | None = None

@@ -81,7 +81,7 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
     Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
     command = ("corpus", "encode", "many.txt", "--validation-share", "0.2", "--output")
     cli.run(*command, "expected")
-    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 100)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     seen: list[EncodingProgress] = []
 
     def interrupted(*arguments: Any, progress: Any, **options: Any) -> TokenManifest:

@@ -69,6 +69,37 @@ def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("around", [(None, None), (None, 300), (301, 65535)])
+def test_documents_stand_between_their_ids(tokenizer, around, narrow):
+    before, behind = ([] if id_ is None else [id_] for id_ in around)
+    engine, matcher = tokenizer.engine, SpecialTokenMatcher(["<", "<|endoftext|>"])
+    expected = [[*before, *engine.encode(text, matcher), *behind] for text in TEXTS]
+    data = [text.encode() for text in TEXTS]
+    for texts in (TEXTS, data):
+        ids, offsets, n_bytes = engine.encode_documents(texts, around, matcher, narrow=narrow)
+        assert (ids.dtype, offsets.dtype) == (np.uint16 if narrow else np.uint32, np.uint64)
+        assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+        assert n_bytes.tolist() == list(map(len, data))
+    ids, offsets, _ = engine.encode_documents([], around, narrow=narrow)
+    assert (ids.tolist(), offsets.tolist()) == ([], [0])
+
+
+def test_documents_that_are_not_utf8_are_refused(tokenizer):
+    for broken in (b"\xff", b"a\xed\xa0\x80", b"\xc3"):
+        with pytest.raises(UnicodeDecodeError) as caught:
+            tokenizer.engine.encode_documents([b"a", broken, b"b"])
+        assert caught.value.object == broken
+
+
+def test_ids_that_are_not_narrow_never_become_others(engine):
+    vocab = {**BYTES, 65536: b"ab"}
+    tokenizer = Tokenizer(vocab, [(b"a", b"b")], engine=engine)
+    assert tokenizer.engine.encode_documents([b"ac"], narrow=True).ids.tolist() == [97, 99]
+    with pytest.raises(ValueError, match="two bytes"):
+        tokenizer.engine.encode_documents([b"ab"], narrow=True)
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], ("a", "<"), ["a"]])
 def test_small_batches_of_any_sequence(tokenizer, texts):
     expected = [tokenizer.encode(text) for text in texts]

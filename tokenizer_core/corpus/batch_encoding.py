@@ -7,24 +7,28 @@ May import `document_batches`, `parallel` and the plan; the tokenizer is given f
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import compress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from tokenizer_core.engines.segmented_encoding import as_texts, join_documents
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
+from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.document_batches import CorpusPlace, DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
+    from tokenizer_core.engines import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
 
-    Ids = NDArray[np.uint32]
+    Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
 _BATCHES_AHEAD: Final = 2
@@ -53,34 +57,35 @@ class BatchEncoder:
 
     def __init__(self, tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float) -> None:
         self._tokenizer, self._share, self._seed = tokenizer, validation_share, plan.seed or 0
-        self._policy: dict[str, Any] = {
-            "allowed_special": plan.recognised_special,
-            "disallowed_special": plan.forbidden_special,
-        }
+        self._allowed = plan.recognised_special
+        self._recognised, self._forbidden = resolve_policy(
+            tokenizer.spec.added_tokens, plan.recognised_special, plan.forbidden_special
+        )
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
+        self._narrow = plan.disk_dtype == np.uint16
 
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
         """The ids of a batch.
 
         Raises:
+            UnicodeDecodeError: a text is not UTF-8.
             SpecialTokenForbiddenError: a text holds a token that the plan forbids.
         """
         texts = batch.texts
         if not texts:
             return EncodedBatch([], batch.place)
-        found, places = self._tokenizer.encode_batch_to_numpy(texts, **self._policy)
-        ids, offsets = self._surround(batch, found, places.astype(np.int64))
+        ids, offsets, n_bytes = self._encode(batch)
         if not self._share:
-            whole = SplitPart("train", ids, offsets, _utf8_length(texts), batch.is_open)
+            whole = SplitPart("train", ids, offsets, int(n_bytes.sum()), batch.is_open)
             return EncodedBatch([whole], batch.place)
         is_held_out = self._draw(batch)
         parts = []
         split: Split
         for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
             if chosen.any():
-                n_bytes = _utf8_length(compress(texts, chosen))
                 is_open = batch.is_open and bool(chosen[-1])
-                parts.append(SplitPart(split, *_choose(ids, offsets, chosen), n_bytes, is_open))
+                size = int(n_bytes[chosen].sum())
+                parts.append(SplitPart(split, *_choose(ids, offsets, chosen), size, is_open))
         return EncodedBatch(parts, batch.place)
 
     def _draw(self, batch: DocumentBatch) -> NDArray[np.bool_]:
@@ -90,28 +95,31 @@ class BatchEncoder:
         bits.advance(batch.first_document)
         return np.random.Generator(bits).random(len(batch.texts)) < self._share
 
-    def _surround(self, batch: DocumentBatch, ids: Ids, offsets: Offsets) -> tuple[Ids, Offsets]:
-        """The same documents with the begin and end ids around each: not before one that goes on,
-        nor behind one that is open."""
-        n_texts = len(offsets) - 1
-        begins, ends = np.zeros((2, n_texts), dtype=np.int64)
-        if self._begin is not None:
-            begins[batch.is_continued :] = 1
-        if self._end is not None:
-            ends[: n_texts - batch.is_open] = 1
-        moved = offsets + np.concatenate(([0], np.cumsum(begins + ends)))
-        if moved[-1] == offsets[-1]:
-            return ids, offsets
-        surrounded = np.empty(moved[-1], dtype=np.uint32)
-        is_text = np.ones(len(surrounded), dtype=np.bool_)
-        for id_, places in (
-            (self._begin, moved[:-1][begins == 1]),
-            (self._end, moved[1:][ends == 1] - 1),
-        ):
-            surrounded[places] = id_ or 0
-            is_text[places] = False
-        surrounded[is_text] = ids
-        return surrounded, moved
+    def _encode(self, batch: DocumentBatch) -> tuple[Ids, Offsets, NDArray[np.uint64]]:
+        """The documents between the begin and end ids, and their sizes: the begin not before one
+        that goes on, nor the end behind one that is open."""
+        ids, places, n_bytes = self._encode_texts(batch.texts)
+        offsets = places.astype(np.int64)
+        if batch.is_continued and self._begin is not None:
+            ids, offsets = ids[1:], np.maximum(offsets - 1, 0)
+        if batch.is_open and self._end is not None:
+            ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
+        return ids, offsets, n_bytes
+
+    def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
+        tokenizer, around = self._tokenizer, (self._begin, self._end)
+        is_nfc = tokenizer.spec.normalizer == "nfc"
+        if self._forbidden or is_nfc:
+            decoded = as_texts(texts)
+            for text in decoded:
+                forbid(text, self._forbidden)
+            if is_nfc and not all(map(tokenizer.engine.is_nfc, decoded)):
+                found = [
+                    tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
+                ]
+                return join_documents(decoded, found, around, narrow=self._narrow)
+        matcher = matcher_of(self._recognised)
+        return tokenizer.engine.encode_documents(texts, around, matcher, narrow=self._narrow)
 
 
 def encode_batches(
@@ -154,8 +162,3 @@ def _choose(ids: Ids, offsets: Offsets, chosen: NDArray[np.bool_]) -> tuple[Ids,
     lengths = np.diff(offsets)
     kept = lengths[chosen]
     return ids[np.repeat(chosen, lengths)], np.concatenate(([0], np.cumsum(kept)))
-
-
-def _utf8_length(texts: Iterable[str]) -> int:
-    # The compiled engine has left its UTF-8 with each text, so that this only copies it.
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,8 +22,8 @@ from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.document_shuffle import ShufflePlace, shuffle_documents
 from tokenizer_core.corpus.token_files import TokenFiles, check_tokenizer
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
-from tokenizer_core.documents import corpus_file_name, corpus_file_size
-from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_documents
+from tokenizer_core.errors import CorpusError, TokenFilesPlanError
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus.batch_encoding import SplitPart
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
 
-BATCH_CHARS: Final = 1 << 19
+BATCH_BYTES: Final = 1 << 19
 """Text that is encoded in one call. A document that is longer is encoded in parts. Twice as much is
 no faster, and takes 40 MB more."""
 
@@ -38,7 +39,7 @@ CHECKPOINT_SECONDS: Final = 5.0
 """The least time between checkpoints; where they take long, fifty times what the last one took."""
 
 _CHECKPOINT_SHARE: Final = 0.02
-_PROCESS_BATCH_CHARS: Final = 1 << 17
+_PROCESS_BATCH_BYTES: Final = 1 << 17
 """The Python engine takes a tenth of a second for so much."""
 
 
@@ -84,7 +85,7 @@ def encode_corpus(
     that was never interrupted; the file at which it stopped is read again up to there. Without
     `resume`, or a checkpoint, it begins anew.
 
-    Memory: for each worker some batches of `BATCH_CHARS`, whatever the corpus and its documents;
+    Memory: for each worker some batches of `BATCH_BYTES`, whatever the corpus and its documents;
     with `shuffle` eight bytes a document, and on the disk all ids twice.
 
     Raises:
@@ -163,13 +164,16 @@ class _Run:
             self._format,
             DocumentCuts(writer.plan),
             self._place,
-            BATCH_CHARS if has_threads else min(BATCH_CHARS, _PROCESS_BATCH_CHARS),
+            BATCH_BYTES if has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES),
         )
         encoder = BatchEncoder(tokenizer, writer.plan, self._share)
         checkpoints = _Checkpoints(writer)
-        with closing(
-            encode_batches(encoder, batches, workers=workers, in_processes=not has_threads)
-        ) as encoded:
+        with (
+            self._not_utf8(),
+            closing(
+                encode_batches(encoder, batches, workers=workers, in_processes=not has_threads)
+            ) as encoded,
+        ):
             for batch in encoded:
                 for part in batch.parts:
                     self._append(writer, part)
@@ -178,6 +182,21 @@ class _Run:
                 n_documents = self._place.n_documents
                 self._report(self._place.bytes_done, self._bytes_total, n_documents, "encoding")
         return writer.finish(sources=self._place.sources)
+
+    @contextmanager
+    def _not_utf8(self) -> Iterator[None]:
+        """Tell of bytes that are not UTF-8 in which file they are, and where: who found them knows
+        the document only, so the files are read again, up to there."""
+        try:
+            yield
+        except UnicodeDecodeError:
+            for file in self._files[len(self._place.sources) :]:
+                with open_documents(file, **asdict(self._format)) as reader:
+                    deque(reader, maxlen=0)
+            raise CorpusError(
+                "a corpus file was not UTF-8 and has changed since; read a copy that nobody "
+                "writes to"
+            ) from None
 
     def encode_shuffled(
         self, tokenizer: Tokenizer, writer: TokenFilesWriter, workers: int

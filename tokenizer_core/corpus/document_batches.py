@@ -1,6 +1,7 @@
 """DocumentBatch: the documents of many files in batches, from any place of them on.
 
-A document that is longer than a batch comes in parts that are encoded one by one. `CorpusPlace`
+Texts are bytes of UTF-8, as the files and the compiled engine have them. A document that is longer
+than a batch comes in parts that are encoded one by one. `CorpusPlace`
 says how far was read, as a checkpoint has it: files that are packed, or hashed, cannot be entered
 in the middle, so the file at which it stopped is read again up to there, without encoding. May
 import `documents` and `document_cuts`.
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.documents import DEFAULT_PIECE_CHARS, corpus_file_name, open_documents
+from tokenizer_core.documents import DEFAULT_PIECE_CHARS, corpus_file_name, open_utf8_documents
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tokenizer_core.corpus.document_cuts import DocumentCuts
-    from tokenizer_core.documents import DocumentReader
+    from tokenizer_core.documents import DocumentReader, Utf8Piece
 
 _BATCH_DOCUMENTS: Final = 1 << 14
 
@@ -39,7 +40,7 @@ class CorpusPlace:
     """How far the documents of the files were read.
 
     - `n_documents`: whole documents of the files `sources`, and of the one after them;
-      `n_in_file`: of that one alone; `n_chars`: characters of the document after these.
+      `n_in_file`: of that one alone; `n_bytes`: bytes of the text of the document after these.
     - `sources`: the files that were read to their end. `identities`: which these and the one after
       them, once it was begun, were (`DocumentReader.identity`).
     - `bytes_done`: of all files, as they lie on the disk.
@@ -47,7 +48,7 @@ class CorpusPlace:
 
     n_documents: int = 0
     n_in_file: int = 0
-    n_chars: int = 0
+    n_bytes: int = 0
     bytes_done: int = 0
     sources: tuple[CorpusSource, ...] = ()
     identities: tuple[tuple[int, str], ...] = ()
@@ -71,7 +72,7 @@ class DocumentBatch:
 
     first_document: int
     is_continued: bool
-    texts: list[str] = field(default_factory=list)
+    texts: list[bytes] = field(default_factory=list)
     is_open: bool = False
     place: CorpusPlace = CorpusPlace()
 
@@ -81,20 +82,21 @@ def iterate_batches(
     corpus_format: CorpusFormat,
     cuts: DocumentCuts,
     start: CorpusPlace,
-    batch_chars: int,
+    batch_bytes: int,
 ) -> Iterator[DocumentBatch]:
-    """All documents from `start` on, in batches of about `batch_chars` characters each, at most
+    """All documents from `start` on, in batches of about `batch_bytes` bytes each, at most
     twice as many; the last batch, which may be empty, stands at the end of all files.
 
     Raises:
         CorpusError: a file cannot be read.
+        UnicodeDecodeError: a long document is not UTF-8.
         TokenFilesPlanError: a file that was begun before `start` has changed since.
         PreTokenTooLongError: a long document cannot be cut.
     """
-    batches = _Batches(cuts, start, batch_chars)
-    options = {**asdict(corpus_format), "max_piece_chars": min(batch_chars, DEFAULT_PIECE_CHARS)}
+    batches = _Batches(cuts, start, batch_bytes)
+    options = {**asdict(corpus_format), "max_piece_bytes": min(batch_bytes, DEFAULT_PIECE_CHARS)}
     for index, path in enumerate(files):
-        with open_documents(path, hash_source=True, **options) as reader:
+        with open_utf8_documents(path, **options) as reader:
             if index < len(start.identities) and reader.identity != start.identities[index]:
                 raise _changed(path)
             if index < len(start.sources):
@@ -106,23 +108,23 @@ def iterate_batches(
 class _Batches:
     """The batch that is being filled, and the beginning of a document that is not in it yet."""
 
-    def __init__(self, cuts: DocumentCuts, start: CorpusPlace, batch_chars: int) -> None:
-        self._cuts, self._start, self._batch_chars = cuts, start, batch_chars
+    def __init__(self, cuts: DocumentCuts, start: CorpusPlace, batch_bytes: int) -> None:
+        self._cuts, self._start, self._batch_bytes = cuts, start, batch_bytes
         self.place = start
-        self._batch = DocumentBatch(start.n_documents, is_continued=start.n_chars > 0)
+        self._batch = DocumentBatch(start.n_documents, is_continued=start.n_bytes > 0)
         self._batch_size = 0
-        self._held: list[str] = []
-        self._held_chars = self._look_at = 0
+        self._held: list[bytes] = []
+        self._held_bytes = self._look_at = 0
 
-    def read(self, reader: DocumentReader, path: str) -> Iterator[DocumentBatch]:
+    def read(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[DocumentBatch]:
         """The batches that are full within a file."""
         done = sum(source.size_bytes for source in self.place.sources)
         begun = self.place.identities[: len(self.place.sources)]
         self.place = replace(self.place, identities=(*begun, reader.identity))
-        pieces: Iterator[tuple[str, bool]] = reader
-        if self.place.n_in_file or self.place.n_chars:
+        pieces: Iterator[tuple[bytes, bool]] = reader
+        if self.place.n_in_file or self.place.n_bytes:
             pieces = self._skip(reader, path)
-        n_in_file, n_chars, texts = self.place.n_in_file, self.place.n_chars, self._batch.texts
+        n_in_file, n_bytes, texts = self.place.n_in_file, self.place.n_bytes, self._batch.texts
         for text, is_last in pieces:
             if is_last and not self._held:
                 texts.append(text)
@@ -130,12 +132,12 @@ class _Batches:
             elif not self._add_piece(text, is_last=is_last):
                 continue
             if is_last:
-                n_in_file, n_chars = n_in_file + 1, 0
+                n_in_file, n_bytes = n_in_file + 1, 0
             else:
-                n_chars += len(texts[-1])
+                n_bytes += len(texts[-1])
                 self._batch.is_open = True
             if (
-                self._batch_size >= self._batch_chars
+                self._batch_size >= self._batch_bytes
                 or len(texts) >= _BATCH_DOCUMENTS
                 or self._batch.is_open
             ):
@@ -144,7 +146,7 @@ class _Batches:
                         self.place,
                         n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
                         n_in_file=n_in_file,
-                        n_chars=n_chars,
+                        n_bytes=n_bytes,
                         bytes_done=done + reader.position_bytes,
                     )
                 )
@@ -159,14 +161,14 @@ class _Batches:
         self._batch_size = 0
         return taken
 
-    def _add_piece(self, text: str, *, is_last: bool) -> bool:
+    def _add_piece(self, text: bytes, *, is_last: bool) -> bool:
         """Hold a piece of a longer document; whether there is a text of it in the batch now."""
         self._held.append(text)
-        self._held_chars += len(text)
-        if not is_last and self._held_chars < max(self._batch_chars, self._look_at):
+        self._held_bytes += len(text)
+        if not is_last and self._held_bytes < max(self._batch_bytes, self._look_at):
             return False
-        text = "".join(self._held)
-        cut = len(text) if is_last else self._cuts.find_last(text)
+        text = b"".join(self._held)
+        cut = len(text) if is_last else self._find_cut(text)
         if cut is None:  # looked for again when there is twice as much, so that the work is linear
             self._held, self._look_at = [text], 2 * len(text)
             return False
@@ -174,10 +176,17 @@ class _Batches:
         self._batch_size += cut
         rest = text[cut:]
         self._held = [] if is_last else [rest]
-        self._held_chars, self._look_at = len(rest), 0
+        self._held_bytes, self._look_at = len(rest), 0
         return True
 
-    def _end_file(self, reader: DocumentReader, path: str, n_in_file: int, done: int) -> None:
+    def _find_cut(self, text: bytes) -> int | None:
+        characters = text.decode()
+        cut = self._cuts.find_last(characters)
+        return None if cut is None else len(characters[:cut].encode())
+
+    def _end_file(
+        self, reader: DocumentReader[Utf8Piece], path: str, n_in_file: int, done: int
+    ) -> None:
         if reader.sha256 is None:
             raise RuntimeError("a file counts as read before its end")
         source = CorpusSource(corpus_file_name(path), reader.position_bytes, reader.sha256)
@@ -185,26 +194,26 @@ class _Batches:
             self.place,
             n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
             n_in_file=0,
-            n_chars=0,
+            n_bytes=0,
             bytes_done=done + reader.position_bytes,
             sources=(*self.place.sources, source),
         )
 
-    def _skip(self, reader: DocumentReader, path: str) -> Iterator[tuple[str, bool]]:
+    def _skip(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[tuple[bytes, bool]]:
         """The pieces behind the place, which is read up to again."""
-        n_documents, n_chars = self.place.n_in_file, self.place.n_chars
-        text, is_last = "", True
-        while n_documents or n_chars > 0:
+        n_documents, n_bytes = self.place.n_in_file, self.place.n_bytes
+        text, is_last = b"", True
+        while n_documents or n_bytes > 0:
             if (piece := next(reader, None)) is None:
                 raise _changed(path)
             text, is_last = piece
             if n_documents:
                 n_documents -= is_last
                 continue
-            n_chars -= len(text)
-            if is_last and n_chars >= 0:
+            n_bytes -= len(text)
+            if is_last and n_bytes >= 0:
                 raise _changed(path)
-        return chain([(text[n_chars:], is_last)], reader) if n_chars else reader
+        return chain([(text[n_bytes:], is_last)], reader) if n_bytes else reader
 
 
 def _changed(path: str) -> TokenFilesPlanError:

@@ -238,8 +238,8 @@ class SplitWriter:
     def _write(self, ids: NDArray[np.integer[Any]]) -> None:
         shard = self._shard or self._open_shard()
         for start in range(0, len(ids), _CAST_TOKENS):
-            part = ids[start : start + _CAST_TOKENS].astype(self._dtype)
-            shard.write(part.tobytes())
+            part = np.ascontiguousarray(ids[start : start + _CAST_TOKENS], self._dtype)
+            shard.write(part.data.cast("B"))
             self._use.add(part)
         self._shard_tokens += len(ids)
         self._n_tokens += len(ids)

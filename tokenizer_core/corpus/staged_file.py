@@ -16,7 +16,8 @@ from tokenizer_core.store import FileRecord
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BUFFER_BYTES: Final = 1 << 20
+_LARGE_BYTES: Final = 1 << 18
+"""What is smaller is gathered up to this size."""
 
 
 class StagedFile:
@@ -37,8 +38,7 @@ class StagedFile:
         self.path = path
         self._digest = hashlib.sha256() if hash_on_the_way else None
         self._n_bytes = keep_bytes or 0
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._waiting = bytearray()
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         if keep_bytes is None:
             self._descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
@@ -49,17 +49,22 @@ class StagedFile:
                 raise self._too_short() from None
             self._keep(keep_bytes)
 
-    def write(self, data: bytes) -> None:
-        """Append `data`."""
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes >= _BUFFER_BYTES:
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`, which is not needed afterwards."""
+        if len(data) >= _LARGE_BYTES:
+            self.flush()
+            self._hand_over(memoryview(data))
+            return
+        self._waiting += data
+        if len(self._waiting) >= _LARGE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand what waits to the system, so that a reader of the path sees it."""
-        view = memoryview(b"".join(self._waiting))
-        self._waiting, self._waiting_bytes = [], 0
+        waiting, self._waiting = self._waiting, bytearray()
+        self._hand_over(memoryview(waiting))
+
+    def _hand_over(self, view: memoryview) -> None:
         self._n_bytes += len(view)
         if self._digest is not None:
             self._digest.update(view)

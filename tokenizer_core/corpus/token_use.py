@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 RARE: Final = 10
 """An id that is used, but less often than this, is rare."""
 
-_PIECE: Final = 1 << 18
+_PIECE: Final = 1 << 19
+"""Ids that are counted at once: a pass over all the counts costs as much as many thousand ids."""
 
 
 class TokenUse:
@@ -37,16 +38,19 @@ class TokenUse:
 
     def __init__(self, largest_id: int) -> None:
         self._counts = np.zeros(largest_id + 1, dtype=np.int64)
-        self._waiting: list[NDArray[np.integer[Any]]] = []
+        # Counting wants words of this size: the copy it would make lands where the last one was.
+        self._waiting = np.empty(_PIECE, dtype=np.intp)
         self._n_waiting = 0
 
     def add(self, ids: NDArray[np.integer[Any]]) -> None:
-        """Count ids, shape (n,); they must not change afterwards."""
-        # Together: a pass over all the counts costs as much as thousands of ids.
-        self._waiting.append(ids)
-        self._n_waiting += len(ids)
-        if self._n_waiting >= _PIECE:
-            self._count()
+        """Count ids, shape (n,)."""
+        while len(ids):
+            part = ids[: _PIECE - self._n_waiting]
+            self._waiting[self._n_waiting : self._n_waiting + len(part)] = part
+            self._n_waiting += len(part)
+            ids = ids[len(part) :]
+            if self._n_waiting == _PIECE:
+                self._count()
 
     def add_file(self, path: Path, dtype: np.dtype[Any], n_tokens: int, header_bytes: int) -> None:
         """Count the first ids that stand behind the header of a file.
@@ -73,10 +77,9 @@ class TokenUse:
         return self._counts.astype("<u8")
 
     def _count(self) -> None:
-        if self._waiting:
-            ids = np.concatenate(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-            self._counts += np.bincount(ids, minlength=len(self._counts))
-            self._waiting, self._n_waiting = [], 0
+        ids = self._waiting[: self._n_waiting]
+        self._counts += np.bincount(ids, minlength=len(self._counts))
+        self._n_waiting = 0
 
 
 def special_tokens_found(

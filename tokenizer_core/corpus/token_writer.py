@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Ids = Sequence[int] | NDArray[np.integer[Any]]
 
 _CHECKPOINT: Final = SealedFormat(
-    "token-files-checkpoint", 1, "unfinished token files", MAX_MANIFEST_BYTES
+    "token-files-checkpoint", 2, "unfinished token files", MAX_MANIFEST_BYTES
 )
 
 

@@ -15,17 +15,21 @@ from tokenizer_core.documents.document_reader import (
     FORMATS,
     DocumentReader,
     open_documents,
+    open_utf8_documents,
     read_documents,
 )
+from tokenizer_core.documents.utf8_pieces import Utf8Piece
 
 __all__ = [
     "DEFAULT_PIECE_CHARS",
     "FORMATS",
     "DocumentPiece",
     "DocumentReader",
+    "Utf8Piece",
     "corpus_file_name",
     "corpus_file_size",
     "find_corpus_files",
     "open_documents",
+    "open_utf8_documents",
     "read_documents",
 ]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
@@ -24,10 +24,13 @@ from tokenizer_core.documents.document_pieces import (
 )
 from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
+from tokenizer_core.documents.utf8_pieces import Utf8Piece, split_utf8_text
 from tokenizer_core.errors import CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The formats by name; a file whose name ends in a dot and one of these is of that format."""
+
+Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,9 @@ class _Options:
     max_expansion: float
 
 
-class DocumentReader(Iterator[DocumentPiece]):
-    """The documents of one file, as pieces in order; made by `open_documents`.
+class DocumentReader(Iterator[Piece]):
+    """The documents of one file, as pieces in order; made by `open_documents` (str) and
+    `open_utf8_documents` (bytes).
 
     `path` (of an address, without secrets), `format` and `size_bytes` are the file's;
     `position_bytes` is how many of its bytes are done (of the archive's, if it is one; of a Parquet
@@ -49,10 +53,15 @@ class DocumentReader(Iterator[DocumentPiece]):
     if `hash_source` was asked for, else None. A context manager: leaving it closes the file.
     """
 
-    def __init__(self, source: CorpusFileBytes, format: str, options: _Options) -> None:  # noqa: A002
+    def __init__(
+        self,
+        source: CorpusFileBytes,
+        format: str,  # noqa: A002
+        pieces: Generator[Piece, None, None],
+    ) -> None:
         self.path, self.format, self.size_bytes = source.name, format, source.size_bytes
         self._source = source
-        self._pieces = _read(source, format, options)
+        self._pieces: Generator[Piece, None, None] = pieces
 
     @property
     def position_bytes(self) -> int:
@@ -70,10 +79,10 @@ class DocumentReader(Iterator[DocumentPiece]):
         """Of the file; None before all documents are read, or where it was not asked for."""
         return self._source.sha256
 
-    def __iter__(self) -> Iterator[DocumentPiece]:
+    def __iter__(self) -> Iterator[Piece]:
         return self._pieces  # the same, without a call for each piece
 
-    def __next__(self) -> DocumentPiece:
+    def __next__(self) -> Piece:
         return next(self._pieces)
 
     def close(self) -> None:
@@ -104,7 +113,7 @@ def open_documents(
     max_expansion: float = DEFAULT_MAX_EXPANSION,
     hash_source: bool = False,
     allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
-) -> DocumentReader:
+) -> DocumentReader[DocumentPiece]:
     r"""The documents of a file, each as pieces of at most `max_piece_chars` characters.
 
     The file is a path, or an address that fsspec knows (`s3://bucket/some.txt`; needs the extra
@@ -154,11 +163,40 @@ def open_documents(
     """
     _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
     name = os.fspath(path)
-    shown = parse_address(name).shown if is_address(name) else name
-    chosen = _choose_format(shown, format)
+    chosen = _choose_format(name, format)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion)
     source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
-    return DocumentReader(source, chosen, options)
+    return DocumentReader(source, chosen, _read(source, chosen, options))
+
+
+def open_utf8_documents(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    field: str = "text",
+    separator: str | None = None,
+    max_piece_bytes: int = DEFAULT_PIECE_CHARS,
+) -> DocumentReader[Utf8Piece]:
+    """As `open_documents` with `hash_source`, but each document as it stands in the file, for an
+    engine that takes UTF-8: half the work. What is in a text file is not looked at, so the bytes
+    may be anything; `open_documents` has the words for where they are not UTF-8. A piece has about
+    `max_piece_bytes` bytes at most.
+
+    Example:
+        >>> import tempfile; folder = tempfile.TemporaryDirectory()
+        >>> path = os.path.join(folder.name, "some.txt")
+        >>> with open(path, "wb") as file:
+        ...     _ = file.write(b"one|two")
+        >>> [tuple(piece) for piece in open_utf8_documents(path, separator="|")]
+        [(b'one', True), (b'two', False), (b'', True)]
+    """
+    limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
+    _check_arguments(separator, *limits)
+    name = os.fspath(path)
+    chosen = _choose_format(name, format)
+    options = _Options(field, separator, *limits)
+    source = open_corpus_file(name, hash_source=True)
+    return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
 
 
 def read_documents(
@@ -215,6 +253,21 @@ def _read(
         source.finish()
 
 
+def _read_utf8(
+    source: CorpusFileBytes, format_name: str, options: _Options
+) -> Generator[Utf8Piece, None, None]:
+    kind, _, packed = format_name.partition(".")
+    if kind != "txt":
+        for text, is_last in _read(source, format_name, options):
+            yield Utf8Piece(text.encode(), is_last)
+        return
+    separator = options.separator.encode() if options.separator else None
+    with source.file:
+        blocks = _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+        yield from split_utf8_text(blocks, separator, options.max_piece_chars)
+        source.finish()
+
+
 _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {
     "": lambda blocks, name, max_expansion: blocks,
     "gz": unpack_gzip,
@@ -222,7 +275,8 @@ _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[byte
 }
 
 
-def _choose_format(name: str, format_name: str | None) -> str:
+def _choose_format(path: str, format_name: str | None) -> str:
+    name = parse_address(path).shown if is_address(path) else path
     if format_name is not None:
         if format_name not in FORMATS:
             raise ValueError(f"there is no format {format_name!r:.40}; give one of {_LISTED}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native_engine import NativeEngine, cut_json_text
 from tokenizer_core.engines.native_engine import unavailable_reason as native_unavailable_reason
-from tokenizer_core.engines.protocol import CacheStatistics, Engine
+from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import EngineUnavailableError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheStatistics",
+    "EncodedDocuments",
     "Engine",
     "EngineChoice",
     "choose_engine",

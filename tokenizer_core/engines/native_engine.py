@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
@@ -167,6 +167,21 @@ class NativeEngine(SegmentedEncoding):
             specials, n_threads = self._specials[matcher], max(1, num_threads or 1)
             return self._encoder.encode_batch_to_numpy(list(texts), n_threads, specials)
         return super().encode_batch_to_numpy(texts, num_threads, matcher)
+
+    def encode_documents(
+        self,
+        texts: Sequence[str] | Sequence[bytes],
+        around: tuple[int | None, int | None] = (None, None),
+        matcher: SpecialTokenMatcher | None = None,
+        *,
+        narrow: bool = False,
+    ) -> EncodedDocuments:
+        """The ids of all texts, with the ids `around` each of them."""
+        if self._is_compiled:
+            specials = self._specials[matcher]
+            arrays = self._encoder.encode_documents(list(texts), around, narrow, specials)
+            return EncodedDocuments(*arrays)
+        return super().encode_documents(texts, around, matcher, narrow=narrow)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, one after the other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,19 @@ class CacheStatistics:
     misses: int
     entries: int
     maximum: int
+
+
+class EncodedDocuments(NamedTuple):
+    """The ids of several documents, one after the other.
+
+    - `ids`: shape (n_tokens,).
+    - `offsets`: shape (n_documents + 1,): document `i` is `ids[offsets[i]:offsets[i + 1]]`.
+    - `n_bytes`: the size of each text in UTF-8, shape (n_documents,).
+    """
+
+    ids: NDArray[np.uint16] | NDArray[np.uint32]
+    offsets: NDArray[np.uint64]
+    n_bytes: NDArray[np.uint64]
 
 
 class Engine(Protocol):
@@ -70,6 +83,23 @@ class Engine(Protocol):
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         """The ids of all texts, shape (n_tokens,), uint32; and offsets of shape (n_texts + 1,),
         uint64: the ids of text `i` are `ids[offsets[i]:offsets[i + 1]]`."""
+        ...
+
+    def encode_documents(
+        self,
+        texts: Sequence[str] | Sequence[bytes],
+        around: tuple[int | None, int | None] = (None, None),
+        matcher: SpecialTokenMatcher | None = None,
+        *,
+        narrow: bool = False,
+    ) -> EncodedDocuments:
+        """As `encode_batch_to_numpy` by one thread, with the ids `around` each text: before and
+        behind it. Texts of bytes are UTF-8. `narrow` ids are uint16.
+
+        Raises:
+            UnicodeDecodeError: a text of bytes is not UTF-8.
+            ValueError: an id is not `narrow`.
+        """
         ...
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:

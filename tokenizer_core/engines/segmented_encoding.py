@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenizer_core.engines.protocol import EncodedDocuments
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,6 +82,19 @@ class SegmentedEncoding(ABC):
         del num_threads
         return join_with_offsets([self.encode_to_numpy(text, None, matcher) for text in texts])
 
+    def encode_documents(
+        self,
+        texts: Sequence[str] | Sequence[bytes],
+        around: tuple[int | None, int | None] = (None, None),
+        matcher: SpecialTokenMatcher | None = None,
+        *,
+        narrow: bool = False,
+    ) -> EncodedDocuments:
+        """The ids of all texts, with the ids `around` each of them."""
+        decoded = as_texts(texts)
+        encoded = [self.encode_to_numpy(text, None, matcher) for text in decoded]
+        return join_documents(decoded, encoded, around, narrow=narrow)
+
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
@@ -112,6 +127,33 @@ class SegmentedEncoding(ABC):
     def _count_plain(self, text: str, limit: int | None) -> int:
         del limit
         return len(self._encode_plain(text))
+
+
+def as_texts(texts: Sequence[str] | Sequence[bytes]) -> list[str]:
+    """The texts as str.
+
+    Raises:
+        UnicodeDecodeError: one of bytes is not UTF-8.
+    """
+    return [text if isinstance(text, str) else text.decode() for text in texts]
+
+
+def join_documents(
+    texts: Sequence[str],
+    encoded: Iterable[NDArray[np.uint32]],
+    around: tuple[int | None, int | None],
+    *,
+    narrow: bool,
+) -> EncodedDocuments:
+    """The texts and their ids, as `Engine.encode_documents` gives them."""
+    before, behind = (np.array([] if id_ is None else [id_], np.uint32) for id_ in around)
+    ids, offsets = join_with_offsets([np.concatenate((before, i, behind)) for i in encoded])
+    n_bytes = np.array([len(text.encode()) for text in texts], dtype=np.uint64)
+    if not narrow:
+        return EncodedDocuments(ids, offsets, n_bytes)
+    if len(ids) and ids.max() > np.iinfo(np.uint16).max:
+        raise ValueError("an id does not fit two bytes; do without narrow")
+    return EncodedDocuments(ids.astype(np.uint16), offsets, n_bytes)
 
 
 def join_with_offsets(

@@ -395,7 +395,7 @@ def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: S
 def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 500)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 500)
     monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
     corpus_ids = [f"news{n}" for n in range(9)]

@@ -13,7 +13,8 @@ from tokenizer_core.errors import SpecialTokenForbiddenError
 
 
 def batch_of(texts: list[str], first: int = 0, **how: bool) -> DocumentBatch:
-    return DocumentBatch(first, how.pop("is_continued", False), texts, **how)
+    data = [text.encode() for text in texts]
+    return DocumentBatch(first, how.pop("is_continued", False), data, **how)
 
 
 def documents(part: SplitPart) -> list[list[int]]:

@@ -67,14 +67,14 @@ def test_each_document_is_what_encoding_it_alone_gives(
     texts: list[str],
     begin: str | None,
     end: str | None,
-    batch_chars: int,
+    batch_bytes: int,
     allowed: str,
     tokenizer: Tokenizer,
 ) -> None:
     texts = [*texts, "one <|end|> more<|begin|>"]
     folder = tmp_path_factory.mktemp("corpus")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus_encoding, "BATCH_CHARS", batch_chars)
+        patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
         manifest = encode(
             folder,
             texts,
@@ -101,10 +101,10 @@ def test_batches_and_threads_change_no_byte(
 ) -> None:
     texts = [f"document {index} " * (index % 7) for index in range(300)]
     written = []
-    for batch_chars, threads in ((1, 1), (1000, 2), (1 << 22, 1)):
-        folder = tmp_path / str(batch_chars)
+    for batch_bytes, threads in ((1, 1), (1000, 2), (1 << 22, 1)):
+        folder = tmp_path / str(batch_bytes)
         folder.mkdir()
-        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", batch_chars)
+        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
         encode(
             folder, texts, layout=layout, validation_share=0.2, seed=5, workers=threads,
             end_of_document="<|end|>",
@@ -158,7 +158,7 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path: Path
 def test_a_document_longer_than_a_batch_is_encoded_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 1 << 19)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1 << 19)
     text = "Ein Wort, <|begin|> ein Wort: ab. " * 40_000
     file = tmp_path / "long.txt"
     file.write_text(f"a<|end|>{text}<|end|>b")
@@ -195,3 +195,24 @@ def test_what_cannot_be_encoded_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SpecialTokenForbiddenError):
         encode_corpus(NARROW, [file], tmp_path / "tokens", plan)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+@pytest.mark.parametrize("batch_bytes", [20, 1 << 19])
+def test_bytes_that_are_not_utf8_are_told_by_file_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
+    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
+    good, bad = tmp_path / "a.txt", tmp_path / "b.txt"
+    good.write_text("good|words")
+    bad.write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
+    with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
+        encode_corpus(
+            tokenizer,
+            [good, bad],
+            tmp_path / "tokens",
+            plan_token_files(tokenizer),
+            corpus_format=CorpusFormat(separator="|"),
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]

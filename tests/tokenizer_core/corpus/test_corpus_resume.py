@@ -73,7 +73,7 @@ def encode(
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3000)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
     monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -104,12 +104,12 @@ def test_wherever_it_stops_the_bytes_are_the_same(
             encode(folder, files, plan, stop, workers=1 + stop % 2)
         # Megatron's documents are whole in their shards: no checkpoint within the first one.
         assert can_resume(folder) or (layout == "megatron" and stop < 8)
-        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3500 + stop)
+        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3500 + stop)
         left = encode(folder, files, plan, resume=True, workers=1 + (stop + 1) % 2)
         assert left < n_batches or stop < 8, "it began anew"
         assert content(folder) == expected
         assert not can_resume(folder)
-        monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3000)
+        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -227,7 +227,7 @@ import json, os, random, signal, sys, threading
 from tests.tokenizer_core.corpus import test_corpus_resume as here
 from tokenizer_core.corpus import corpus_encoding
 
-what, seed, seconds, most_batches, corpus_encoding.BATCH_CHARS = json.loads(sys.argv[1])
+what, seed, seconds, most_batches, corpus_encoding.BATCH_BYTES = json.loads(sys.argv[1])
 corpus_encoding.CHECKPOINT_SECONDS = 0
 draws = random.Random(seed)
 left = draws.randint(2, most_batches) if seed else 0

@@ -17,7 +17,7 @@ from tokenizer_core.corpus.document_batches import (
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import TokenFilesPlanError
 
-DOCUMENTS = ["one", "", "two words", "many words " * 30, "x", "", "last ones " * 20]
+DOCUMENTS = ["one", "", "two wörds", "many wörds 中 " * 30, "x", "", "last ones é " * 20]
 CUTS = DocumentCuts(plan_token_files(NARROW))
 
 
@@ -33,10 +33,10 @@ def files(tmp_path: Path) -> list[str]:
 
 def read(
     files: list[str],
-    batch_chars: int,
+    batch_bytes: int,
     start: CorpusPlace = CorpusPlace(),  # noqa: B008
 ) -> list[DocumentBatch]:
-    return list(iterate_batches(files, CorpusFormat(separator="|"), CUTS, start, batch_chars))
+    return list(iterate_batches(files, CorpusFormat(separator="|"), CUTS, start, batch_bytes))
 
 
 def documents_of(batches: list[DocumentBatch]) -> list[str]:
@@ -47,17 +47,17 @@ def documents_of(batches: list[DocumentBatch]) -> list[str]:
         assert batch.is_continued == is_open
         for number, text in enumerate(batch.texts):
             if number == 0 and is_open and found:
-                found[-1] += text
+                found[-1] += text.decode()
             else:
-                found.append(text)
+                found.append(text.decode())
         is_open = batch.is_open if batch.texts else is_open
     assert not is_open
     return found
 
 
-@pytest.mark.parametrize("batch_chars", [1, 7, 50, 200, 10_000])
-def test_all_documents_come_in_order(files: list[str], batch_chars: int) -> None:
-    batches = read(files, batch_chars)
+@pytest.mark.parametrize("batch_bytes", [1, 7, 50, 200, 10_000])
+def test_all_documents_come_in_order(files: list[str], batch_bytes: int) -> None:
+    batches = read(files, batch_bytes)
     assert documents_of(batches) == DOCUMENTS
     n_documents = 0
     for batch in batches:
@@ -65,25 +65,25 @@ def test_all_documents_come_in_order(files: list[str], batch_chars: int) -> None
         n_documents += len(batch.texts) - batch.is_open
         assert batch.place.n_documents == n_documents
         size = sum(map(len, batch.texts))
-        assert size <= max(2 * batch_chars, max(map(len, batch.texts), default=0))
+        assert size <= max(2 * batch_bytes, max(map(len, batch.texts), default=0))
     end = batches[-1].place
     assert [source.path for source in end.sources] == ["a.txt", "b.txt", "c.jsonl.gz"]
     assert end.bytes_done == sum(Path(file).stat().st_size for file in files)
-    assert (end.n_in_file, end.n_chars) == (0, 0)
+    assert (end.n_in_file, end.n_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("batch_chars", [1, 50])
-def test_from_each_place_the_rest_comes(files: list[str], batch_chars: int) -> None:
-    batches = read(files, batch_chars)
+@pytest.mark.parametrize("batch_bytes", [1, 50])
+def test_from_each_place_the_rest_comes(files: list[str], batch_bytes: int) -> None:
+    batches = read(files, batch_bytes)
     for number, batch in enumerate(batches):
         place = CorpusPlace.from_fields(json.loads(json.dumps(batch.place.to_fields())))
         assert place == batch.place
-        for other_chars in (batch_chars, 23):
+        for other_chars in (batch_bytes, 23):
             rest = read(files, other_chars, place)
             assert rest[-1].place == batches[-1].place
             whole = [text for part in batches[: number + 1] for text in part.texts]
             after = [text for part in rest for text in part.texts]
-            assert "".join(whole + after) == "".join(DOCUMENTS)
+            assert b"".join(whole + after).decode() == "".join(DOCUMENTS)
             assert rest[0].first_document == place.n_documents
             assert rest[0].is_continued == batch.is_open
 
@@ -93,6 +93,6 @@ def test_a_file_that_has_fewer_documents_now_is_refused(files: list[str]) -> Non
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
         read(files, 50, place)
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
-        read(files, 50, CorpusPlace(n_chars=3))
+        read(files, 50, CorpusPlace(n_bytes=3))
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
         read(files, 50, CorpusPlace(identities=((1, 1),)))

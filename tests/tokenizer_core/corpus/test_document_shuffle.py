@@ -37,7 +37,7 @@ def documents_of(folder: Path) -> dict[str, list[bytes]]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_CHARS", 3000)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
     monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
     monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 900)

@@ -139,14 +139,28 @@ impl Encoder {
             ids,
             ends: Vec::with_capacity(texts.len()),
         };
-        for text in texts {
-            self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
-            batch.ends.push(batch.ids.len() as u64);
-        }
+        self.encode_between_ids(scanner, specials, texts, (None, None), &mut batch);
         if n_bytes >= LARGE_BYTES {
             batch.ids.shrink_to_fit();
         }
         batch
+    }
+
+    /// Appends the ids of each text to the batch, `begin` before and `end` behind them.
+    pub fn encode_between_ids<T: AsRef<str>>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[T],
+        (begin, end): (Option<u32>, Option<u32>),
+        batch: &mut Batch,
+    ) {
+        for text in texts {
+            batch.ids.extend(begin);
+            self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
+            batch.ids.extend(end);
+            batch.ends.push(batch.ids.len() as u64);
+        }
     }
 
     /// As `encode_texts`, cut in tasks of any size: what the fuzz target `documents` asks for.

@@ -53,6 +53,8 @@ mod python;
 #[cfg(feature = "python")]
 mod python_decode;
 #[cfg(feature = "python")]
+mod python_documents;
+#[cfg(feature = "python")]
 mod python_training;
 
 #[cfg(feature = "python")]

@@ -15,6 +15,7 @@ use crate::kernel::AnyKernel;
 use crate::nfc;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
+use crate::python_documents;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -163,6 +164,23 @@ impl NativeEncoder {
         let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
         batch.ends.insert(0, 0);
         Ok((batch.ids.into_pyarray(py), batch.ends.into_pyarray(py)))
+    }
+
+    /// (ids, where those of each text begin and the last end, UTF-8 bytes of each text)
+    #[pyo3(signature = (texts, around, narrow, specials=None))]
+    fn encode_documents<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<python_documents::Text>,
+        around: (Option<u32>, Option<u32>),
+        narrow: bool,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<python_documents::Arrays<'py>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let encoder = &self.encoder;
+        python_documents::encode(py, &texts, narrow, |texts, batch| {
+            encoder.encode_between_ids(scanner, specials, texts, around, batch);
+        })
     }
 
     fn encode_pre_tokens<'py>(
