@@ -11,6 +11,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ from tokenizer_core.corpus import (
     plan_token_files,
 )
 from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import TokenizerMismatchError
+from tokenizer_core.errors import TokenFilesCorruptError, TokenizerMismatchError
 from tokenizer_core.store import ArtifactStore
 from tokenizer_core.store.folders import replace_synced
 from tokenizer_core.tokenizer import Tokenizer
@@ -105,7 +106,8 @@ def _encode(
     request = job.request
     files = [CorpusFile.from_json(value) for value in request["inputs"]]
     with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
-        return encode_corpus(
+        encode = partial(
+            encode_corpus,
             tokenizer,
             paths,
             growing,
@@ -114,9 +116,13 @@ def _encode(
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
             workers=request["num_workers"],
-            resume=True,
             progress=_reporter(job),
         )
+        try:
+            return encode(resume=True)
+        except TokenFilesCorruptError as error:  # damaged, or of an earlier release
+            say(f"what an earlier attempt left is of no use, it begins anew: {error}")
+            return encode(resume=False)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.corpus.staged_folder import checkpoint_path
 from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 END = "<|endoftext|>"
@@ -392,8 +393,9 @@ def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: S
     assert not growing.exists()
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
 def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_damaged: bool
 ) -> None:
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 500)
     monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0.0)
@@ -433,9 +435,14 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
         seen: list[int] = events.seen
         return seen
 
-    first, second, third = attempt(0.3), attempt(0.6), attempt(2)
+    first, second = attempt(0.3), attempt(0.6)
+    if is_damaged:  # nothing of it can be used then
+        checkpoint = checkpoint_path(folder_of(service).growing(row.id))
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
+    third = attempt(2)
     assert len(first) > 2
-    assert first[0] < first[-1] <= second[0] < second[-1] <= third[0] < third[-1]
+    assert first[0] < first[-1] <= second[0] < second[-1]
+    assert third[0] == first[0] if is_damaged else second[-1] <= third[0] < third[-1]
     assert third[-1] == 9 * len(NEWS.encode())
     expected = expected_files(service, tmp_path, corpus_ids)
     assert contents(folder_of(service).place("tokens")) == expected
