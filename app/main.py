@@ -40,6 +40,7 @@ from app.metrics import ServiceMetrics
 from app.problems import install_problem_handlers
 from app.request_observer import RequestObserver
 from app.routes import (
+    api_reference,
     corpora,
     decode,
     dialects,
@@ -84,7 +85,7 @@ ROUTERS: Final = (
     info.router,
     health.router,
     metrics.router,
-    openapi_document.router,
+    api_reference.router,
 )
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001

@@ -1,4 +1,4 @@
-"""The OpenAPI document and its page, as this service answers: problems, not FastAPI's 422.
+"""The OpenAPI document, as this service answers: problems, not FastAPI's 422.
 
 It stands alone because routes describe themselves where they are written and only the shared parts
 (nested models, the problem document) need a place. May import `auth`, `problems` and `schemas`.
@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter, Depends, Request
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
@@ -21,7 +18,6 @@ from app.schemas import ProblemDocument
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from fastapi.responses import HTMLResponse
 
 _DEFAULT_422: Final = "HTTPValidationError"
 """What FastAPI writes where a route has parameters and says nothing of 422."""
@@ -29,20 +25,6 @@ _DEFAULT_422: Final = "HTTPValidationError"
 _OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
 """Malformed HTTP, headers that come too slowly or are too large, a transfer encoding nobody knows;
 a defect; too many connections, or the server's end."""
-
-router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
-
-
-@router.get("/openapi.json")
-async def openapi_json(request: Request) -> JSONResponse:
-    """The OpenAPI document."""
-    return JSONResponse(request.app.openapi())
-
-
-@router.get("/docs")
-async def docs(request: Request) -> HTMLResponse:
-    """A page to read and try the routes; its scripts come from a public CDN."""
-    return get_swagger_ui_html(openapi_url="openapi.json", title=request.app.title)
 
 
 def install_openapi(app: FastAPI) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from app.deadlines import Pace, within
 from app.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.problems import Problem, validation_problem
+from app.request_examples import examples_of
 from app.request_headers import header_fields, header_of
 from app.schemas import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
 from app.strict_json import parse_strict_json
@@ -270,14 +271,17 @@ def json_request(*models: type[BaseModel]) -> dict[str, Any]:
     template = "#/components/schemas/{model}"
     schemas = [model.model_json_schema(ref_template=template) for model in models]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    content: dict[str, Any] = {"schema": schema}
+    if examples := examples_of(*(model.__name__ for model in models)):
+        content["examples"] = examples
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 TEXT_REQUEST: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
         "description": "UTF-8 text, chunked or whole, of any length.",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "content": {"text/plain": {"schema": {"type": "string"}, "example": "one two three"}},
     }
 }
 """`openapi_extra=` of a route that takes a text as it comes."""

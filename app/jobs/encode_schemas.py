@@ -30,21 +30,6 @@ _MAX_SEED: Final = (1 << 63) - 1
 
 _Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
-ENCODE_EXAMPLES: Final = {
-    "nanoGPT": {
-        "summary": "train.bin and val.bin, as nanoGPT and the course map them",
-        "value": {"tokenizer": "starter", "validation_share": 0.005, "seed": 1},
-    },
-    "Megatron": {
-        "summary": "JSON lines to .bin and .idx for Megatron",
-        "value": {"format": "jsonl", "field": "text", "layout": "megatron"},
-    },
-    "shards": {
-        "summary": "Shards of a hundred million ids, under a name",
-        "value": {"token_files_id": "stories-gpt2", "tokens_per_shard": 100_000_000},
-    },
-}
-
 
 class EncodeCorpusRequest(RequestModel):
     """How corpora become token files."""

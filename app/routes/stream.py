@@ -46,7 +46,7 @@ _IDS_BODY: Final = {
         "`u16`; or lines of JSON, each an array of ids or a record of /encode_stream.",
         "content": {
             OCTETS: {"schema": {"type": "string", "format": "binary"}},
-            NDJSON: {"schema": {"type": "string"}},
+            NDJSON: {"schema": {"type": "string"}, "example": "[72,101]\n[108,108,111]\n"},
         },
     }
 }

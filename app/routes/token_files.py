@@ -29,7 +29,6 @@ from app.jobs.encode_inputs import (
     plan_encoding,
 )
 from app.jobs.encode_schemas import (
-    ENCODE_EXAMPLES,
     EncodeCorpusRequest,
     TokenFilesList,
     TokenFilesView,
@@ -62,12 +61,6 @@ _TAG_HEADERS: Final = {
 }
 
 
-def _request_body() -> dict[str, Any]:
-    described = json_request(EncodeCorpusRequest)
-    described["requestBody"]["content"][_JSON]["examples"] = ENCODE_EXAMPLES
-    return described
-
-
 @router.post(
     "/corpora/{corpus_id}/encode",
     summary="Encode corpora to token files",
@@ -77,7 +70,7 @@ def _request_body() -> dict[str, Any]:
         **ACCEPTED,
         **problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
     },
-    openapi_extra=_request_body(),
+    openapi_extra=json_request(EncodeCorpusRequest),
 )
 async def encode_corpus(
     request: Request,

@@ -41,6 +41,7 @@ READ = {
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
+    ("GET", "/docs/{file}"),
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),

@@ -54,11 +54,6 @@ def _references(value: object) -> list[str]:
     return []
 
 
-def test_documentation_page(client: TestClient) -> None:
-    for path in ("/docs", "/v1/docs"):
-        assert "openapi.json" in client.get(path).text
-
-
 def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
     for method, path, status in (
         ("GET", "/nope", 404),

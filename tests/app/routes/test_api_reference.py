@@ -1,0 +1,31 @@
+"""The page of the API: all it is made of comes from this server."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_the_page_asks_no_other_server(client: TestClient, prefix: str) -> None:
+    page = client.get(f"{prefix}/docs")
+    assert "default-src 'none'; script-src 'self'" in page.headers["content-security-policy"]
+    assert "http" not in page.text.replace("http-equiv", "")
+    files = re.findall(r'(?:src|href)="(docs/[^"]+)"', page.text)
+    assert len(files) == 3
+    for file in files:
+        answer = client.get(f"{prefix}/{file}")
+        assert answer.status_code == 200
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        kind = "text/css" if file.endswith(".css") else "text/javascript"
+        assert answer.headers["content-type"].startswith(kind)
+    assert "SwaggerUIBundle" in client.get(f"{prefix}/docs/swagger-ui-bundle.js").text
+    assert client.get(f"{prefix}/openapi.json").json()["openapi"].startswith("3.1")
+
+
+@pytest.mark.parametrize("file", ["redoc.standalone.js", "..%2fcore.py", "nope"])
+def test_no_other_file_is_given(client: TestClient, file: str) -> None:
+    answer = client.get(f"/docs/{file}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
