@@ -25,6 +25,9 @@ PAGES = {
         "docs/token-files.md",
         "docs/evaluation.md",
         "docs/training.md",
+        "docs/engine.md",
+        "docs/exactness.md",
+        "docs/vocabularies.md",
     )
 }
 README = PAGES["README.md"]
@@ -99,7 +102,7 @@ def check_output(command: str, expected: str, printed: str) -> None:
     assert re.fullmatch(pattern, printed.strip(), flags=re.DOTALL), (command, printed)
 
 
-@pytest.mark.parametrize("name", ["docs/evaluation.md", "docs/training.md"])
+@pytest.mark.parametrize("name", ["docs/evaluation.md", "docs/training.md", "docs/vocabularies.md"])
 def test_the_commands_of_a_page_print_what_it_says(name, tmp_path):
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
     command_file = tmp_path / "bin" / "tokenizer"
