@@ -36,7 +36,7 @@ from app.jobs.version_retention import VersionRetention
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.live_tokenizers import LiveTokenizers
 from app.logs import configure_logging
-from app.metrics import ServiceMetrics
+from app.metrics import DiskCollector, ServiceMetrics
 from app.problems import install_problem_handlers
 from app.request_observer import RequestObserver
 from app.routes import (
@@ -200,6 +200,7 @@ async def _lifespan(
         runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)
         service_metrics.add_collector(JobCollector(job_store))
+        service_metrics.add_collector(DiskCollector(settings.artifacts_dir))
         app.services = Services(
             settings=settings,
             engine=engine,

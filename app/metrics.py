@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import weakref
 from bisect import bisect_left
@@ -314,6 +315,26 @@ class _ServedCollector(Collector):
         for row in sorted(set(self._served())):
             family.add_metric(list(row), 1)
         yield family
+
+
+class DiskCollector(Collector):
+    """`tokenizer_disk_free_bytes` and `tokenizer_disk_size_bytes` of the disk `folder` lies on.
+
+    What is free is what this user may still write; nothing where the disk does not answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        """Both, as they are now."""
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:
+            return
+        where = "on the disk of TOKENIZER_ARTIFACTS_DIR."
+        yield GaugeMetricFamily("tokenizer_disk_free_bytes", f"Bytes free {where}", disk.free)
+        yield GaugeMetricFamily("tokenizer_disk_size_bytes", f"Bytes {where}", disk.total)
 
 
 def _forget_dead_processes(folder: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +44,8 @@ NAMES = (
     'tokenizer_train_jobs_total{status="live"}',
     "tokenizer_encode_progress_ratio",
     'tokenizer_encode_jobs_total{status="succeeded"}',
+    "tokenizer_disk_free_bytes",
+    "tokenizer_disk_size_bytes",
     'http_requests_total{handler="/encode",method="POST",status="200"}',
     'http_request_duration_seconds_count{handler="/encode"}',
 )
@@ -85,6 +89,31 @@ def test_what_is_counted(client: TestClient, repeat: int) -> None:
     assert found['http_requests_total{handler="/encode",method="POST",status="200"}'] == 1
     assert found['http_requests_total{handler="/encode",method="POST",status="422"}'] == 1
     assert found['http_request_duration_seconds_count{handler="/encode"}'] == 2
+
+
+def test_the_disk_is_looked_at_at_every_scrape(
+    client: TestClient, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(store.root)
+    looked_at = []
+
+    def disk_usage(folder: Path) -> object:
+        looked_at.append(folder)
+        return usage._replace(total=1000, free=1000 - len(looked_at))
+
+    monkeypatch.setattr(metrics.shutil, "disk_usage", disk_usage)
+    found = [scrape(client) for _ in range(2)]
+    assert [one["tokenizer_disk_free_bytes"] for one in found] == [999, 998]
+    assert found[0]["tokenizer_disk_size_bytes"] == 1000
+    assert looked_at == [store.root] * 2
+
+    def fail(folder: Path) -> object:
+        raise OSError(errno.EIO, "")
+
+    monkeypatch.setattr(metrics.shutil, "disk_usage", fail)
+    without = scrape(client)
+    assert "tokenizer_disk_free_bytes" not in without
+    assert "tokenizer_inflight" in without
 
 
 @pytest.mark.row(34)
