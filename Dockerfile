@@ -4,7 +4,8 @@
 #
 # BASE_IMAGE is any Debian-like image whose `python3` is 3.11, 3.12 or 3.13 and has `venv`. The last
 # two stages use it, so that the environment built in the one works in the other. RUST_IMAGE has
-# rustup's toolchain in /usr/local; nothing of it is in the result.
+# rustup's toolchain in /usr/local; nothing of it is in the result. SOURCE_DATE_EPOCH is the time that
+# files say they were made at, so that the same sources and the same base give the same files.
 ARG BASE_IMAGE=docker.io/library/python:3.13-slim-bookworm
 ARG RUST_IMAGE=docker.io/library/rust:1.95-slim-bookworm
 
@@ -23,18 +24,26 @@ ENV PATH=/usr/local/cargo/bin:$PATH \
     PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python3 -m venv /opt/tokenizer
+ARG SOURCE_DATE_EPOCH=1767225600
 # The dependencies are a layer of their own: a change in the code does not install them again.
 COPY pyproject.toml constraints.txt ./
 RUN /opt/tokenizer/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
- && /opt/tokenizer/bin/python -m pip install --constraint constraints.txt --requirement requirements.txt
+ && /opt/tokenizer/bin/python -m pip install --no-compile --constraint constraints.txt --requirement requirements.txt
 COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core
 COPY app app
 # An image without the native engine would be many times slower and look the same: it is an error.
 RUN TOKENIZER_REQUIRE_NATIVE=1 /opt/tokenizer/bin/python -m pip wheel --no-deps --wheel-dir /wheels . \
- && /opt/tokenizer/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
- && /opt/tokenizer/bin/python -m pip uninstall --yes pip \
- && TOKENIZER_ENGINE=native /opt/tokenizer/bin/tokenizer --version
+ && /opt/tokenizer/bin/python -m pip install --no-compile --no-deps --no-index /wheels/*.whl
+# A quarter less: what installs packages, numpy's own tests, uvloop's debugging information. Bytecode is
+# made once, here, since the container cannot write it; with hashes for times, which differ from
+# build to build, and which nobody has to compare at start.
+RUN /opt/tokenizer/bin/python -m pip uninstall --yes setuptools pip \
+ && find /opt/tokenizer/lib/python3*/site-packages/numpy -name tests -type d -prune -exec rm -r {} + \
+ && strip --strip-debug /opt/tokenizer/lib/python3*/site-packages/uvloop/*.so \
+ && find /opt/tokenizer -name __pycache__ -prune -exec rm -r {} + \
+ && /opt/tokenizer/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/tokenizer/lib \
+ && TOKENIZER_ENGINE=native PYTHONDONTWRITEBYTECODE=1 /opt/tokenizer/bin/tokenizer --version
 
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="tokenizer-service" \
