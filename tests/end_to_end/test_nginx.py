@@ -164,6 +164,24 @@ def test_a_stream_may_be_longer_than_any_body(nginx: Nginx) -> None:
     assert data.startswith(b"HTTP/1.1 200 ")
 
 
+def test_an_upload_may_be_longer_than_any_body(nginx: Nginx) -> None:
+    for prefix in ("", "/v1"):
+        length = f"Content-Length: {LARGEST_BODY + 1}"
+        refused = exchange(nginx.port, head(f"PUT {prefix}/corpora/large HTTP/1.1", length))
+        assert refused.status == 401  # by the service, which was asked
+
+
+def test_pages_for_people_are_those_of_the_service(service: Server, client: httpx.Client) -> None:
+    for path in ("/", "/docs", "/openapi.json"):
+        direct, through = httpx.get(f"{service.url}{path}"), client.get(path)
+        assert through.status_code == direct.status_code
+        assert through.headers["content-type"] == direct.headers["content-type"]
+        for name in ("content-security-policy", "cache-control", "etag"):
+            assert through.headers.get(name) == direct.headers.get(name)
+        if direct.status_code == 200:
+            assert through.content == direct.content
+
+
 def test_events_arrive_before_the_job_has_ended(packing: Nginx) -> None:
     def state(event: str) -> str:
         found: str = json.loads(event.removeprefix("data:"))["state"]
@@ -376,6 +394,8 @@ def test_tls_and_the_lists_of_addresses_can_be_taken_in(
         for address, status in (("127.0.0.1", 200), ("127.0.0.2", 403)):
             assert ask("GET", "/train", address) == status
             assert ask("GET", "/v1/train", address) == status
+            for path in ("/jobs", "/corpora", "/token-files", "/v1/corpora"):
+                assert ask("GET", path, address) == status
             assert ask("GET", "/metrics", address) == status
             assert ask("PUT", "/tokenizers/active", address, **starter) == status
             assert ask("GET", "/tokenizers/active", address) == 200
