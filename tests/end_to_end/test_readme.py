@@ -77,9 +77,10 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README's commands need curl")
-def test_the_tour_prints_what_the_readme_says(server):
+@pytest.mark.parametrize("page", ["README.md", "docs/operate.md"])
+def test_the_tour_prints_what_the_page_says(server, page):
     address, folder = server
-    pairs = commands_and_outputs(README)
+    pairs = commands_and_outputs((REPOSITORY / page).read_text(encoding="utf-8"))
     assert len(pairs) >= 10
     for command, expected in pairs:
         command = command.replace("sleep 20", UNTIL_LIVE).replace("http://127.0.0.1:8000", address)
