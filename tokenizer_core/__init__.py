@@ -3,16 +3,24 @@
     from tokenizer_core import Tokenizer, train_bpe
 
 A library: no web, no settings, no database. The names below are its public surface; a test holds
-them against the documentation.
+them against the documentation. Each is imported when it is first asked for: whoever wants only an
+error or a pattern, as a command line's `--help` does, does not pay for numpy, nor who encodes for
+what trains.
 """
 
-from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.patterns import PATTERNS, SplitPattern
-from tokenizer_core.spec import AddedToken, TokenizerSpec
-from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
-from tokenizer_core.text_cuts import TextPart, chunk_text, truncate_text
-from tokenizer_core.tokenizer import Tokenizer
-from tokenizer_core.training import train_bpe
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tokenizer_core.errors import TokenizerCoreError
+    from tokenizer_core.patterns import PATTERNS, SplitPattern
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
+    from tokenizer_core.text_cuts import TextPart, chunk_text, truncate_text
+    from tokenizer_core.tokenizer import Tokenizer
+    from tokenizer_core.training import train_bpe
 
 __all__ = [
     "PATTERNS",
@@ -28,3 +36,37 @@ __all__ = [
     "train_bpe",
     "truncate_text",
 ]
+
+_HOMES: Final = {
+    "PATTERNS": "patterns",
+    "AddedToken": "spec",
+    "SplitPattern": "patterns",
+    "StreamingDecoder": "streaming",
+    "StreamingEncoder": "streaming",
+    "TextPart": "text_cuts",
+    "Tokenizer": "tokenizer",
+    "TokenizerCoreError": "errors",
+    "TokenizerSpec": "spec",
+    "chunk_text": "text_cuts",
+    "train_bpe": "training",
+    "truncate_text": "text_cuts",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, or a module of the package, imported now."""
+    if name in _HOMES:
+        found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_"):
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

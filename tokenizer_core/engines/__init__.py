@@ -59,11 +59,17 @@ def choose_engine(engine: str = "auto") -> EngineChoice:
     the compiled module is there and fits, and `python` elsewhere.
 
     Raises:
-        EngineUnavailableError: an engine this installation does not have.
+        EngineUnavailableError: an engine this installation does not have, or no engine, where the
+            environment names it.
         ValueError: a name that is no engine.
     """
     asked = (os.environ.get(ENGINE_VARIABLE) or "auto") if engine == "auto" else engine
     if asked not in ("auto", "python", "native"):
+        if engine == "auto":
+            raise EngineUnavailableError(
+                f"{ENGINE_VARIABLE} names no engine: it is {asked!r:.40}, and may be auto, native "
+                f"or python"
+            )
         raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
     unavailable = native_unavailable_reason()
     if asked == "auto":
