@@ -1,14 +1,17 @@
 """What a vocabulary holds, whatever text comes: bytes of each id, the longest tokens, tokens that
 are no whole characters.
 
-Which tokens no text can give is `unreachable.py`. May import `spec`.
+Which tokens no text can give is `unreachable.py`. May import `spec` and `formats`.
 """
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tokenizer_core.formats.whole_files import write_whole_file
 
 if TYPE_CHECKING:
     import os
@@ -41,13 +44,14 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
 
 
 def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write `token_byte_lengths` as a `.npy` file, under exactly this name.
+    """Write `token_byte_lengths` as a `.npy` file, under exactly this name, whole or not at all.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with open(path, "wb") as file:  # noqa: PTH123 - `path` may be a str
-        np.save(file, token_byte_lengths(spec))
+    data = io.BytesIO()
+    np.save(data, token_byte_lengths(spec))
+    write_whole_file(path, data.getvalue())
 
 
 def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
