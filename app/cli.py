@@ -1,9 +1,8 @@
-"""The command `tokenizer`: serve, train, encode, decode, count, inspect, import, convert, promote,
-list, report, diff, corpus, counts.
+"""The command `tokenizer`: the table of its subcommands, and how it ends.
 
-Builds the parser and turns every error into one line with the remedy: exit code 2 for a wrong
-command line, 1 for anything else. The work is in `app.commands`; a group is imported only when one
-of its commands runs, so that `encode` does not pay for the web server.
+Builds the parser and turns every error into one line with the remedy. The work is in
+`app.commands`; a group is imported only when one of its commands runs, and the help lines stand
+here, so that `--help` and `encode` do not pay for the web server.
 """
 
 from __future__ import annotations
@@ -11,55 +10,91 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import platform
 import signal
 import sys
-from collections.abc import Sequence
-from importlib.metadata import version
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
 
-from app.commands.command_line import FAILED, CommandError, CommandParser
-from app.settings import SettingsError
+from app.commands.command_line import (
+    FAILED,
+    INTERRUPTED,
+    CommandError,
+    CommandParser,
+    UsageError,
+    did_you_mean,
+)
 from tokenizer_core.errors import TokenizerCoreError
 
-_GROUPS: Final = {
-    "serve": "serving",
-    "train": "training",
-    "encode": "text",
-    "decode": "text",
-    "count": "text",
-    "inspect": "artifacts",
-    "import": "artifacts",
-    "convert": "conversion",
-    "promote": "artifacts",
-    "list": "artifacts",
-    "report": "evaluation",
-    "diff": "evaluation",
-    "corpus": "corpus",
-    "counts": "counts",
+_COMMANDS: Final = {
+    "encode": ("text", "text to token ids"),
+    "decode": ("text", "token ids to text"),
+    "count": ("text", "how many tokens a text has"),
+    "train": ("training", "learn a tokenizer from text files"),
+    "counts": ("counts", "counts of pre-tokens as files, to train from: make, extend, merge"),
+    "list": ("artifacts", "the published tokenizers and their versions"),
+    "inspect": ("artifacts", "a tokenizer: manifest, special tokens, longest tokens"),
+    "import": ("artifacts", "publish a tokenizer from somebody else's file"),
+    "convert": ("conversion", "write a tokenizer in another format"),
+    "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
+    "compare": ("evaluation", "how two tokenizers differ: tokens, ids, merges, and on text"),
+    "corpus": ("corpus", "corpora to token files for model training, and a look into them"),
+    "serve": ("serving", "run the HTTP service"),
+    "promote": ("artifacts", "choose what the service answers with"),
+    "rollback": ("artifacts", "go back to what answered before"),
+    "jobs": ("jobs", "the jobs of a service: list, show, watch, cancel"),
+    "completion": ("completion", "completion of commands, options and names for your shell"),
 }
+"""Command -> its module in `app.commands`, and what `tokenizer --help` says of it."""
+
+_DESCRIPTION: Final = "Exact byte-level BPE tokenizers: train, serve, encode."
+_EPILOG: Final = """\
+start here:
+  tokenizer encode 'Hello, world!'     encode on the command line
+  tokenizer train corpus.txt --name my-first --vocab-size 5000
+  tokenizer serve                      run the HTTP service
+
+Every command has its own --help with examples. Files are UTF-8; - is standard input or
+output. Bars are shown on a terminal only; --json prints what a program reads.
+
+exit codes:
+  0    done
+  1    failed; one line on standard error says why, and what to do
+  2    the command line is wrong
+  3    done, and the answer is no: compare found a difference, corpus verify found damage,
+       the job that jobs watch waited for did not succeed
+  130  interrupted with Ctrl-C; no file is left half written (143: ended by SIGTERM)
+  141  the reader of the output, head for instance, had enough"""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: it ends the command as Ctrl-C does, so that nothing is left lying about."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = build_parser(words[0] if words else None)
     command = "tokenizer"
+    _open_standard_streams()
     try:
-        parsed = parser.parse_args(words)
-        command = f"tokenizer {parsed.command}"
-        parsed.run(parsed)
-        sys.stdout.flush()
+        with _terminated_as_interrupted():
+            parsed = build_parser(words[0] if words else None).parse_args(words)
+            command = parsed.prog
+            code: int | None = parsed.run(parsed)
+            sys.stdout.flush()
+            return code or 0
     except CommandError as error:
         return _fail(command, str(error), error.exit_code)
-    except (TokenizerCoreError, SettingsError) as error:
+    except TokenizerCoreError as error:
         return _fail(command, str(error))
     except BrokenPipeError:
         # The reader (`head`, say) has enough. Closing quietly is what it expects.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        return _fail(command, "interrupted", 128 + signal.SIGINT)
+    except KeyboardInterrupt as error:
+        code = 128 + signal.SIGTERM if isinstance(error, _Terminated) else INTERRUPTED
+        remedies = getattr(error, "__notes__", [])
+        return _fail(command, "; ".join(["interrupted", *remedies]), code)
     except UnicodeEncodeError:
         return _fail(command, "the text holds bytes that are not UTF-8; convert it first")
     except MemoryError:
@@ -67,35 +102,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(command, f"{where}{error.strerror or error}; check the path and the disk")
-    return 0
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser; with a `command`, only what that one needs is imported."""
-    parser = CommandParser(
-        prog="tokenizer",
-        description="Exact byte-level BPE tokenizers: train, serve, encode.",
-        epilog=(
-            "start here:\n"
-            "  tokenizer serve                      run the HTTP service\n"
-            "  tokenizer encode 'Hello, world!'     encode on the command line\n"
-            "  tokenizer train corpus.txt --name my-first --vocab-size 5000\n\n"
-            "Every command has its own --help with examples."
-        ),
-    )
+    """The parser for a line that begins with `command`: only what that one needs is imported, and
+    for any other word nothing. `build_whole_parser` has all.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    parser, subcommands = _build_top()
+    if command in _COMMANDS:
+        _add_group(_COMMANDS[command][0], subcommands)
+        return parser
+    if command is not None and not command.startswith("-"):
+        near = did_you_mean(command, _COMMANDS)
+        raise UsageError(f"there is no command {command!r}{near} (see tokenizer --help)")
+    for name in _COMMANDS:
+        subcommands.add_parser(name)
+    return parser
+
+
+def build_whole_parser() -> argparse.ArgumentParser:
+    """The parser with every command and all its options."""
+    parser, subcommands = _build_top()
+    for group in dict.fromkeys(group for group, _ in _COMMANDS.values()):
+        _add_group(group, subcommands)
+    return parser
+
+
+def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
+    parser = CommandParser(prog="tokenizer", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
         "--version",
         nargs=0,
         action=_PrintVersion,
         help="show the version, the engine that runs and why, and exit",
     )
-    subcommands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+    parser.set_defaults(build_whole_parser=build_whole_parser)  # completion is of all of them
+    return parser, _Subcommands(
+        parser.add_subparsers(
+            dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+        )
     )
-    groups = [_GROUPS[command]] if command in _GROUPS else list(dict.fromkeys(_GROUPS.values()))
-    for group in groups:
-        importlib.import_module(f"app.commands.{group}").add_parsers(subcommands)
-    return parser
+
+
+def _add_group(group: str, subcommands: _Subcommands) -> None:
+    importlib.import_module(f"app.commands.{group}").add_parsers(subcommands)
+
+
+class _Subcommands:
+    """What a group adds its parsers to: the line of `tokenizer --help` comes from the table."""
+
+    def __init__(self, action: Any) -> None:
+        self._action = action
+
+    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = self._action.add_parser(
+            name, help=_COMMANDS[name][1], **options
+        )
+        return parser
 
 
 class _PrintVersion(argparse.Action):
@@ -103,6 +169,9 @@ class _PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         # Only here: the library costs a tenth of a second, which `--help` need not pay.
+        import platform
+        from importlib.metadata import version
+
         from tokenizer_core.engines import choose_engine
         from tokenizer_core.patterns import UNICODE_TABLES
 
@@ -113,6 +182,25 @@ class _PrintVersion(argparse.Action):
         if engine.native_unavailable not in (None, engine.reason):
             print(f"the native engine cannot run here: {engine.native_unavailable}")
         parser.exit()
+
+
+def _open_standard_streams() -> None:
+    """Give a command whose caller closed one of the three the null device in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open to the end
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    def end(*_: object) -> NoReturn:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:

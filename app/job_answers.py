@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from fastapi import Header
 from starlette.responses import Response
 
+from app.jobs import job_kinds
 from app.jobs.job_events import JobEvent, JobEventStream
 from app.jobs.job_folder import JobFolder, is_job_id
-from app.jobs.job_kinds import clear_away
 from app.jobs.job_store import IdempotencyConflictError, Job, Kind, QueueFullError
 from app.problems import Problem, problem_responses
 from app.services import services_of
@@ -136,14 +136,9 @@ async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) ->
     """Cancel a job, in any state; it as it is then. Raises as `find_job`."""
     services = services_of(request)
     await find_job(request, job_id, kind)
-
-    def cancel() -> Job | None:
-        job = services.jobs.request_cancel(job_id)
-        if job is not None and job.is_final:  # no runner comes to a job that waited
-            clear_away(services.settings.artifacts_dir, job)
-        return job
-
-    return _require_job(await off_the_loop(cancel), kind)
+    folder = services.settings.artifacts_dir
+    job = await off_the_loop(lambda: job_kinds.cancel_job(services.jobs, folder, job_id))
+    return _require_job(job, kind)
 
 
 async def follow_job(

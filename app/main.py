@@ -30,7 +30,7 @@ from app.job_metrics import JobCollector
 from app.jobs.corpus_store import CorpusStore
 from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
-from app.jobs.job_store import JobStore
+from app.jobs.job_store import DATABASE_NAME, JobStore
 from app.jobs.token_files_store import TokenFilesStore
 from app.jobs.version_retention import VersionRetention
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
@@ -195,7 +195,7 @@ async def _lifespan(
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
         written = TokenFilesStore(settings.artifacts_dir, settings.token_files_max_bytes)
-        job_store = await asyncio.to_thread(JobStore, settings.artifacts_dir / "jobs.sqlite3")
+        job_store = await asyncio.to_thread(JobStore, settings.artifacts_dir / DATABASE_NAME)
         await asyncio.to_thread(_sweep, stored, written, job_store)
         runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)

@@ -1,6 +1,6 @@
-"""`tokenizer list`, `inspect`, `import`, `promote`: what stands in the artifacts folder.
+"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`: the artifacts folder.
 
-May import `command_line`, `vocabulary_files` and the core.
+May import `command_line`, `outputs`, `vocabulary_files` and the core.
 """
 
 from __future__ import annotations
@@ -11,16 +11,32 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.commands.command_line import add_artifacts_dir, open_store
+from app.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    default_tokenizer,
+    open_store,
+)
+from app.commands.outputs import print_json
 from app.commands.vocabulary_files import add_reading_options, read_files, special_options
+from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the four subcommands."""
+    """Add the five subcommands."""
+    _add_list(subcommands)
+    _add_inspect(subcommands)
+    _add_import(subcommands)
+    _add_promote(subcommands)
+    _add_rollback(subcommands)
+
+
+def _add_list(subcommands: Any) -> None:
     listing = subcommands.add_parser(
         "list",
-        help="list the tokenizers and their versions",
         description="List every published tokenizer; * marks the one being served.",
         epilog="examples:\n  tokenizer list\n  tokenizer list --json",
     )
@@ -28,9 +44,10 @@ def add_parsers(subcommands: Any) -> None:
     add_artifacts_dir(listing)
     listing.set_defaults(run=run_list)
 
+
+def _add_inspect(subcommands: Any) -> None:
     inspect = subcommands.add_parser(
         "inspect",
-        help="show a tokenizer: manifest, special tokens, longest tokens",
         description="Verify a published tokenizer and show what it is and where it comes from.",
         epilog=(
             "examples:\n"
@@ -39,15 +56,18 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer inspect starter --json | jq .training"
         ),
     )
-    inspect.add_argument("tokenizer", metavar="NAME[@VERSION]")
+    inspect.add_argument(
+        "tokenizer", metavar="NAME[@VERSION]", help="without a version the newest; active is served"
+    )
     inspect.add_argument("--longest", type=int, default=10, metavar="N", help="tokens to show (10)")
     inspect.add_argument("--json", action="store_true", help="the manifest as JSON")
     add_artifacts_dir(inspect)
     inspect.set_defaults(run=run_inspect)
 
+
+def _add_import(subcommands: Any) -> None:
     importing = subcommands.add_parser(
         "import",
-        help="publish a tokenizer from somebody else's file",
         description=(
             "Read a vocabulary file and publish it as an artifact. The format is seen from the\n"
             "content: .tiktoken, tokenizer.json, GPT-2's vocab.json with merges.txt, or pickles\n"
@@ -70,15 +90,17 @@ def add_parsers(subcommands: Any) -> None:
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
     importing.add_argument("--promote", action="store_true", help="serve it from now on")
+    importing.add_argument("--json", action="store_true", help="what was published, as JSON")
     add_artifacts_dir(importing)
     importing.set_defaults(run=run_import)
 
+
+def _add_promote(subcommands: Any) -> None:
     promote = subcommands.add_parser(
         "promote",
-        help="choose what is served",
         description=(
             "Make a version the one that answers requests which name none. Running servers on\n"
-            "this artifacts folder follow within a second; an earlier version rolls back."
+            "this artifacts folder follow within a second; tokenizer rollback goes back."
         ),
         epilog=(
             "examples:\n"
@@ -86,15 +108,32 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer promote news@20261121T041500Z-1a2b3c4d"
         ),
     )
-    promote.add_argument("tokenizer", metavar="NAME[@VERSION]")
+    promote.add_argument("tokenizer", metavar="NAME[@VERSION]", help="without a version the newest")
+    promote.add_argument("--json", action="store_true", help="what is served and was, as JSON")
     add_artifacts_dir(promote)
     promote.set_defaults(run=run_promote)
+
+
+def _add_rollback(subcommands: Any) -> None:
+    rollback = subcommands.add_parser(
+        "rollback",
+        description=(
+            "Serve again what was served before the last promotion; a second time undoes the\n"
+            "first. With a NAME, which must be the one being served, go to the version of it that\n"
+            "was published before; each time one further back."
+        ),
+        epilog="examples:\n  tokenizer rollback\n  tokenizer rollback news",
+    )
+    rollback.add_argument("name", nargs="?", metavar="NAME", help="go back among its versions")
+    rollback.add_argument("--json", action="store_true", help="what is served and was, as JSON")
+    add_artifacts_dir(rollback)
+    rollback.set_defaults(run=run_rollback)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
     """Print every version, newest last."""
     store = open_store(arguments)
-    active = store.active()
+    active = _find_served(store)
     refs = store.list()
     if arguments.json:
         rows = [
@@ -107,6 +146,14 @@ def run_list(arguments: argparse.Namespace) -> None:
         print("no tokenizer yet; see tokenizer train --help and tokenizer import --help")
     for ref in refs:
         print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
+
+
+def _find_served(store: ArtifactStore) -> ArtifactRef | None:
+    """What requests are answered with that name none; None where there is nothing yet."""
+    try:
+        return store.active() or store.resolve(default_tokenizer())
+    except ArtifactNotFoundError:
+        return None
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
@@ -171,9 +218,13 @@ def run_import(arguments: argparse.Namespace) -> None:
     spec = read_files(arguments.files, arguments, name=arguments.name)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
-    print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
     if arguments.promote:
         store.promote(ref)
+    if arguments.json:
+        print_json({**_identity(ref), "active": arguments.promote})
+        return
+    print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
+    if arguments.promote:
         print("it is the one being served from now on")
     else:
         print(f"serve it:  tokenizer promote {ref.name}")
@@ -182,12 +233,61 @@ def run_import(arguments: argparse.Namespace) -> None:
 def run_promote(arguments: argparse.Namespace) -> None:
     """Write the pointer after verifying the version."""
     store = open_store(arguments)
-    ref = store.resolve(arguments.tokenizer)
-    store.open(ref)
+    _promote(store, store.resolve(arguments.tokenizer), as_json=arguments.json)
+
+
+def run_rollback(arguments: argparse.Namespace) -> None:
+    """Promote what was served before, or the version before."""
+    store = open_store(arguments)
+    ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
+    _promote(store, ref, as_json=arguments.json)
+
+
+def _served_before(store: ArtifactStore) -> ArtifactRef:
+    before = store.previously_active()  # asked first: what is active may be what is broken
+    if before is not None:
+        return before
+    active = store.active()
+    if active is None:
+        raise CommandError(
+            "nothing was ever promoted, so there is nothing to go back to; tokenizer list shows "
+            "what there is"
+        )
+    try:
+        default = store.resolve(default_tokenizer())
+    except ArtifactNotFoundError as error:
+        raise CommandError(f"{active} is the first that was promoted, and {error}") from None
+    if default == active:
+        raise CommandError(f"{active} is all that was ever served; promote another version")
+    return default
+
+
+def _version_before(store: ArtifactStore, name: str) -> ArtifactRef:
+    active = store.active() or store.resolve(default_tokenizer())
+    if "@" in name:
+        raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
+    if active.name != name:
+        raise CommandError(
+            f"{active} is being served, and no version of {name}; tokenizer promote {name} does it"
+        )
+    earlier = [ref for ref in store.versions(name) if ref.version < active.version]
+    if not earlier:
+        raise CommandError(f"{active} is the oldest version of {name}; there is none before it")
+    return earlier[-1]
+
+
+def _promote(store: ArtifactStore, ref: ArtifactRef, *, as_json: bool) -> None:
     previous = store.promote(ref)
+    if as_json:
+        print_json({"active": _identity(ref), "previous": previous and _identity(previous)})
+        return
     print(f"{ref} is the one being served from now on")
     if previous is not None and previous != ref:
         print(f"back again:  tokenizer promote {previous}")
+
+
+def _identity(ref: ArtifactRef) -> dict[str, str]:
+    return {"name": ref.name, "version": ref.version, "digest": ref.digest}
 
 
 def command_text() -> str:

@@ -1,21 +1,29 @@
 """What all subcommands share: one-line errors, the parser class, where artifacts are.
 
-It stands alone so that the subcommands do not import each other. May import `app.settings` and
-the core.
+It stands alone so that the subcommands do not import each other. Every command waits for it, also
+`--help`, so it imports nothing that takes time: of the environment it reads two variables itself,
+and `app.settings`, which checks all of them, is for the service. May import the core, where a
+function needs it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from app.settings import Settings
-from tokenizer_core.store import ArtifactStore
+if TYPE_CHECKING:
+    from tokenizer_core.store import ArtifactStore
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
+ANSWER_IS_NO: Final = 3
+INTERRUPTED: Final = 130
+
+DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
+DEFAULT_TOKENIZER: Final = "starter"
 
 
 class CommandError(Exception):
@@ -40,13 +48,38 @@ class CommandParser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
+        self.set_defaults(prog=self.prog)  # of the innermost: who an error comes from
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """As its base, and what is not known is an error here, where the options there are known:
+        the base hands it up to the command above, whose help does not help."""
+        parsed, unknown = super().parse_known_args(*arguments, **options)
+        for word in unknown:
+            if word.startswith("-"):
+                near = did_you_mean(word.partition("=")[0], self._option_string_actions)
+                self.error(f"there is no option {word}{near}")
+            self.error(f"one argument too many: {word!r}; quotes keep words together")
+        return parsed, unknown
 
-def add_artifacts_dir(parser: argparse.ArgumentParser) -> None:
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean encode?`, or nothing where no known word is near.
+
+    Example:
+        >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
+        ('; did you mean encode?', '')
+    """
+    import difflib  # only here: nobody else should wait for it
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def add_artifacts_dir(parser: Any) -> None:
     """Add `--artifacts-dir`."""
     parser.add_argument(
         "--artifacts-dir",
@@ -56,12 +89,22 @@ def add_artifacts_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
+    """The artifacts folder the arguments or the environment name."""
+    given: Path | None = arguments.artifacts_dir
+    return given or Path(os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR))
+
+
+def default_tokenizer() -> str:
+    """What is served where nothing was ever promoted."""
+    return os.environ.get("TOKENIZER_DEFAULT") or DEFAULT_TOKENIZER
+
+
 def open_store(arguments: argparse.Namespace) -> ArtifactStore:
     """The artifact store the arguments or the environment name."""
-    folder: Path | None = arguments.artifacts_dir
-    if folder is None:
-        folder = Settings.from_environment().artifacts_dir
-    return ArtifactStore(folder)
+    from tokenizer_core.store import ArtifactStore
+
+    return ArtifactStore(artifacts_dir_of(arguments))
 
 
 def require_files(paths: list[Path]) -> None:

@@ -1,11 +1,13 @@
 """`tokenizer convert`: a tokenizer in somebody else's format, proved before it is there.
 
-May import `command_line`, `vocabulary_files` and the core.
+May import `command_line`, `outputs`, `vocabulary_files` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from app.commands.command_line import (
     add_artifacts_dir,
     open_store,
 )
+from app.commands.outputs import STANDARD_OUTPUT, print_json, write_output
 from app.commands.vocabulary_files import add_reading_options, read_files
 from tokenizer_core.conversion import (
     FILE_NAMES,
@@ -57,7 +60,6 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser(
         "convert",
-        help="write a tokenizer in another format",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -69,13 +71,16 @@ def add_parsers(subcommands: Any) -> None:
     )
     parser.add_argument("--to", required=True, choices=tuple(FILE_NAMES), help="the format")
     parser.add_argument(
+        "-o",
         "--output",
         required=True,
         type=Path,
         metavar="PATH",
-        help="the file to write; for gpt2 and pickle the folder, made where it is missing",
+        help="the file to write, - for standard output; for gpt2 and pickle the folder, made where "
+        "it is missing",
     )
     parser.add_argument("--force", action="store_true", help="overwrite what is there")
+    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
     add_reading_options(parser)
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_convert)
@@ -83,27 +88,61 @@ def add_parsers(subcommands: Any) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> None:
     """Read, write, read back, say what is to be told to the reader."""
+    if arguments.output == STANDARD_OUTPUT:
+        _convert_to_standard_output(arguments)
+        return
     spec = _read_source(arguments)
-    target = arguments.to
-    try:
-        paths, is_same = convert_spec(spec, target, arguments.output, overwrite=arguments.force)
-    except FormatError as error:
-        raise CommandError(f"{target} cannot hold this tokenizer: {error}") from error
-    except ConversionError as error:
-        raise CommandError(str(error)) from error
-    except OSError as error:
-        raise CommandError(
-            f"{arguments.output} could not be written ({error.strerror or error}); what was there "
-            f"still is; make room, or choose another place"
-        ) from error
+    paths, is_same = _convert(arguments, spec, arguments.output)
+    if arguments.json:
+        files = [{"path": str(path), "size_bytes": path.stat().st_size} for path in paths]
+        print_json(
+            {
+                "files": files,
+                "is_same": is_same,
+                "not_carried": not_carried(spec, arguments.to),
+                "load": loading_lines(spec, arguments.to, paths),
+            }
+        )
+        return
     print(f"read: {len(spec.vocab)} tokens, pattern {spec.pattern.name}, {_specials(spec)}")
     for path in paths:
         print(f"wrote {path}: {path.stat().st_size} bytes")
     print(f"read back: {_agreement(spec, is_same=is_same)}")
-    print(f"left out: {', '.join(not_carried(spec, target)) or 'nothing that decides ids'}")
+    print(f"left out: {_left_out(arguments, spec)}")
     print("load it:")
-    for line in loading_lines(spec, target, paths):
+    for line in loading_lines(spec, arguments.to, paths):
         print(f"  {line}")
+
+
+def _convert_to_standard_output(arguments: argparse.Namespace) -> None:
+    """The file alone on standard output; what has to be known of it on standard error."""
+    if len(FILE_NAMES[arguments.to]) > 1 or arguments.json:
+        raise UsageError("--output - is for the one file of a format; name a place for more")
+    spec = _read_source(arguments)
+    with tempfile.TemporaryDirectory() as aside:
+        (path,), _ = _convert(arguments, spec, Path(aside) / FILE_NAMES[arguments.to][0])
+        write_output(STANDARD_OUTPUT, path.read_bytes())
+    print(f"left out: {_left_out(arguments, spec)}", file=sys.stderr)
+
+
+def _convert(
+    arguments: argparse.Namespace, spec: TokenizerSpec, output: Path
+) -> tuple[list[Path], bool]:
+    try:
+        return convert_spec(spec, arguments.to, output, overwrite=arguments.force)
+    except FormatError as error:
+        raise CommandError(f"{arguments.to} cannot hold this tokenizer: {error}") from error
+    except ConversionError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(
+            f"{output} could not be written ({error.strerror or error}); what was there "
+            f"still is; make room, or choose another place"
+        ) from error
+
+
+def _left_out(arguments: argparse.Namespace, spec: TokenizerSpec) -> str:
+    return ", ".join(not_carried(spec, arguments.to)) or "nothing that decides ids"
 
 
 def _specials(spec: TokenizerSpec) -> str:

@@ -1,21 +1,18 @@
 """`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them.
 
-May import `command_line`, `text` and the core.
+May import `command_line`, `outputs`, `progress`, `tokenizer_arguments` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import signal
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tqdm import tqdm
-
-from app.commands.command_line import CommandError, UsageError
-from app.commands.text import (
+from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError
+from app.commands.outputs import print_json
+from app.commands.progress import add_quiet, progress_bar
+from app.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,
     find_tokenizer,
@@ -36,6 +33,7 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.documents import FORMATS, find_corpus_files
+from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.store import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
@@ -47,7 +45,6 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommand and what is below it."""
     corpus = subcommands.add_parser(
         "corpus",
-        help="corpora to token files for model training, and a look into them",
         description="Turn corpora into token files that a model trains on, and check such files.",
         epilog=(
             "examples:\n"
@@ -88,8 +85,12 @@ def _add_encode(subcommands: Any) -> None:
         metavar="FILE",
         help="files, addresses (s3://...), or patterns of them in quotes",
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="a new folder")
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="raw")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="a new folder"
+    )
+    parser.add_argument(
+        "--layout", choices=sorted(LAYOUTS), default="raw", help="how the ids stand (default: raw)"
+    )
     parser.add_argument(
         "--dtype",
         choices=("auto", "uint16", "uint32"),
@@ -135,8 +136,8 @@ def _add_encode(subcommands: Any) -> None:
         action="store_true",
         help="go on from where an interrupted run of the same command stopped, if one was",
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
+    add_quiet(parser)
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_encode)
 
@@ -145,10 +146,13 @@ def _add_verify(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "verify",
         help="check token files: hashes, sizes, ids, documents",
-        description="Check everything about token files that can be checked without the corpus.",
+        description=(
+            "Check everything about token files that can be checked without the corpus. The exit\n"
+            "code is 3 where they are damaged."
+        ),
         epilog="example:\n  tokenizer corpus verify stories-tokens",
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of token files")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(run=run_verify)
 
@@ -164,10 +168,11 @@ def _add_inspect(subcommands: Any) -> None:
             "  tokenizer corpus inspect stories-tokens --document 17"
         ),
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of token files")
     parser.add_argument("--document", type=int, metavar="N", help="counted from 0")
-    parser.add_argument("--split", default="train")
+    parser.add_argument("--split", default="train", help="which documents (default: train)")
     parser.add_argument("--ids", action="store_true", help="its ids, not its text")
+    parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_inspect)
 
@@ -178,10 +183,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     plan = _plan(arguments, tokenizer, ref)
     separator = _END_OF_TEXT if arguments.separator is None else arguments.separator
     files = find_corpus_files(arguments.inputs)
-    is_shown = not arguments.quiet and sys.stderr.isatty()
-    with tqdm(
-        unit="B", unit_scale=True, desc="encoding", disable=not is_shown, file=sys.stderr
-    ) as bar:
+    with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
 
         def show(progress: EncodingProgress) -> None:
             bar.set_description(progress.phase, refresh=False)
@@ -202,13 +204,10 @@ def run_encode(arguments: argparse.Namespace) -> None:
                 resume=arguments.resume,
                 progress=show,
             )
-        except KeyboardInterrupt:
-            if not can_resume(arguments.output):
-                raise
-            raise CommandError(
-                "interrupted; the same command with --resume goes on from here",
-                exit_code=128 + signal.SIGINT,
-            ) from None
+        except KeyboardInterrupt as interrupt:
+            if can_resume(arguments.output):
+                interrupt.add_note("the same command with --resume goes on from here")
+            raise
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
 
 
@@ -233,10 +232,13 @@ def _plan(
 
 def run_verify(arguments: argparse.Namespace) -> None:
     """Check, and say what is sound."""
-    found = verify_token_files(arguments.folder)
+    try:
+        found = verify_token_files(arguments.folder)
+    except TokenFilesCorruptError as error:
+        raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
     if arguments.json:
         figures = {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
-        print(json.dumps(figures))
+        print_json(figures)
         return
     print(
         f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
@@ -250,10 +252,12 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         if arguments.ids:
             raise UsageError("--ids belongs to --document")
         files = TokenFiles.open(arguments.folder)
-        _print_manifest(files.manifest, arguments.folder, as_json=False)
-        for split in files.manifest.splits:
+        _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
+        for split in () if arguments.json else files.manifest.splits:
             _print_use(files, split)
         return
+    if arguments.json:
+        raise UsageError("--json shows the manifest; leave --document out")
     try:
         if arguments.ids:
             ids = TokenFiles.open(arguments.folder).document(arguments.document, arguments.split)

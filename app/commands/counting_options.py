@@ -74,12 +74,6 @@ def check_counting_options(arguments: argparse.Namespace) -> None:
         raise CommandError(f"the scratch folder {arguments.scratch} is not there; make it first")
 
 
-def require_folder_of(target: Path) -> None:
-    """Raise CommandError where the folder a file is to be written into is not there."""
-    if not target.absolute().parent.is_dir():
-        raise CommandError(f"the folder of {target} is not there; make it first")
-
-
 def names_special_tokens(arguments: argparse.Namespace) -> bool:
     """Whether special tokens were asked for, or none."""
     return bool(arguments.special_token) or bool(arguments.no_special_token)

@@ -1,12 +1,11 @@
 """`tokenizer counts make`, `extend`, `merge`, `inspect`: counts of pre-tokens as files.
 
-May import `command_line`, `counting_options`, `training` and the core.
+May import `command_line`, `counting_options`, `outputs`, `progress` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,10 +18,10 @@ from app.commands.counting_options import (
     add_counting_options,
     add_memory_options,
     check_counting_options,
-    require_folder_of,
     special_tokens_of,
 )
-from app.commands.training import ProgressBars
+from app.commands.outputs import print_json, require_folder_of, require_other_files
+from app.commands.progress import ProgressBars, add_quiet
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -38,7 +37,6 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommand and what is below it."""
     counts = subcommands.add_parser(
         "counts",
-        help="counts of pre-tokens as files: made, extended, merged with weights, shown",
         description=(
             "Count what training counts and keep it in a file. tokenizer train --from-counts\n"
             "learns from it what it would learn from the text."
@@ -72,7 +70,8 @@ def _add_make(subcommands: Any) -> None:
     make.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
     _add_output(make)
     add_counting_options(make)
-    make.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_json(make)
+    add_quiet(make)
     make.set_defaults(run=run_make)
 
 
@@ -92,7 +91,8 @@ def _add_extend(subcommands: Any) -> None:
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
     add_memory_options(extend)
-    extend.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_json(extend)
+    add_quiet(extend)
     extend.set_defaults(run=run_extend, special_token=None, no_special_token=False)
 
 
@@ -110,8 +110,11 @@ def _add_merge(subcommands: Any) -> None:
             "  tokenizer counts merge news.counts=2 code.counts=0.5 --output mixed.counts"
         ),
     )
-    merge.add_argument("counts", nargs="+", type=parse_weighted, metavar="COUNTS[=WEIGHT]")
+    merge.add_argument(
+        "counts", nargs="+", type=parse_weighted, metavar="COUNTS[=WEIGHT]", help="files of counts"
+    )
     _add_output(merge)
+    _add_json(merge)
     merge.set_defaults(run=run_merge)
 
 
@@ -123,12 +126,16 @@ def _add_inspect(subcommands: Any) -> None:
         epilog="example:\n  tokenizer counts inspect news.counts",
     )
     inspect.add_argument("counts", type=Path, metavar="COUNTS", help="a file of counts")
-    inspect.add_argument("--json", action="store_true", help="as JSON")
+    _add_json(inspect)
     inspect.set_defaults(run=run_inspect)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where to")
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="what the file holds, as JSON")
 
 
 def parse_weighted(text: str) -> tuple[Path, Fraction]:
@@ -155,10 +162,11 @@ def run_make(arguments: argparse.Namespace) -> None:
     check_counting_options(arguments)
     require_files(arguments.inputs)
     require_folder_of(arguments.output)
+    require_other_files([arguments.output], arguments.inputs)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
     counts = _count(arguments, pattern, special_tokens_of(arguments))
     counts.save(arguments.output)
-    _print(counts, arguments.output)
+    _print(counts, arguments.output, arguments)
 
 
 def run_extend(arguments: argparse.Namespace) -> None:
@@ -169,7 +177,7 @@ def run_extend(arguments: argparse.Namespace) -> None:
     more = _count(arguments, before.pattern, before.special_tokens)
     counts = combine_counts([(before, 1), (more, 1)])
     counts.save(arguments.counts)
-    _print(counts, arguments.counts)
+    _print(counts, arguments.counts, arguments)
 
 
 def run_merge(arguments: argparse.Namespace) -> None:
@@ -180,25 +188,14 @@ def run_merge(arguments: argparse.Namespace) -> None:
         [(PretokenCounts.load(path), weight) for path, weight in arguments.counts]
     )
     counts.save(arguments.output)
-    _print(counts, arguments.output)
+    _print(counts, arguments.output, arguments)
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
     """Read, which checks it, and show."""
     require_files([arguments.counts])
     counts = PretokenCounts.load(arguments.counts)
-    if not arguments.json:
-        _print(counts, arguments.counts)
-        return
-    sources = zip(counts.sources, counts.source_weights, strict=True)
-    figures = {
-        "pattern": asdict(counts.pattern),
-        "unicode_tables": counts.unicode_tables,
-        "special_tokens": list(counts.special_tokens),
-        **_figures(counts),
-        "sources": [asdict(source) | {"weight": weight} for source, weight in sources],
-    }
-    print(json.dumps(figures, indent=2))
+    _print(counts, arguments.counts, arguments)
 
 
 def _count(
@@ -218,16 +215,10 @@ def _count(
         )
 
 
-def _figures(counts: PretokenCounts) -> dict[str, int]:
-    return {
-        "n_bytes": counts.n_bytes,
-        "n_documents": counts.n_documents,
-        "n_pre_tokens": counts.n_pre_tokens,
-        "n_distinct_pre_tokens": len(counts.counts),
-    }
-
-
-def _print(counts: PretokenCounts, path: Path) -> None:
+def _print(counts: PretokenCounts, path: Path, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json(_figures(counts))
+        return
     print(
         f"{path}: {counts.n_pre_tokens:,} pre-tokens, {len(counts.counts):,} distinct, of "
         f"{counts.n_bytes:,} bytes, {counts.n_documents:,} documents"
@@ -242,3 +233,17 @@ def _print(counts: PretokenCounts, path: Path) -> None:
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
     if counts.n_spills:
         print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")
+
+
+def _figures(counts: PretokenCounts) -> dict[str, Any]:
+    sources = zip(counts.sources, counts.source_weights, strict=True)
+    return {
+        "pattern": asdict(counts.pattern),
+        "unicode_tables": counts.unicode_tables,
+        "special_tokens": list(counts.special_tokens),
+        "n_bytes": counts.n_bytes,
+        "n_documents": counts.n_documents,
+        "n_pre_tokens": counts.n_pre_tokens,
+        "n_distinct_pre_tokens": len(counts.counts),
+        "sources": [asdict(source) | {"weight": weight} for source, weight in sources],
+    }

@@ -1,21 +1,29 @@
-"""`tokenizer report` and `diff`: judging tokenizers on text, and telling two of them apart.
+"""`tokenizer report` and `compare`: judging tokenizers on text, and telling two of them apart.
 
-May import `command_line`, `tokenizer_arguments` and the core.
+May import `command_line`, `outputs`, `progress`, `tokenizer_arguments` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tqdm import tqdm
-
-from app.commands.command_line import CommandError, UsageError, add_artifacts_dir, require_files
+from app.commands.command_line import (
+    ANSWER_IS_NO,
+    UsageError,
+    add_artifacts_dir,
+    require_files,
+)
+from app.commands.outputs import (
+    STANDARD_OUTPUT,
+    print_json,
+    require_folder_of,
+    require_other_files,
+    write_output,
+)
+from app.commands.progress import add_quiet, progress_bar
 from app.commands.tokenizer_arguments import TOKENIZER_HELP, load_named_tokenizers, split_label
 from tokenizer_core.evaluation import (
     ParallelFile,
@@ -38,13 +46,12 @@ _DIFF_SCHEMA: Final = "tokenizer-diff/1"
 def add_parsers(subcommands: Any) -> None:
     """Add the two subcommands."""
     _add_report(subcommands)
-    _add_diff(subcommands)
+    _add_compare(subcommands)
 
 
 def _add_report(subcommands: Any) -> None:
     report = subcommands.add_parser(
         "report",
-        help="measure tokenizers on text: bytes per token, words, vocabulary, speed",
         description=(
             "Measure one or several tokenizers on one or several corpora, on a sample spread\n"
             "evenly over each file. Text is taken as plain text; what the figures are is in\n"
@@ -74,7 +81,14 @@ def _add_report(subcommands: Any) -> None:
         action="store_true",
         help="the corpora are translations, line by line: take the same lines of each",
     )
-    report.add_argument("--json", metavar="FILE", help="write the report as JSON; - prints it")
+    report.add_argument(
+        "--json",
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        type=Path,
+        metavar="FILE",
+        help="the report as JSON, written there; without a FILE it is printed, alone",
+    )
     report.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with plots")
     report.add_argument(
         "--token-bytes",
@@ -85,30 +99,32 @@ def _add_report(subcommands: Any) -> None:
     report.set_defaults(run=run_report)
 
 
-def _add_diff(subcommands: Any) -> None:
-    diff = subcommands.add_parser(
-        "diff",
-        help="how two tokenizers differ: tokens, ids, merges, and on text",
+def _add_compare(subcommands: Any) -> None:
+    compare = subcommands.add_parser(
+        "compare",
         description=(
             "Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and\n"
-            "with a corpus also what they make of text. The exit code is 0 either way."
+            "with a corpus also what they make of text. The exit code is 0 where they are the\n"
+            "same, and 3 where they differ."
         ),
         epilog=(
             "examples:\n"
-            "  tokenizer diff news@20261121T041500Z-1a2b3c4d news\n"
-            "  tokenizer diff starter tokenizer.json --corpus news.txt\n"
-            "  tokenizer diff starter tokenizer.json --json | jq .tokenizers.is_same"
+            "  tokenizer compare news@20261121T041500Z-1a2b3c4d news\n"
+            "  tokenizer compare starter tokenizer.json --corpus news.txt\n"
+            "  tokenizer compare starter tokenizer.json --json | jq .tokenizers.is_same"
         ),
     )
-    diff.add_argument("a", metavar="A", help=TOKENIZER_HELP)
-    diff.add_argument("b", metavar="B", help="the other one")
-    diff.add_argument("--corpus", type=Path, metavar="FILE", help="a UTF-8 text file to compare on")
-    _add_sampling(diff)
-    diff.add_argument(
+    compare.add_argument("a", metavar="A", help=TOKENIZER_HELP)
+    compare.add_argument("b", metavar="B", help="the other one")
+    compare.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="a UTF-8 text file to compare on"
+    )
+    _add_sampling(compare)
+    compare.add_argument(
         "--examples", type=int, default=10, metavar="N", help="how many of each to show (10)"
     )
-    diff.add_argument("--json", action="store_true", help="all differences as JSON")
-    diff.set_defaults(run=run_diff)
+    compare.add_argument("--json", action="store_true", help="all differences as JSON")
+    compare.set_defaults(run=run_compare)
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +144,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="what separates documents, and is no text itself (default: <|endoftext|>)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(parser)
     add_artifacts_dir(parser)
 
 
@@ -148,7 +164,7 @@ def run_report(arguments: argparse.Namespace) -> None:
         path.stat().st_size if arguments.parallel else _n_sampled(arguments, path)
         for path in paths.values()
     )
-    with _progress(arguments, total * len(tokenizers)) as bar:
+    with progress_bar(quiet=arguments.quiet, total=total * len(tokenizers)) as bar:
 
         def show(word: str, n_bytes: int) -> None:
             bar.set_description(word, refresh=False)
@@ -166,18 +182,16 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.html:
-        arguments.html.write_text(render_page(report), encoding="utf-8")
-    rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
-    if arguments.json == "-":
-        print(rendered, end="")
-        return
+        write_output(arguments.html, render_page(report).encode())
     if arguments.json:
-        Path(arguments.json).write_text(rendered, encoding="utf-8")
-    print(render_report(report), end="")
+        rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
+        write_output(arguments.json, rendered.encode())
+    if STANDARD_OUTPUT not in (arguments.json, arguments.html):
+        print(render_report(report), end="")
 
 
-def run_diff(arguments: argparse.Namespace) -> None:
-    """Compare, print."""
+def run_compare(arguments: argparse.Namespace) -> int:
+    """Compare, print; the exit code."""
     if arguments.corpus:
         require_files([arguments.corpus])
     if arguments.examples < 0:
@@ -190,7 +204,8 @@ def run_diff(arguments: argparse.Namespace) -> None:
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
         source = _text_file(arguments, arguments.corpus)
-        with _progress(arguments, _n_sampled(arguments, arguments.corpus)) as bar:
+        n_bytes = _n_sampled(arguments, arguments.corpus)
+        with progress_bar(quiet=arguments.quiet, total=n_bytes) as bar:
             on_text = diff_on_text(
                 a, b, source.pieces(), n_examples=arguments.examples, progress=bar.update
             )
@@ -202,9 +217,10 @@ def run_diff(arguments: argparse.Namespace) -> None:
             "tokenizers": found.to_dict(),
             "text": on_text and on_text.to_dict(),
         }
-        print(json.dumps(answer, ensure_ascii=False, indent=1))
-        return
-    print(render_diff((name_a, a.spec), (name_b, b.spec), found, on_text, arguments.examples))
+        print_json(answer)
+    else:
+        print(render_diff((name_a, a.spec), (name_b, b.spec), found, on_text, arguments.examples))
+    return 0 if found.is_same else ANSWER_IS_NO
 
 
 def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
@@ -224,11 +240,11 @@ def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None
         raise UsageError("no text to measure on; give --corpus NAME=FILE")
     if arguments.token_bytes and len(arguments.tokenizers) != 1:
         raise UsageError("--token-bytes is of one tokenizer; name one only")
-    targets = [arguments.html, arguments.token_bytes]
-    targets += [Path(arguments.json)] if arguments.json not in (None, "-") else []
-    for target in filter(None, targets):
-        if not target.absolute().parent.is_dir():
-            raise CommandError(f"the folder of {target} is not there; make it first")
+    targets = [arguments.html, arguments.token_bytes, arguments.json]
+    require_other_files(targets, paths.values())
+    for target in targets:
+        if target not in (None, STANDARD_OUTPUT):
+            require_folder_of(target)
 
 
 def _sources(
@@ -261,13 +277,3 @@ def _sample_bytes(arguments: argparse.Namespace) -> int | None:
 def _n_sampled(arguments: argparse.Namespace, path: Path) -> int:
     size = path.stat().st_size
     return min(_sample_bytes(arguments) or size, size)
-
-
-@contextmanager
-def _progress(arguments: argparse.Namespace, n_bytes: int) -> Iterator[Any]:
-    """A bar on standard error; none where that is no terminal."""
-    is_hidden = arguments.quiet or not sys.stderr.isatty()
-    with tqdm(
-        total=n_bytes, unit="B", unit_scale=True, disable=is_hidden, file=sys.stderr, leave=False
-    ) as bar:
-        yield bar

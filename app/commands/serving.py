@@ -30,7 +30,7 @@ from app.commands.command_line import CommandError
 from app.connection_guard import raise_open_files
 from app.http_protocol import GuardedHttpProtocol
 from app.logs import configure_logging
-from app.settings import Settings, describe
+from app.settings import Settings, SettingsError, describe
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.store import ArtifactStore
@@ -57,7 +57,6 @@ def add_parsers(subcommands: Any) -> None:
     )
     parser = subcommands.add_parser(
         "serve",
-        help="run the HTTP service",
         description="Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it.",
         epilog=(
             "examples:\n"
@@ -67,10 +66,14 @@ def add_parsers(subcommands: Any) -> None:
             f"settings, from the environment:\n{table}"
         ),
     )
-    parser.add_argument("--host", help="as TOKENIZER_HOST")
-    parser.add_argument("--port", type=int, help="as TOKENIZER_PORT; 0 takes a free one")
+    parser.add_argument("--host", metavar="ADDRESS", help="as TOKENIZER_HOST")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="as TOKENIZER_PORT; 0 takes a free one"
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="as TOKENIZER_WORKERS")
-    parser.add_argument("--artifacts-dir", type=Path, help="as TOKENIZER_ARTIFACTS_DIR")
+    parser.add_argument(
+        "--artifacts-dir", type=Path, metavar="FOLDER", help="as TOKENIZER_ARTIFACTS_DIR"
+    )
     parser.add_argument(
         "--exit-with-parent",
         action="store_true",
@@ -87,7 +90,10 @@ def run_serve(arguments: argparse.Namespace) -> None:
         if value is not None:
             # The serving processes read the environment, so that is where options go.
             os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
-    settings = Settings.from_environment()
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        raise CommandError(str(error)) from None
     engine = choose_engine(settings.engine)  # one that is not there ends the command here
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:

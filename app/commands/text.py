@@ -1,6 +1,6 @@
 """`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory.
 
-May import `command_line` and the core.
+May import `command_line`, its neighbours for inputs and outputs, and the core.
 """
 
 from __future__ import annotations
@@ -11,47 +11,49 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 
-from app.commands.command_line import (
-    CommandError,
-    UsageError,
-    add_artifacts_dir,
-    open_store,
-    parse_special_token,
-    require_files,
+from app.commands.command_line import CommandError, UsageError, require_files
+from app.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_output,
+    print_json,
+    require_other_files,
+    write_output,
 )
-from app.settings import Settings
+from app.commands.progress import add_quiet, progress_bar
+from app.commands.tokenizer_arguments import (
+    add_tokenizer_arguments,
+    allowed_special,
+    find_tokenizer,
+    load_tokenizer,
+)
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.formats import load_spec
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
 
-_READ_BYTES: Final = 1 << 16
-_IDS_AT_ONCE: Final = 1 << 14
+_READ_BYTES: Final = 1 << 18
 _WIDTHS: Final[dict[str, np.dtype[Any]]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
 _NOT_IDS: Final = re.compile(rb"[^0-9\s,\[\]]")
-_STDIN: Final = Path("-")
+STANDARD_INPUT: Final = Path("-")
 
 
 def add_parsers(subcommands: Any) -> None:
     """Add the three subcommands."""
     encode = subcommands.add_parser(
         "encode",
-        help="text to token ids",
         description="Print the token ids of a text, of files, or of standard input.",
         epilog=(
             "examples:\n"
             "  tokenizer encode 'Hello, world!'\n"
-            "  tokenizer encode --file book.txt --format u16 > book.bin\n"
+            "  tokenizer encode --file book.txt --format u16 --output book.bin\n"
             "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
             "  tokenizer encode --files vocab.json merges.txt 'Hello'\n\n"
             "For text that strangers wrote use --allowed-special none: a special token in it is\n"
-            "then plain text."
+            "then plain text. Many documents for a model to train on: tokenizer corpus encode."
         ),
     )
     _add_text_arguments(encode)
@@ -61,21 +63,30 @@ def add_parsers(subcommands: Any) -> None:
         default="ids",
         help="ids: numbers and spaces (default); u16, u32: raw little-endian numbers",
     )
-    encode.add_argument("--json", action="store_const", const="json", dest="format")
+    encode.add_argument(
+        "--json", action="store_const", const="json", dest="format", help="as --format json"
+    )
+    add_output(encode, about="write the ids there; the file appears when it is whole")
     encode.set_defaults(run=run_encode)
 
     count = subcommands.add_parser(
         "count",
-        help="how many tokens a text has",
         description="Print the number of token ids of a text, of files, or of standard input.",
-        epilog="examples:\n  tokenizer count 'Hello, world!'\n  tokenizer count --file *.txt",
+        epilog=(
+            "examples:\n"
+            "  tokenizer count 'Hello, world!'\n"
+            "  tokenizer count --file *.txt\n"
+            "  tokenizer count --file *.txt --json | jq .tokens"
+        ),
     )
     _add_text_arguments(count)
+    count.add_argument(
+        "--json", action="store_true", help="tokens and bytes, of all and of each file, as JSON"
+    )
     count.set_defaults(run=run_count)
 
     decode = subcommands.add_parser(
         "decode",
-        help="token ids to text",
         description=(
             "Write the text of token ids: given as arguments, in a file, or on standard input\n"
             "(numbers with spaces, commas or brackets between them, or raw with --format)."
@@ -84,15 +95,22 @@ def add_parsers(subcommands: Any) -> None:
             "examples:\n"
             "  tokenizer decode 15496 11 995 0\n"
             "  tokenizer encode Hello | tokenizer decode\n"
-            "  tokenizer decode --file book.bin --format u16"
+            "  tokenizer decode --file book.bin --format u16 --output book.txt"
         ),
     )
-    decode.add_argument("ids", nargs="*", metavar="ID")
+    decode.add_argument("ids", nargs="*", metavar="ID", help="without one, --file or stdin")
     decode.add_argument("--file", type=Path, metavar="FILE", help="read the ids from a file")
-    decode.add_argument("--format", choices=("ids", *_WIDTHS), default="ids")
+    decode.add_argument(
+        "--format",
+        choices=("ids", *_WIDTHS),
+        default="ids",
+        help="what the ids are, as encode writes them (default: ids)",
+    )
     decode.add_argument(
         "--skip-special-tokens", action="store_true", help="leave special tokens out"
     )
+    add_output(decode, about="write the text there; the file appears when it is whole")
+    add_quiet(decode)
     add_tokenizer_arguments(decode)
     decode.set_defaults(run=run_decode)
 
@@ -108,146 +126,143 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="all|none|TOKEN,TOKEN",
         help="special tokens to recognise (default: all); others are plain text",
     )
+    add_quiet(parser)
     add_tokenizer_arguments(parser)
-
-
-def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `load_tokenizer` and `find_tokenizer` read."""
-    group = parser.add_argument_group("which tokenizer")
-    group.add_argument(
-        "--tokenizer",
-        metavar="NAME[@VERSION]",
-        help="a published one (default: the one being served)",
-    )
-    group.add_argument(
-        "--files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="files of a tokenizer instead, as tokenizer import takes them",
-    )
-    group.add_argument("--pattern", help="split pattern, where the files do not say it")
-    group.add_argument(
-        "--special", action="append", type=parse_special_token, default=[], metavar="TOKEN=ID"
-    )
-    add_artifacts_dir(parser)
-
-
-def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
-    """The tokenizer the arguments name, or the one being served."""
-    return find_tokenizer(arguments)[0]
-
-
-def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
-    """As `load_tokenizer`, with the name and version of a published one."""
-    if arguments.files:
-        if arguments.tokenizer:
-            raise UsageError("--tokenizer and --files exclude each other")
-        require_files(arguments.files)
-        special = dict(arguments.special) or None
-        spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)
-        return Tokenizer.from_spec(spec), None
-    if arguments.pattern or arguments.special:
-        raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
-    store = open_store(arguments)
-    if arguments.tokenizer:
-        ref = store.resolve(arguments.tokenizer)
-    else:
-        ref = store.active() or store.resolve(Settings.from_environment().default)
-    return Tokenizer.from_spec(store.open(ref)), ref
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
     """Print ids as they are settled."""
+    _check_text(arguments)
+    require_other_files([arguments.output], arguments.file)
     tokenizer = load_tokenizer(arguments)
-    out = sys.stdout.buffer
-    if arguments.format in _WIDTHS:
-        width = _WIDTHS[arguments.format]
-        largest = tokenizer.spec.largest_id
-        if largest > np.iinfo(width).max:
-            raise UsageError(
-                f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
-            )
-        for block in _blocks(_ids_of_all(tokenizer, arguments)):
-            out.write(np.array(block, dtype=width).tobytes())
+    largest = tokenizer.spec.largest_id
+    if arguments.format == "u16" and largest > np.iinfo(np.uint16).max:
+        raise UsageError(
+            f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
+        )
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    blocks = _blocks_of_all(tokenizer, allowed, arguments)
+    write_output(arguments.output, _render_ids(blocks, arguments.format))
+
+
+def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
+    if kind in _WIDTHS:
+        for block in blocks:
+            yield np.array(block, dtype=_WIDTHS[kind]).tobytes()
         return
-    before, between, after = (
-        (b"[", b", ", b"]\n") if arguments.format == "json" else (b"", b" ", b"\n")
-    )
-    out.write(before)
+    before, between, after = ("[", ", ", "]\n") if kind == "json" else ("", " ", "\n")
+    yield before.encode()
     is_first = True
-    for block in _blocks(_ids_of_all(tokenizer, arguments)):
-        out.write((b"" if is_first else between) + between.join(b"%d" % id_ for id_ in block))
-        is_first = False
-    out.write(after)
+    for block in blocks:
+        if block:
+            yield ((("" if is_first else between) + between.join(map(str, block))).encode())
+            is_first = False
+    yield after.encode()
 
 
 def run_count(arguments: argparse.Namespace) -> None:
     """Print one number, or one line a file when there are several."""
-    tokenizer = load_tokenizer(arguments)
+    _check_text(arguments)
+    tokenizer, ref = find_tokenizer(arguments)
     allowed = allowed_special(tokenizer, arguments.allowed_special)
-    for path in arguments.file if len(arguments.file) > 1 else ():
-        print(f"{sum(1 for _ in _ids_of_file(tokenizer, path, allowed))}\t{path}")
-    if len(arguments.file) <= 1:
-        print(sum(1 for _ in _ids_of_all(tokenizer, arguments)))
+    paths = arguments.file or [STANDARD_INPUT]
+    rows: list[dict[str, Any]] = []
+    with _bar_over(arguments) as bar:
+        for path in paths if arguments.text is None else [None]:
+            n_bytes = bar.n
+            n_tokens = sum(map(len, _blocks(tokenizer, allowed, arguments, path, bar)))
+            rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": bar.n - n_bytes})
+            if len(arguments.file) > 1 and not arguments.json:
+                bar.clear()
+                print(f"{n_tokens}\t{path}", flush=True)
+    total = {key: sum(row[key] for row in rows) for key in ("tokens", "bytes")}
+    if arguments.json:
+        named = [row for row in rows if row["file"] not in (None, "-")]
+        print_json({"tokenizer": ref and str(ref), **total, "files": named})
+    elif len(arguments.file) <= 1:
+        print(total["tokens"])
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
     """Write the bytes the ids stand for, nothing added."""
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
+    require_other_files([arguments.output], [arguments.file] if arguments.file else [])
     tokenizer = load_tokenizer(arguments)
     skipped = (
         set(tokenizer.spec.special_tokens.values()) if arguments.skip_special_tokens else set()
     )
+    with _bar_over(arguments) as bar:
+        write_output(arguments.output, _decode(tokenizer, _id_blocks(arguments, bar), skipped))
+    if arguments.output == STANDARD_OUTPUT and sys.stdout.isatty():
+        print()
+
+
+def _decode(
+    tokenizer: Tokenizer, blocks: Iterable[list[int]], skipped: set[int]
+) -> Iterator[bytes]:
     done = 0
-    for block in _id_blocks(arguments):
+    for block in blocks:
         try:
-            text = tokenizer.decode_bytes([id_ for id_ in block if id_ not in skipped])
+            yield tokenizer.decode_bytes([id_ for id_ in block if id_ not in skipped])
         except UnknownTokenIdError as error:
             index = done + block.index(int(str(error.token_id)))
             raise UnknownTokenIdError(index, error.token_id, tokenizer.spec.largest_id) from None
-        sys.stdout.buffer.write(text)
         done += len(block)
-    if sys.stdout.isatty():
-        sys.stdout.buffer.write(b"\n")
 
 
-def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
-    """What `--allowed-special` says; raises UsageError where the tokenizer has no such token."""
-    if text in ("all", "none"):
-        return text
-    wanted = {token for token in text.split(",") if token}
-    unknown = sorted(wanted - {token.content for token in tokenizer.spec.added_tokens})
-    if unknown:
-        known = ", ".join(tokenizer.spec.special_tokens) or "none"
-        raise UsageError(f"{unknown[0]!r} is no special token of this tokenizer; it has: {known}")
-    return wanted
+def _check_text(arguments: argparse.Namespace) -> None:
+    if arguments.text is not None and arguments.file:
+        raise UsageError("give the text as an argument or with --file, not both")
+    require_files([path for path in arguments.file if path != STANDARD_INPUT])
 
 
-def _ids_of_all(tokenizer: Tokenizer, arguments: argparse.Namespace) -> Iterator[int]:
-    allowed = allowed_special(tokenizer, arguments.allowed_special)
-    if arguments.text is not None:
-        if arguments.file:
-            raise UsageError("give the text as an argument or with --file, not both")
-        yield from tokenizer.encode(arguments.text, allowed_special=allowed)
+def _bar_over(arguments: argparse.Namespace) -> Any:
+    """A bar over the bytes of the files, where they take so long that one wants it."""
+    files = arguments.file if isinstance(arguments.file, list) else [arguments.file]
+    sizes = [path.stat().st_size for path in files if path and path != STANDARD_INPUT]
+    # Ids that scroll over the terminal are progress enough.
+    output = getattr(arguments, "output", None)
+    quiet = arguments.quiet or (output == STANDARD_OUTPUT and sys.stdout.isatty())
+    return progress_bar(quiet=quiet, total=sum(sizes) or None)
+
+
+def _blocks_of_all(
+    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace
+) -> Iterator[list[int]]:
+    with _bar_over(arguments) as bar:
+        if arguments.text is not None:
+            yield from _blocks(tokenizer, allowed, arguments, None, bar)
+            return
+        for path in arguments.file or [STANDARD_INPUT]:
+            yield from _blocks(tokenizer, allowed, arguments, path, bar)
+
+
+def _blocks(
+    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
+) -> Iterator[list[int]]:
+    """The ids of a file, or of the text that was given, as they are settled."""
+    if path is None:
+        bar.update(len(arguments.text.encode()))
+        yield tokenizer.encode(arguments.text, allowed_special=allowed)
         return
-    for path in arguments.file or [_STDIN]:
-        yield from _ids_of_file(tokenizer, path, allowed)
-
-
-def _ids_of_file(tokenizer: Tokenizer, path: Path, allowed: Any) -> Iterator[int]:
     with _open_input(path) as file:
-        pieces = _decode_utf8(file, str(path))
-        if tokenizer.spec.pattern.is_named:
-            yield from tokenizer.encode_iterable(pieces, allowed_special=allowed)
-        else:  # nothing is known of what a pattern of one's own looks at: the whole text at once
-            yield from tokenizer.encode("".join(pieces), allowed_special=allowed)
+        pieces = _decode_utf8(file, str(path), bar)
+        if not tokenizer.spec.pattern.is_named:
+            # Nothing is known of what a pattern of one's own looks at: the whole text at once.
+            yield tokenizer.encode("".join(pieces), allowed_special=allowed)
+            return
+        stream = StreamingEncoder(tokenizer, allowed_special=allowed)
+        for piece in pieces:
+            yield stream.feed(piece)
+        yield stream.finish()
 
 
 @contextmanager
 def _open_input(path: Path) -> Iterator[IO[bytes]]:
-    if path == _STDIN:
+    if path == STANDARD_INPUT:
+        if sys.stdin.isatty():
+            print("reading what is typed; Ctrl-D ends it", file=sys.stderr)
         yield sys.stdin.buffer
         return
     require_files([path])
@@ -255,12 +270,13 @@ def _open_input(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _decode_utf8(file: IO[bytes], name: str) -> Iterator[str]:
+def _decode_utf8(file: IO[bytes], name: str, bar: Any) -> Iterator[str]:
     """Strictly, so that nothing is dropped or replaced in silence; newlines as they are."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
     while True:
         data = file.read(_READ_BYTES)
+        bar.update(len(data))
         held = len(decoder.getstate()[0])
         try:
             yield decoder.decode(data, final=not data)
@@ -275,16 +291,17 @@ def _decode_utf8(file: IO[bytes], name: str) -> Iterator[str]:
         offset += len(data)
 
 
-def _id_blocks(arguments: argparse.Namespace) -> Iterator[list[int]]:
+def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
     if arguments.ids:
         yield _parse_ids(" ".join(arguments.ids).encode())
         return
-    with _open_input(arguments.file or _STDIN) as file:
+    with _open_input(arguments.file or STANDARD_INPUT) as file:
         if arguments.format in _WIDTHS:
-            yield from _raw_blocks(file, _WIDTHS[arguments.format])
+            yield from _raw_blocks(file, _WIDTHS[arguments.format], bar)
             return
         held = b""
         while data := file.read(_READ_BYTES):
+            bar.update(len(data))
             data = held + data
             cut = len(data)  # a number may go on in the next piece
             while cut and data[cut - 1 : cut].isdigit():
@@ -296,9 +313,10 @@ def _id_blocks(arguments: argparse.Namespace) -> Iterator[list[int]]:
         yield _parse_ids(held)
 
 
-def _raw_blocks(file: IO[bytes], width: np.dtype[Any]) -> Iterator[list[int]]:
+def _raw_blocks(file: IO[bytes], width: np.dtype[Any], bar: Any) -> Iterator[list[int]]:
     held = b""
     while data := file.read(_READ_BYTES):
+        bar.update(len(data))
         data = held + data
         cut = len(data) - len(data) % width.itemsize
         held = data[cut:]
@@ -321,9 +339,3 @@ def _parse_ids(data: bytes) -> list[int]:
     if any(len(word) > 20 for word in words):
         raise CommandError("a number in the input is longer than any token id")
     return [int(word) for word in words if word]
-
-
-def _blocks(ids: Iterable[int]) -> Iterator[list[int]]:
-    iterator = iter(ids)
-    while block := list(islice(iterator, _IDS_AT_ONCE)):
-        yield block

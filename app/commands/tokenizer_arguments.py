@@ -1,7 +1,7 @@
-"""`TOKENIZER` on a command line where there may be several: a published one, or files.
+"""Which tokenizer a command line means: by options where it is one, by words where there may be
+several.
 
-It stands apart from `text`, whose options name one tokenizer only. May import `command_line` and
-the core.
+It stands alone because most commands ask it. May import `command_line` and the core.
 """
 
 from __future__ import annotations
@@ -9,11 +9,20 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from app.commands.command_line import CommandError, UsageError, open_store, require_files
+from app.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    default_tokenizer,
+    open_store,
+    parse_special_token,
+    require_files,
+)
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
+from tokenizer_core.store import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 TOKENIZER_HELP: Final = (
@@ -23,6 +32,69 @@ TOKENIZER_HELP: Final = (
 
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab))+$")
+
+
+def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `load_tokenizer` and `find_tokenizer` read."""
+    group = parser.add_argument_group("which tokenizer")
+    group.add_argument(
+        "--tokenizer",
+        metavar="NAME[@VERSION]",
+        help="a published one (default: the one being served)",
+    )
+    group.add_argument(
+        "--files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="files of a tokenizer instead, as tokenizer import takes them",
+    )
+    group.add_argument("--pattern", help="split pattern, where the files do not say it")
+    group.add_argument(
+        "--special",
+        action="append",
+        type=parse_special_token,
+        default=[],
+        metavar="TOKEN=ID",
+        help="a special token, where the files do not say it; once for each",
+    )
+    add_artifacts_dir(group)
+
+
+def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
+    """The tokenizer the arguments name, or the one being served."""
+    return find_tokenizer(arguments)[0]
+
+
+def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
+    """As `load_tokenizer`, with the name and version of a published one."""
+    if arguments.files:
+        if arguments.tokenizer:
+            raise UsageError("--tokenizer and --files exclude each other")
+        require_files(arguments.files)
+        special = dict(arguments.special) or None
+        spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)
+        return Tokenizer.from_spec(spec), None
+    if arguments.pattern or arguments.special:
+        raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
+    store = open_store(arguments)
+    if arguments.tokenizer:
+        ref = store.resolve(arguments.tokenizer)
+    else:
+        ref = store.active() or store.resolve(default_tokenizer())
+    return Tokenizer.from_spec(store.open(ref)), ref
+
+
+def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
+    """What `--allowed-special` says; raises UsageError where the tokenizer has no such token."""
+    if text in ("all", "none"):
+        return text
+    wanted = {token for token in text.split(",") if token}
+    unknown = sorted(wanted - {token.content for token in tokenizer.spec.added_tokens})
+    if unknown:
+        known = ", ".join(tokenizer.spec.special_tokens) or "none"
+        raise UsageError(f"{unknown[0]!r} is no special token of this tokenizer; it has: {known}")
+    return wanted
 
 
 def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> dict[str, Tokenizer]:

@@ -1,18 +1,15 @@
 """`tokenizer train`: corpus files to a published tokenizer, with progress on the terminal.
 
-May import `command_line`, `counting_options`, `artifacts` and the core.
+May import `command_line`, `counting_options`, `outputs`, `progress`, `artifacts` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-
-from tqdm import tqdm
 
 from app.commands.artifacts import command_text
 from app.commands.command_line import (
@@ -26,16 +23,20 @@ from app.commands.counting_options import (
     add_counting_options,
     check_counting_options,
     names_special_tokens,
-    require_folder_of,
     special_tokens_of,
 )
-from tokenizer_core.evaluation.training_page import render_training_page
+from app.commands.outputs import (
+    STANDARD_OUTPUT,
+    require_folder_of,
+    require_other_files,
+    write_output,
+)
+from app.commands.progress import ProgressBars, add_quiet
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.store import ArtifactRef
 from tokenizer_core.store.artifact_ref import checked_name
 from tokenizer_core.training import (
     PretokenCounts,
-    TrainingProgress,
     TrainingResult,
     VocabularyOptions,
     train,
@@ -50,7 +51,6 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
     parser = subcommands.add_parser(
         "train",
-        help="learn a tokenizer from text files",
         description=(
             "Learn a byte-level BPE tokenizer from UTF-8 text files and publish it as an\n"
             "artifact. The result is the same for any number of workers. Files are taken as\n"
@@ -94,8 +94,15 @@ def add_parsers(subcommands: Any) -> None:
         metavar="FILE",
         help="write a report as a page, with the curve of sizes",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        type=Path,
+        metavar="FILE",
+        help="the report as JSON, written there; without a FILE it is printed, alone",
+    )
+    add_quiet(parser)
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_train)
 
@@ -170,36 +177,49 @@ def run_train(arguments: argparse.Namespace) -> None:
         result = _learn(arguments, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
-    ref: ArtifactRef
+    refs: list[ArtifactRef] = []
     reports: dict[str, dict[str, Any]] = {}
+    is_told = STANDARD_OUTPUT not in (arguments.json, arguments.html)
     for size, name in names.items():
         cut = result.at_size(size)
-        ref = store.publish(
-            cut.spec,
-            name=name,
-            training=cut.report.to_dict(),
-            provenance=_provenance(result.counts),
-            command=command_text(),
+        refs.append(
+            store.publish(
+                cut.spec,
+                name=name,
+                training=cut.report.to_dict(),
+                provenance=_provenance(result.counts),
+                command=command_text(),
+            )
         )
-        reports[str(ref)] = cut.report.to_dict()
-        _report(cut)
-        print(f"published {ref}")
+        reports[str(refs[-1])] = cut.report.to_dict()
+        if is_told:
+            _report(cut)
+            print(f"published {refs[-1]}")
     _write_reports(arguments, reports)
     if arguments.promote:
-        store.promote(ref)
+        store.promote(refs[-1])
+    if is_told:
+        _print_what_to_do(refs[-1], is_served=arguments.promote)
+
+
+def _print_what_to_do(ref: ArtifactRef, *, is_served: bool) -> None:
+    if is_served:
         print("it is the one being served from now on")
-    else:
-        print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
-        print(f"serve it:  tokenizer promote {ref.name}")
+        return
+    print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
+    print(f"serve it:  tokenizer promote {ref.name}")
 
 
 def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> None:
     if arguments.json:
         rendered = json.dumps({"schema": _REPORT_SCHEMA, "runs": reports}, indent=1)
-        arguments.json.write_text(rendered + "\n", encoding="utf-8")
+        write_output(arguments.json, f"{rendered}\n".encode())
     if arguments.html:
+        # Only here: most runs draw no page.
+        from tokenizer_core.evaluation.training_page import render_training_page
+
         by_name = {ref.partition("@")[0]: report for ref, report in reports.items()}
-        arguments.html.write_text(render_training_page(by_name), encoding="utf-8")
+        write_output(arguments.html, render_training_page(by_name).encode())
 
 
 def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
@@ -216,15 +236,17 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError("--from-counts takes the place of the input files; leave them out")
         if arguments.save_counts:
             raise UsageError("--save-counts with --from-counts would only copy the file")
-        require_files([arguments.from_counts])
     elif not arguments.inputs:
         raise UsageError("no input; name one or more text files")
     check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can be served; leave --promote out, and promote one after")
-    require_files([*arguments.inputs, *filter(None, [arguments.seed_file])])
-    for target in (arguments.save_counts, arguments.html, arguments.json):
-        if target:
+    inputs = [*arguments.inputs, *filter(None, [arguments.seed_file, arguments.from_counts])]
+    require_files(inputs)
+    targets = [arguments.save_counts, arguments.html, arguments.json]
+    require_other_files(targets, inputs)
+    for target in targets:
+        if target not in (None, STANDARD_OUTPUT):
             require_folder_of(target)
 
 
@@ -302,41 +324,3 @@ def _report(result: TrainingResult) -> None:
     )
     if report.stopped_early:
         print(f"ended early: {report.stopped_early}")
-
-
-class ProgressBars:
-    """One bar a phase on standard error; none when that is no terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._is_shown = not quiet and sys.stderr.isatty()
-        self._bar: Any = None
-        self._phase = ""
-
-    def __enter__(self) -> ProgressBars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def show(self, progress: TrainingProgress) -> None:
-        """Show where training is."""
-        if not self._is_shown:
-            return
-        if progress.phase != self._phase:
-            self._close()
-            self._phase = progress.phase
-            in_bytes = progress.phase == "count"
-            self._bar = tqdm(
-                total=progress.total,
-                desc=progress.message,
-                unit="B" if in_bytes else " merges",
-                unit_scale=in_bytes,
-                file=sys.stderr,
-            )
-        self._bar.total = progress.total
-        self._bar.update(progress.done - self._bar.n)
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.jobs.job_folder import JobFolder
-from app.jobs.job_store import Job
+from app.jobs.job_store import Job, JobStore
 from app.jobs.token_files_folder import TokenFilesFolder
 
 if TYPE_CHECKING:
@@ -81,6 +81,17 @@ class EncodingKind:
 def job_kinds(settings: Settings, retention: VersionRetention) -> Mapping[str, JobKind]:
     """All kinds, by name."""
     return {"train": TrainingKind(settings, retention), "encode": EncodingKind(settings)}
+
+
+def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:
+    """Cancel a job that waits, ask one that runs to stop; it as it is then, None if there is none.
+
+    Whoever runs it looks twice a second and ends it, in whichever process or on whichever host.
+    """
+    job = store.request_cancel(job_id)
+    if job is not None and job.is_final:  # no runner comes to a job that waited
+        clear_away(artifacts_dir, job)
+    return job
 
 
 def clear_away(artifacts_dir: Path, job: Job) -> None:

@@ -28,6 +28,9 @@ Kind = Literal["train", "encode"]
 State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
 FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
 
+DATABASE_NAME: Final = "jobs.sqlite3"
+"""The file of the jobs in the artifacts folder."""
+
 JOBS_KEPT: Final = 1000
 """Finished jobs beyond this many are forgotten, oldest first, so that the file stays bounded."""
 

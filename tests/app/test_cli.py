@@ -1,18 +1,20 @@
 """The command `tokenizer`: what it prints, writes and refuses."""
 
+import argparse
 import base64
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.cli import _GROUPS, build_parser, main
+from app.cli import _COMMANDS, build_whole_parser, main
 from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
 from tokenizer_core.engines import native_engine
@@ -197,7 +199,10 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
     ("arguments", "code", "words"),
     [
         ((), 2, "--help"),
-        (("frobnicate",), 2, "invalid choice"),
+        (("frobnicate",), 2, "there is no command"),
+        (("enocde", "a"), 2, "did you mean encode?"),
+        (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
+        (("encode", "a", "b"), 2, "quotes"),
         (("train",), 2, "no input"),
         (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
         (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
@@ -244,7 +249,7 @@ def test_errors_of_text_and_ids(trained: Cli) -> None:
     assert "cut off" in trained.fail("decode", "--format", "u32", stdin=b"abc")
     assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
     assert "not both" in trained.fail("decode", "97", "--file", "latin.txt", code=2)
-    assert "TOKENIZER_ENGINE" in trained.fail("list", TOKENIZER_ENGINE="steam")
+    assert "TOKENIZER_ENGINE" in trained.fail("encode", "a", TOKENIZER_ENGINE="steam")
 
 
 def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +295,7 @@ def test_as_a_process_of_its_own(trained: Cli) -> None:
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
 
 
-@pytest.mark.parametrize("command", ["", *_GROUPS])
+@pytest.mark.parametrize("command", ["", *_COMMANDS])
 def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [command, "--help"] if command else ["--help"]
     with pytest.raises(SystemExit) as ended:
@@ -305,43 +310,77 @@ def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str
 
 def test_the_examples_in_the_help_parse() -> None:
     """Every example line is a command line that the parser takes."""
+    parser = build_whole_parser()
+    parsers = list(parsers_below(parser))
+    assert len(parsers) >= 29
     checked = 0
-    parser = build_parser()
-    commands = [
-        "train",
-        "encode",
-        "decode",
-        "count",
-        "inspect",
-        "import",
-        "convert",
-        "promote",
-        "list",
-    ]
-    for command in (*commands, "report", "diff"):
-        (subparsers,) = [a for a in parser._actions if a.dest == "command"]
-        epilog = subparsers.choices[command].epilog.replace("\\\n", " ")  # type: ignore[index, call-overload, union-attr]
-        for line in epilog.splitlines():
-            if not line.startswith("  "):
+    for shown in parsers:
+        for line in (shown.epilog or "").replace("\\\n", " ").splitlines():
+            if not line.startswith("  ") or "tokenizer" not in line:
                 continue
-            lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+            if shown is parser:  # what an example is for stands behind it
+                line = line.strip().partition("   ")[0]
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&")
             lexer.whitespace_split = True
             words = list(lexer)
             if "tokenizer" not in words:
                 continue
             words = words[words.index("tokenizer") + 1 :]
-            ends = [words.index(mark) for mark in ("|", ">") if mark in words]
+            ends = [words.index(mark) for mark in ("|", ">", "&&") if mark in words]
             parser.parse_args(words[: min(ends, default=None)])
             checked += 1
-    assert checked >= 25
+    assert checked >= 60
+
+
+def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers_below(below)
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for parser in parsers_below(build_whole_parser()):
+        assert parser.description, parser.prog
+        assert all(action.help or action.choices for action in parser._actions), parser.prog
 
 
 def test_a_special_token_may_hold_an_equals_sign() -> None:
     assert parse_special_token("<|a=b|>=7") == ("<|a=b|>", 7)
 
 
-def test_encode_does_not_pay_for_the_web_server() -> None:
-    code = "import sys; from app.cli import build_parser; build_parser('encode'); "
-    code += "print('fastapi' in sys.modules or 'uvicorn' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout == "False\n"
+# What takes long to import, and what of it a command line may load. None in a pipe needs tqdm.
+SLOW = {"fastapi", "uvicorn", "pydantic", "sqlite3", "tqdm", "numpy", "tokenizer_core.training"}
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["--help"], set()),
+        (["frobnicate"], set()),
+        (["completion", "bash", "--help"], set()),
+        (["encode", "low"], {"numpy"}),
+        (["list"], {"numpy"}),
+        (["train", "corpus.txt", "--vocab-size=260"], {"numpy", "tokenizer_core.training"}),
+    ],
+)
+def test_a_command_imports_no_more_than_it_needs(
+    trained: Cli, words: list[str], needed: set[str]
+) -> None:
+    code = (
+        "import sys\n"
+        "from app.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        f"print(*sorted({SLOW!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=trained.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert set(done.stderr.splitlines()[-1].split()) <= needed

@@ -158,7 +158,7 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     assert "tokenizer" in cli.fail("corpus", "inspect", "tokens", *other)
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
-    assert "train.bin" in cli.fail("corpus", "verify", "tokens")
+    assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
 
 
 def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""`tokenizer report` and `tokenizer diff`: what they print, write and refuse."""
+"""`tokenizer report` and `tokenizer compare`: what they print, write and refuse."""
 
 import json
 import math
@@ -111,20 +111,20 @@ def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
     cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
     versions = [f"{row['name']}@{row['version']}"
                 for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
-    out, _ = cli.run("diff", *versions, "--corpus", "en.txt")
+    out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
     text = out.decode()
     assert "5 only in A, 0 only in B" in text or "0 only in A, 5 only in B" in text
     assert "pre-tokens of A" in text
-    found = json.loads(cli.run("diff", *versions, "--json")[0])
+    found = json.loads(cli.run("compare", *versions, "--json", code=3)[0])
     assert found["schema"] == "tokenizer-diff/1"
     assert [found["a"], found["b"]] == versions
     assert (found["tokenizers"]["is_same"], found["text"]) == (False, None)
-    out, _ = cli.run("diff", "mine", "ranks.tiktoken:gpt2", "--json", "--corpus=en.txt")
+    out, _ = cli.run("compare", "mine", "ranks.tiktoken:gpt2", "--json", "--corpus=en.txt", code=3)
     on_text = json.loads(out)["text"]
     counted = int(cli.run("count", "--tokenizer=mine", "--file", "en.txt")[0])
     assert (on_text["n_tokens_a"], on_text["n_bytes"]) == (counted, len(TEXT) * 100)
     assert on_text["n_texts_other_ids"] == 1
-    assert b"They are the same" in cli.run("diff", "mine", "mine")[0]
+    assert b"They are the same" in cli.run("compare", "mine", "mine")[0]
 
 
 def test_files_of_every_form(cli: Cli) -> None:
@@ -166,10 +166,10 @@ def test_files_of_every_form(cli: Cli) -> None:
         (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
         (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
         (("report", "mine", "--corpus=latin.txt"), 1, "latin.txt is not UTF-8 at byte 3"),
-        (("diff", "mine"), 2, "B"),
-        (("diff", "mine", "nobody"), 1, "nobody"),
-        (("diff", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
-        (("diff", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
+        (("compare", "mine"), 2, "B"),
+        (("compare", "mine", "nobody"), 1, "nobody"),
+        (("compare", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
+        (("compare", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
     ],
 )
 def test_an_error_is_one_line_with_the_remedy(

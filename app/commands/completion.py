@@ -1,0 +1,111 @@
+"""`tokenizer completion`: what a shell needs to complete commands, options, files and names.
+
+shtab makes it out of the parsers, once, so that pressing Tab starts no Python; what stands on the
+disk (names of tokenizers, ids of jobs) is listed by the shell. Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+# What an argument takes is seen from its metavar, so that no command knows of completion.
+_FILES: Final = ("FILE", "INPUT", "COUNTS", "COUNTS[=WEIGHT]", "PATH", "NAME=FILE")
+_FOLDERS: Final = ("FOLDER",)
+_NAMES: Final = ("NAME[@VERSION]", "NAME")
+_NAMES_OR_FILES: Final = ("TOKENIZER", "A", "B", "SOURCE")
+_JOBS: Final = ("JOB",)
+
+# Each takes what is typed and prints what it may become; `names` and `jobs` are folders below.
+_BASH: Final = """\
+_tokenizer_below() {
+  compgen -W "$(command ls "${TOKENIZER_ARTIFACTS_DIR:-artifacts}/$1" 2>/dev/null)" -- "$2"
+}
+_tokenizer_names() { _tokenizer_below tokenizers "$1"; }
+_tokenizer_jobs() { _tokenizer_below jobs "$1"; }
+_tokenizer_names_or_files() { _tokenizer_below tokenizers "$1"; compgen -f -- "$1"; }
+"""
+_ZSH: Final = """\
+_tokenizer_below() {
+  local -a found
+  found=("${TOKENIZER_ARTIFACTS_DIR:-artifacts}"/$1/*(N:t))
+  compadd -a found
+}
+_tokenizer_names() { _tokenizer_below tokenizers }
+_tokenizer_jobs() { _tokenizer_below jobs }
+_tokenizer_names_or_files() { _tokenizer_below tokenizers; _files }
+"""
+_FISH: Final = """\
+function _tokenizer_below
+  set -l folder artifacts
+  set -q TOKENIZER_ARTIFACTS_DIR; and set folder $TOKENIZER_ARTIFACTS_DIR
+  command ls $folder/$argv[1] 2>/dev/null
+end
+function _tokenizer_names; _tokenizer_below tokenizers; end
+function _tokenizer_jobs; _tokenizer_below jobs; end
+function _tokenizer_names_or_files
+  _tokenizer_below tokenizers
+  __fish_complete_path (commandline -ct)
+end
+"""
+
+_PREAMBLES: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    parser = subcommands.add_parser(
+        "completion",
+        description=(
+            "Print what your shell needs to complete commands, options, files, and the names of\n"
+            "tokenizers and jobs. Write it again after an update."
+        ),
+        epilog=(
+            "set it up:\n"
+            "  mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions\n"
+            "  tokenizer completion bash > ~/.local/share/bash-completion/completions/tokenizer\n"
+            "  tokenizer completion fish > ~/.config/fish/completions/tokenizer.fish\n"
+            "  tokenizer completion zsh > ~/.zfunc/_tokenizer\n\n"
+            "For zsh ~/.zfunc must be in fpath before compinit runs. To try it in bash at once:\n"
+            '  eval "$(tokenizer completion bash)"'
+        ),
+    )
+    parser.add_argument("shell", choices=tuple(_PREAMBLES), help="the shell you use")
+    parser.set_defaults(run=run_completion)
+
+
+def run_completion(arguments: argparse.Namespace) -> None:
+    """Print the script."""
+    print(render_completion(arguments.build_whole_parser(), arguments.shell))
+
+
+def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The completion script of all that `parser` takes, for one of the shells."""
+    import shtab
+
+    listed = {
+        kind: {
+            "bash": f"_tokenizer_{kind}",
+            "zsh": f"_tokenizer_{kind}",
+            "fish": f"(_tokenizer_{kind})",
+        }
+        for kind in ("names", "names_or_files", "jobs")
+    }
+    _set_completions(
+        parser,
+        dict.fromkeys(_FILES, shtab.FILE)
+        | dict.fromkeys(_FOLDERS, shtab.DIRECTORY)
+        | dict.fromkeys(_NAMES, listed["names"])
+        | dict.fromkeys(_NAMES_OR_FILES, listed["names_or_files"])
+        | dict.fromkeys(_JOBS, listed["jobs"]),
+    )
+    return shtab.complete(parser, shell, preamble=_PREAMBLES[shell])
+
+
+def _set_completions(parser: argparse.ArgumentParser, by_metavar: dict[str, Any]) -> None:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _set_completions(below, by_metavar)
+        elif action.metavar in by_metavar:
+            action.complete = by_metavar[action.metavar]  # type: ignore[attr-defined]

@@ -1,0 +1,227 @@
+"""`tokenizer jobs list`, `show`, `watch`, `cancel`: what a service trains and encodes.
+
+They read the job database in the artifacts folder, as every process of a service does, so they need
+neither its address nor a key, only the folder. May import `command_line`, `outputs`, `progress`,
+and of the service `app.jobs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from app.commands.command_line import (
+    ANSWER_IS_NO,
+    CommandError,
+    add_artifacts_dir,
+    artifacts_dir_of,
+)
+from app.commands.outputs import print_json
+from app.commands.progress import add_quiet, progress_bar
+from app.jobs.job_kinds import cancel_job
+from app.jobs.job_store import DATABASE_NAME, Job, JobStore
+from app.jobs.job_views import summary_of, view_of
+
+_POLL_SECONDS: Final = 0.5
+_DONE_WELL: Final = frozenset({"live", "succeeded"})
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand and what is below it."""
+    jobs = subcommands.add_parser(
+        "jobs",
+        description=(
+            "The jobs of the service on an artifacts folder: training runs and encodings that\n"
+            "were asked for over HTTP. They are read from the folder, so no key is needed."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer jobs list\n"
+            "  tokenizer jobs watch\n"
+            "  tokenizer jobs show 20261121T041500Z-0123456789ab --json | jq .result\n"
+            "  tokenizer jobs cancel 20261121T041500Z-0123456789ab"
+        ),
+    )
+    below = jobs.add_subparsers(dest="jobs_command", metavar="COMMAND", required=True)
+    _add_list(below)
+    _add_show(below)
+    _add_watch(below)
+    _add_cancel(below)
+
+
+def _add_list(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "list",
+        help="the latest jobs, newest first",
+        description="List the latest jobs, newest first.",
+        epilog="examples:\n  tokenizer jobs list\n  tokenizer jobs list --limit 5 --json",
+    )
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    _add_common(parser, run_list)
+
+
+def _add_show(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "show",
+        help="one job, and the end of its log",
+        description="Show one job as GET /jobs/{id} does, with the end of its log.",
+        epilog="example:\n  tokenizer jobs show 20261121T041500Z-0123456789ab",
+    )
+    _add_job(parser)
+    _add_common(parser, run_show)
+
+
+def _add_watch(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "watch",
+        help="wait for a job, with a bar",
+        description=(
+            "Wait until a job has ended, with a bar on a terminal. The exit code is 3 where it\n"
+            "failed or was cancelled. Ctrl-C ends the watching, not the job."
+        ),
+        epilog=(
+            "examples:\n  tokenizer jobs watch\n  tokenizer jobs watch --quiet && tokenizer list"
+        ),
+    )
+    _add_job(parser)
+    add_quiet(parser)
+    _add_common(parser, run_watch)
+
+
+def _add_cancel(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "cancel",
+        help="cancel a job that waits or runs",
+        description=(
+            "Cancel a job: one that waits at once, one that runs within seconds, by the service\n"
+            "that runs it. One that has ended stays as it is."
+        ),
+        epilog="example:\n  tokenizer jobs cancel 20261121T041500Z-0123456789ab",
+    )
+    parser.add_argument("job", metavar="JOB", help="its id")
+    _add_common(parser, run_cancel)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="its id (default: the one that runs, else the newest)"
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="as the service answers it, in JSON")
+    add_artifacts_dir(parser)
+    parser.set_defaults(run=run)
+
+
+def run_list(arguments: argparse.Namespace) -> None:
+    """Print one line a job."""
+    with _open_jobs(arguments) as store:
+        jobs = store.latest(limit=max(0, arguments.limit)) if store else []
+    if arguments.json:
+        print_json({"jobs": [summary_of(job).model_dump(mode="json") for job in jobs]})
+        return
+    if not jobs:
+        print("no job yet; a service takes them at POST /train and POST /corpora/{id}/encode")
+    for job in jobs:
+        print(_line(job))
+
+
+def run_show(arguments: argparse.Namespace) -> None:
+    """Print one job."""
+    with _open_jobs(arguments) as store:
+        _print_job(_find(store, arguments.job), arguments)
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    """Wait for the end of one job; the exit code."""
+    with _open_jobs(arguments) as store:
+        job = _find(store, arguments.job)
+        name = summary_of(job).name
+        bar = progress_bar(
+            quiet=arguments.quiet,
+            total=100,
+            unit="%",
+            unit_scale=False,
+            delay=0,
+            bar_format="{desc} |{bar}| {n:.0f} % [{elapsed}]",
+        )
+        with bar:
+            while not job.is_final:
+                bar.set_description(f"{name}: {summary_of(job).phase}", refresh=False)
+                bar.update(100 * job.progress - bar.n)
+                bar.refresh()
+                time.sleep(_POLL_SECONDS)
+                job = _find(store, job.id)
+    _print_job(job, arguments)
+    return 0 if job.state in _DONE_WELL else ANSWER_IS_NO
+
+
+def run_cancel(arguments: argparse.Namespace) -> None:
+    """Cancel one job, as the service does."""
+    with _open_jobs(arguments) as store:
+        before = _find(store, arguments.job)
+        job = cancel_job(store, artifacts_dir_of(arguments), before.id) if store else None
+        job = job or before
+    if arguments.json:
+        _print_job(job, arguments)
+    elif before.is_final:
+        print(f"{job.id} had ended already: {job.state}")
+    elif job.is_final:
+        print(f"{job.id} is cancelled")
+    else:
+        print(f"{job.id} is being ended by the service that runs it; tokenizer jobs watch {job.id}")
+
+
+@contextmanager
+def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
+    """The job database of the folder; None where no service ever ran on it."""
+    path = artifacts_dir_of(arguments) / DATABASE_NAME
+    try:
+        yield JobStore(path) if path.exists() else None
+    except sqlite3.Error as error:
+        raise CommandError(
+            f"{path} cannot be used ({error}); check its permissions, the disk, and that it is "
+            f"the artifacts folder of a service"
+        ) from error
+
+
+def _find(store: JobStore | None, job_id: str | None) -> Job:
+    if store is not None and job_id is not None:
+        job = store.get(job_id)
+    elif store is not None:
+        job = next(iter([*store.running(), *store.latest(limit=1)]), None)
+    else:
+        job = None
+    if job is None:
+        named = f"there is no job {job_id!r}" if job_id else "there is no job yet"
+        raise CommandError(f"{named}; tokenizer jobs list shows what there is")
+    return job
+
+
+def _line(job: Job) -> str:
+    view = summary_of(job)
+    phase = f"{job.progress:4.0%}  {view.phase}" if job.state == "running" else ""
+    return f"{job.id}  {job.kind:<6}  {job.state:<9}  {view.name}  {phase}".rstrip()
+
+
+def _print_job(job: Job, arguments: argparse.Namespace) -> None:
+    view = view_of(job, Path(artifacts_dir_of(arguments)))
+    fields = view.model_dump(mode="json")
+    if arguments.json:
+        print_json(fields)
+        return
+    print(_line(job))
+    log = fields.pop("log_tail")
+    for name in ("created_at", "started_at", "finished_at", "counters", "result", "error"):
+        value = fields[name]
+        if value:
+            print(f"  {name:<12} {value if isinstance(value, str) else json.dumps(value)}")
+    for line in log:
+        print(f"  | {line}")

@@ -1,0 +1,83 @@
+"""Where a command writes: a file whole or not at all, `-` for standard output, figures as JSON.
+
+It stands alone because every command that writes must keep the same promise: Ctrl-C, a kill and a
+full disk leave what was there, never half a file. May import `command_line` and the core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from app.commands.command_line import CommandError, UsageError
+
+STANDARD_OUTPUT: Final = Path("-")
+
+
+def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool = False) -> None:
+    """Add `-o`, `--output`."""
+    default = None if required else STANDARD_OUTPUT
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=required,
+        default=default,
+        metavar=metavar,
+        help=about,
+    )
+
+
+def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write `data`, or its parts in order, to the file `path`, or to standard output for `-`.
+
+    A file appears when all of it is written. What is there and no regular file (a named pipe,
+    /dev/null) is written to as it is.
+
+    Raises:
+        CommandError: the folder of the file is not there.
+        OSError: the file cannot be written; what was there still is.
+    """
+    from tokenizer_core.formats.whole_files import write_whole_file
+
+    parts = [data] if isinstance(data, bytes) else data
+    if path == STANDARD_OUTPUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
+        return
+    require_folder_of(path)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            file.writelines(parts)
+        return
+    write_whole_file(os.path.realpath(path), parts)  # what a link leads to, not the link
+
+
+def require_folder_of(path: Path) -> None:
+    """Raise CommandError where the folder a file is to be written into is not there, or the file
+    is a folder itself."""
+    if not path.absolute().parent.is_dir():
+        raise CommandError(f"the folder of {path} is not there; make it first")
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder; name the file to write in it")
+
+
+def require_other_files(targets: Iterable[Path | None], inputs: Iterable[Path]) -> None:
+    """Raise UsageError where an output would take the place of an input.
+
+    `train --json news.txt` reads as if news.txt were the corpus, and would be its end.
+    """
+    read = {os.path.realpath(path) for path in inputs}
+    for target in targets:
+        if target not in (None, STANDARD_OUTPUT) and os.path.realpath(target) in read:
+            raise UsageError(f"{target} is read, and would be overwritten; name another output")
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document, as it is read by people and programs."""
+    print(json.dumps(value, ensure_ascii=False, indent=1))

@@ -1,0 +1,98 @@
+"""Progress bars on standard error: on a terminal, and nowhere else.
+
+It stands alone because importing tqdm takes longer than most commands do; what runs in a pipe does
+not wait for it. May import nothing of the package.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tokenizer_core.training import TrainingProgress
+
+_DELAY_SECONDS: Final = 0.3
+"""What is done sooner shows no bar."""
+
+
+class HiddenBar:
+    """Takes what a bar is told, and shows nothing."""
+
+    total: float | None = None
+    n: float = 0
+
+    def __enter__(self) -> HiddenBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, n: float = 1) -> None:
+        """Count, as tqdm does: who shows how far it is asks for `n`."""
+        self.n += n
+
+    def ignore(self, *_: object, **__: object) -> None:
+        """Do nothing."""
+
+    set_description = set_postfix_str = clear = close = refresh = ignore
+
+
+def is_shown(*, quiet: bool) -> bool:
+    """Whether a bar would be seen by somebody who wants it."""
+    return not quiet and sys.stderr.isatty()
+
+
+def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> Any:
+    """A tqdm bar over bytes, with its `options`; a HiddenBar where none is to be shown."""
+    if not is_shown(quiet=quiet):
+        return HiddenBar()
+    from tqdm import tqdm
+
+    options = {"unit": "B", "unit_scale": True, "leave": False, "delay": _DELAY_SECONDS} | options
+    return tqdm(total=total, file=sys.stderr, **options)
+
+
+def add_quiet(parser: Any) -> None:
+    """Add `--quiet`."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+class ProgressBars:
+    """One bar for each phase of training; none where none is to be shown."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_shown = is_shown(quiet=quiet)
+        self._bar: Any = None
+        self._phase = ""
+
+    def __enter__(self) -> ProgressBars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def show(self, progress: TrainingProgress) -> None:
+        """Show where training is."""
+        if not self._is_shown:
+            return
+        if progress.phase != self._phase:
+            self._close()
+            self._phase = progress.phase
+            in_bytes = progress.phase == "count"
+            self._bar = progress_bar(
+                quiet=False,
+                total=progress.total,
+                desc=progress.message,
+                unit="B" if in_bytes else " merges",
+                unit_scale=in_bytes,
+                leave=True,
+                delay=0,
+            )
+        self._bar.total = progress.total
+        self._bar.update(progress.done - self._bar.n)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
