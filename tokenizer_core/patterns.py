@@ -14,9 +14,10 @@ May import `errors` only.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import regex
@@ -26,7 +27,25 @@ from tokenizer_core.errors import UnknownPatternError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UNICODE_TABLES: Final = f"regex {version('regex')}"
+
+def _version_of_regex() -> str:
+    """What is installed beside the module that was imported, from the name of its folder.
+
+    `importlib.metadata` says the same and takes 40 ms to import, which every command would wait
+    for; it is asked where the folder does not say it. (`regex.__version__` is another number.)
+    """
+    if regex.__file__ is not None:
+        beside = Path(regex.__file__).parent.parent
+        names = os.listdir(beside) if beside.is_dir() else []  # noqa: PTH208 - names alone, once
+        found = [name for name in names if name[:6] == "regex-" and name.endswith(".dist-info")]
+        if len(found) == 1:
+            return found[0].removeprefix("regex-").removesuffix(".dist-info")
+    from importlib.metadata import version
+
+    return version("regex")
+
+
+UNICODE_TABLES: Final = f"regex {_version_of_regex()}"
 """Names the tables that decide `\\p{L}` and its kin; recorded in every manifest."""
 
 

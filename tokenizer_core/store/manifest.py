@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version as installed_version
 from typing import Any, Final
 
 from tokenizer_core.errors import FormatError
@@ -145,6 +144,9 @@ def describe(
     command: str | None = None,
 ) -> Manifest:
     """The manifest of `spec` made here and now, with the libraries installed here."""
+    # Only here: opening one must not wait for it.
+    from importlib.metadata import version as installed_version
+
     return Manifest(
         name=name,
         version=version,
