@@ -105,6 +105,8 @@ def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
 def _set_completions(parser: argparse.ArgumentParser, by_metavar: dict[str, Any]) -> None:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:  # zsh shows one line, where a help has several
+                action.choices[choice.dest].description = choice.help
             for below in action.choices.values():
                 _set_completions(below, by_metavar)
         elif action.metavar in by_metavar:

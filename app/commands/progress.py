@@ -49,8 +49,8 @@ def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> 
         return HiddenBar()
     from tqdm import tqdm
 
-    options = {"unit": "B", "unit_scale": True, "leave": False, "delay": _DELAY_SECONDS} | options
-    return tqdm(total=total, file=sys.stderr, **options)
+    shown: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False}
+    return tqdm(total=total, file=sys.stderr, **shown | {"delay": _DELAY_SECONDS} | options)
 
 
 def add_quiet(parser: Any) -> None:

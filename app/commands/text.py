@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -259,23 +260,24 @@ def _blocks(
 
 
 @contextmanager
-def _open_input(path: Path) -> Iterator[IO[bytes]]:
+def _open_input(path: Path) -> Iterator[BufferedIOBase]:
     if path == STANDARD_INPUT:
         if sys.stdin.isatty():
             print("reading what is typed; Ctrl-D ends it", file=sys.stderr)
-        yield sys.stdin.buffer
+        buffered: Any = sys.stdin.buffer  # typeshed knows no `read1` of it
+        yield buffered
         return
     require_files([path])
     with path.open("rb") as file:
         yield file
 
 
-def _decode_utf8(file: IO[bytes], name: str, bar: Any) -> Iterator[str]:
+def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     """Strictly, so that nothing is dropped or replaced in silence; newlines as they are."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
     while True:
-        data = file.read(_READ_BYTES)
+        data = file.read1(_READ_BYTES)
         bar.update(len(data))
         held = len(decoder.getstate()[0])
         try:
@@ -300,7 +302,7 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
             yield from _raw_blocks(file, _WIDTHS[arguments.format], bar)
             return
         held = b""
-        while data := file.read(_READ_BYTES):
+        while data := file.read1(_READ_BYTES):
             bar.update(len(data))
             data = held + data
             cut = len(data)  # a number may go on in the next piece
@@ -313,9 +315,9 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
         yield _parse_ids(held)
 
 
-def _raw_blocks(file: IO[bytes], width: np.dtype[Any], bar: Any) -> Iterator[list[int]]:
+def _raw_blocks(file: BufferedIOBase, width: np.dtype[Any], bar: Any) -> Iterator[list[int]]:
     held = b""
-    while data := file.read(_READ_BYTES):
+    while data := file.read1(_READ_BYTES):
         bar.update(len(data))
         data = held + data
         cut = len(data) - len(data) % width.itemsize

@@ -138,7 +138,7 @@ def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reserved-name",
         default=LLAMA3_RESERVED_NAME,
-        metavar="NAME",
+        metavar="TOKEN",
         help=f"what they are called, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
     )
     parser.add_argument(

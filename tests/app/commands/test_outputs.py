@@ -1,0 +1,123 @@
+"""Where commands write: whole or not at all, through whatever ends them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.commands import text
+from tests.app.run_cli import Cli
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_ids_and_text_through_files(trained: Cli) -> None:
+    ids, _ = trained.run("encode", "newest lower")
+    (trained.folder / "text").write_bytes(b"newest lower")
+    assert trained.run("encode", "--file=text", "-o", "ids")[0] == b""
+    assert (trained.folder / "ids").read_bytes() == ids
+    trained.run("encode", "--file=text", "--format=u16", "--output=raw")
+    assert np.fromfile(trained.folder / "raw", "<u2").tolist() == list(map(int, ids.split()))
+    trained.run("decode", "--file=raw", "--format=u16", "-o", "again")
+    assert (trained.folder / "again").read_bytes() == b"newest lower"
+    assert trained.run("decode", "--file=ids", "-o", "-")[0] == b"newest lower"
+
+
+def test_a_link_is_written_through_and_a_device_as_it_is(trained: Cli) -> None:
+    (trained.folder / "real").write_bytes(b"before")
+    (trained.folder / "link").symlink_to("real")
+    trained.run("encode", "low", "-o", "link")
+    assert (trained.folder / "link").is_symlink()
+    assert (trained.folder / "real").read_bytes() == trained.run("encode", "low")[0]
+    trained.run("encode", "low", "-o", "/dev/null")
+    assert "No space left" in trained.fail("encode", "low", "-o", "/dev/full")
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_is_ended_half_way_leaves_what_was_there(
+    trained: Cli, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals, code: int
+) -> None:
+    (trained.folder / "ids").write_bytes(b"before")
+    there = names_in(trained.folder)
+
+    class Ended(text.StreamingEncoder):
+        def finish(self) -> list[int]:
+            assert names_in(trained.folder) > there  # written aside
+            os.kill(os.getpid(), ending)
+            return super().finish()
+
+    monkeypatch.setattr(text, "StreamingEncoder", Ended)
+    error = trained.fail("encode", "--file=corpus.txt", "-o", "ids", code=code)
+    assert "interrupted" in error
+    assert names_in(trained.folder) == there
+    assert (trained.folder / "ids").read_bytes() == b"before"
+
+
+def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
+    there = names_in(trained.folder)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "encode", "-o", "ids"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=trained.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    while names_in(trained.folder) == there:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, b"tokenizer encode: interrupted\n")
+    assert names_in(trained.folder) == there
+
+
+def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
+    before = (trained.folder / "corpus.txt").read_bytes()
+    for words in (
+        ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
+        ("train", "corpus.txt", "--json", "corpus.txt"),
+        ("report", "worked", "--corpus=corpus.txt", "--html=./corpus.txt"),
+        ("counts", "make", "corpus.txt", "-o", "corpus.txt"),
+    ):
+        assert "overwritten" in trained.fail(*words, code=2)
+    assert (trained.folder / "corpus.txt").read_bytes() == before
+    assert "is not there" in trained.fail("encode", "low", "-o", "none/ids")
+    assert "is a folder" in trained.fail("encode", "low", "-o", ".")
+
+
+def test_figures_as_json(trained: Cli) -> None:
+    (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
+    found = json.loads(trained.run("count", "--json", "--file", "é.txt", "corpus.txt")[0])
+    assert found["tokenizer"].startswith("worked@")
+    assert [row["file"] for row in found["files"]] == ["é.txt", "corpus.txt"]
+    assert found["tokens"] == sum(row["tokens"] for row in found["files"])
+    assert found["files"][0]["bytes"] == 6
+    assert json.loads(trained.run("count", "--json", "low é")[0])["bytes"] == 6
+    out, _ = trained.run("train", "corpus.txt", "--vocab-size=260", "--name=j", "--json")
+    (run,) = json.loads(out)["runs"].values()
+    assert run["vocab_size"] == 260
+    assert json.loads(trained.run("report", "worked", "--corpus=corpus.txt", "--json")[0])[
+        "corpora"
+    ]
+    for words in (("counts", "make", "corpus.txt", "-o", "c"), ("counts", "inspect", "c")):
+        assert json.loads(trained.run(*words, "--json")[0])["n_documents"] == 1
+    out, _ = trained.run("convert", "worked", "--to=tiktoken", "-o", "t.tiktoken", "--json")
+    assert json.loads(out)["files"][0]["path"] == "t.tiktoken"
+    out, _ = trained.run("import", "t.tiktoken", "--name=i", "--pattern=gpt2", "--special=<|e|>=999", "--json")  # fmt: skip # noqa: E501
+    assert json.loads(out)["active"] is False
+
+
+def test_a_conversion_into_a_pipe(trained: Cli) -> None:
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    out, error = trained.run("convert", "worked", "--to=tokenizer.json", "--output=-")
+    assert out == (trained.folder / "t.json").read_bytes()
+    assert error == "left out: nothing that decides ids\n"
+    assert "one file" in trained.fail("convert", "worked", "--to=gpt2", "-o", "-", code=2)
