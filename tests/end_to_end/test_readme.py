@@ -28,6 +28,7 @@ PAGES = {
         "docs/engine.md",
         "docs/exactness.md",
         "docs/vocabularies.md",
+        "docs/command-line.md",
     )
 }
 README = PAGES["README.md"]
@@ -103,7 +104,10 @@ def check_output(command: str, expected: str, printed: str) -> None:
     assert re.fullmatch(pattern, printed.strip(), flags=re.DOTALL), (command, printed)
 
 
-@pytest.mark.parametrize("name", ["docs/evaluation.md", "docs/training.md", "docs/vocabularies.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["docs/evaluation.md", "docs/training.md", "docs/vocabularies.md", "docs/command-line.md"],
+)
 def test_the_commands_of_a_page_print_what_it_says(name, tmp_path):
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
     command_file = tmp_path / "bin" / "tokenizer"
@@ -129,7 +133,7 @@ def test_the_commands_of_a_page_print_what_it_says(name, tmp_path):
         check_output(command, expected, done.stdout)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "docs/command-line.md"])
 def test_the_python_examples_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     examples = blocks(PAGES[name], "python")
