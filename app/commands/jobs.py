@@ -146,15 +146,16 @@ def run_watch(arguments: argparse.Namespace) -> int:
         name = summary_of(job).name
         bar = progress_bar(
             quiet=arguments.quiet,
+            desc=f"{name}: ",
             total=100,
             unit="%",
             unit_scale=False,
             delay=0,
-            bar_format="{desc} |{bar}| {n:.0f} % [{elapsed}]",
+            bar_format="{desc}|{bar}| {n:.0f} % [{elapsed}]",
         )
         with bar:
             while not job.is_final:
-                bar.set_description(f"{name}: {summary_of(job).phase}", refresh=False)
+                bar.set_description(f"{name}, {summary_of(job).phase}", refresh=False)
                 bar.update(100 * job.progress - bar.n)
                 bar.refresh()
                 time.sleep(_POLL_SECONDS)

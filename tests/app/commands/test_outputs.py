@@ -121,3 +121,15 @@ def test_a_conversion_into_a_pipe(trained: Cli) -> None:
     assert out == (trained.folder / "t.json").read_bytes()
     assert error == "left out: nothing that decides ids\n"
     assert "one file" in trained.fail("convert", "worked", "--to=gpt2", "-o", "-", code=2)
+
+
+def test_a_closed_standard_output_is_no_crash(trained: Cli) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m app.cli encode low >&- <&-",
+        shell=True,
+        capture_output=True,
+        cwd=trained.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
