@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -185,10 +186,14 @@ class _PrintVersion(argparse.Action):
 
 
 def _open_standard_streams() -> None:
-    """Give a command whose caller closed one of the three the null device in its place."""
+    """Give a command whose caller closed one of the three the null device in its place, and let a
+    terminal that cannot show a character show its escape: the tokens of `inspect` are of any kind.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

@@ -79,5 +79,5 @@ def require_other_files(targets: Iterable[Path | None], inputs: Iterable[Path]) 
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document, as it is read by people and programs."""
-    print(json.dumps(value, ensure_ascii=False, indent=1))
+    """Print one JSON document: as people read it, or escaped where the terminal is not UTF-8."""
+    print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=1))

@@ -152,6 +152,20 @@ def test_inspect_shows_the_longest_tokens(trained: Cli) -> None:
     assert "gpt2" in out
 
 
+def test_a_terminal_of_another_encoding_shows_escapes(trained: Cli) -> None:
+    (trained.folder / "é.txt").write_text("é" * 9, encoding="utf-8")
+    trained.run("train", "é.txt", "--vocab-size=258", "--name=accents")
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", "inspect", "accents"],
+        capture_output=True,
+        cwd=trained.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii"},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\xe9" in done.stdout
+
+
 def write_tiktoken(path: Path) -> None:
     tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
     lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
