@@ -18,7 +18,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.corpus_urls import ListedHost
 
 PREFIX: Final = "TOKENIZER_"
-_KNOWN_ELSEWHERE: Final = frozenset({"TOKENIZER_TEST_DATA", "TOKENIZER_REQUIRE_NATIVE"})
+_KNOWN_ELSEWHERE: Final = frozenset(
+    {"TOKENIZER_TEST_DATA", "TOKENIZER_REQUIRE_NATIVE", "TOKENIZER_URL", "TOKENIZER_API_KEY"}
+)
 
 KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
 WordList = Annotated[tuple[str, ...], NoDecode]
