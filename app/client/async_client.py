@@ -147,6 +147,7 @@ class _Steps:
     def __init__(self, client: AsyncTokenizerClient) -> None:
         self._client = client
         self._answer: httpx.Response | None = None
+        self._body: AsyncGenerator[bytes, None] | None = None
         self._pieces: AsyncIterator[bytes]  # there once a flow has opened what it reads
 
     async def run(self, flow: Flow[T]) -> T:
@@ -200,13 +201,15 @@ class _Steps:
     async def _open(self, step: Open) -> Head:
         await self._close()
         body = step.request.body
-        content = body.pieces_async() if isinstance(body, Source) else body
+        self._body = body.pieces_async() if isinstance(body, Source) else None
         http = self._client._two_way if step.request.is_two_way else self._client._http
-        request = http.build_request(**self._client._request_options(step, content))
+        request = http.build_request(**self._client._request_options(step, self._body))
         self._answer = await http.send(request, stream=True)
-        self._pieces = self._answer.aiter_raw()
+        self._pieces = self._answer.aiter_bytes()
         return Head(self._answer.status_code, self._answer.headers)
 
     async def _close(self) -> None:
         if self._answer is not None:
             await self._answer.aclose()
+        if self._body is not None:
+            await self._body.aclose()  # and with it a file that it reads

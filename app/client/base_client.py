@@ -86,8 +86,8 @@ class BaseClient:
             "verify": self._tls or False,
         }
 
-    def _request_options(self, step: Open, content: Any) -> dict[str, Any]:
-        """A request as httpx builds it; `content` is its body in the form this client sends."""
+    def _request_options(self, step: Open, pieces: Any) -> dict[str, Any]:
+        """A request as httpx builds it; `pieces` are those of a body that is not whole."""
         request = step.request
         connect = min(step.timeout_seconds, _CONNECT_SECONDS)
         return {
@@ -95,7 +95,7 @@ class BaseClient:
             "url": request.path,
             "params": request.query,
             "headers": dict(request.headers),
-            "content": content if isinstance(request.body, Source) else request.body,
+            "content": pieces if isinstance(request.body, Source) else request.body,
             "timeout": httpx.Timeout(step.timeout_seconds, connect=connect),
         }
 

@@ -156,6 +156,7 @@ class _Steps:
         self._client = client
         self._answer: httpx.Response | None = None
         self._pieces: Iterator[bytes] = iter(())
+        self._body: Generator[bytes, None, None] | None = None
 
     def run(self, flow: Generator[Step | Emit[T], Any, R]) -> Generator[T, None, R]:
         """Hand out the parts of `flow`, and return its result."""
@@ -193,13 +194,15 @@ class _Steps:
     def _open(self, step: Open) -> Head:
         self._close()
         body = step.request.body
-        content = body.pieces() if isinstance(body, Source) else body
+        self._body = body.pieces() if isinstance(body, Source) else None
         http = self._client._two_way if step.request.is_two_way else self._client._http
-        request = http.build_request(**self._client._request_options(step, content))
+        request = http.build_request(**self._client._request_options(step, self._body))
         self._answer = http.send(request, stream=True)
-        self._pieces = self._answer.iter_raw()
+        self._pieces = self._answer.iter_bytes()
         return Head(self._answer.status_code, self._answer.headers)
 
     def _close(self) -> None:
         if self._answer is not None:
             self._answer.close()
+        if self._body is not None:
+            self._body.close()  # and with it a file that it reads

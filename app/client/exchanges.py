@@ -116,12 +116,16 @@ def open_answer(session: Session, request: Request, deadline: Deadline) -> Flow[
     Raises:
         ProblemError: the service says no.
         ConnectionLostError, DeadlineExceededError, UnexpectedAnswerError: as they say.
+        ValueError: the request cannot be sent.
     """
     deadline.check()
     try:
         head: Head = yield Open(request, min(session.timeout_seconds, deadline.seconds_left))
         if head.status >= 400:
             raise (yield from _read_problem(head))
+    except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
+        # Its message holds what cannot be sent.
+        raise ValueError("a header of the request, perhaps a key, cannot be sent") from None
     except httpx.TransportError as error:
         deadline.check(error)
         raise lost(error) from error

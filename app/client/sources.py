@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Generator,
     Iterable,
@@ -46,6 +47,7 @@ class Source:
 
     Raises:
         TypeError: a str, which could be a path as well as a text.
+        OSError: there is no such file.
     """
 
     def __init__(
@@ -60,60 +62,65 @@ class Source:
         self._given, self._render, self._on_progress = given, render, on_progress
         self.n_bytes = 0
         """Taken since the last beginning."""
+        self.size_bytes = _size_of(given)
+        """How much there is, where it is known before."""
         self._is_begun = False
 
     @property
     def is_repeatable(self) -> bool:
         """Whether it would give the same from the beginning."""
-        return isinstance(self._given, bytes | os.PathLike) or not self._is_begun
+        return self.size_bytes is not None or not self._is_begun
 
-    @property
-    def size_bytes(self) -> int | None:
-        """How much there is, where it is known before."""
-        if isinstance(self._given, bytes):
-            return len(self._given)
-        if isinstance(self._given, os.PathLike):
-            return Path(self._given).stat().st_size
-        return None
+    def pieces(self) -> Generator[bytes, None, None]:
+        """The bytes, read as they are asked for.
 
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes, read as they are asked for."""
+        Raises:
+            ValueError: a file has grown or shrunk since it was measured.
+        """
         if isinstance(self._given, AsyncIterable):
             raise TypeError("an async iterable needs AsyncTokenizerClient")
-        size_bytes = self._begin()
-        for piece in self._read():
-            self._note(piece, size_bytes)
-            yield piece
+        self._begin()
+        with contextlib.closing(self._read()) as pieces:
+            for piece in pieces:
+                self._note(piece)
+                yield piece
+        self._end()
 
-    async def pieces_async(self) -> AsyncIterator[bytes]:
+    async def pieces_async(self) -> AsyncGenerator[bytes, None]:
         """As `pieces`; files are read in a thread, and what an async iterable gives is not kept
         until there is more."""
-        size_bytes = self._begin()
+        self._begin()
         if isinstance(self._given, AsyncIterable):
             async for item in self._given:
                 if piece := self._render(item):
-                    self._note(piece, size_bytes)
+                    self._note(piece)
                     yield piece
             return
         with contextlib.closing(self._read()) as pieces:
             while piece := await self._next(pieces):
-                self._note(piece, size_bytes)
+                self._note(piece)
                 yield piece
+        self._end()
 
     async def _next(self, pieces: Generator[bytes, None, None]) -> bytes:
         if isinstance(self._given, os.PathLike) or hasattr(self._given, "read"):
             return await asyncio.to_thread(next, pieces, b"")
         return next(pieces, b"")
 
-    def _begin(self) -> int | None:
+    def _begin(self) -> None:
         self._is_begun = True
         self.n_bytes = 0
-        return self.size_bytes
 
-    def _note(self, piece: bytes, size_bytes: int | None) -> None:
+    def _note(self, piece: bytes) -> None:
         self.n_bytes += len(piece)
+        if self.size_bytes is not None and self.n_bytes > self.size_bytes:
+            self._end()
         if self._on_progress is not None:
-            self._on_progress(self.n_bytes, size_bytes)
+            self._on_progress(self.n_bytes, self.size_bytes)
+
+    def _end(self) -> None:
+        if self.size_bytes not in (None, self.n_bytes):
+            raise ValueError("the file was written to while it was sent; send a copy")
 
     def _read(self) -> Generator[bytes, None, None]:
         given: Any = self._given
@@ -127,6 +134,13 @@ class Source:
             yield from iter(lambda: given.read(PIECE_BYTES), b"")
         else:
             yield from _join(self._render(item) for item in given)
+
+
+def _size_of(given: Any) -> int | None:
+    if isinstance(given, os.PathLike):
+        status = Path(given).stat()
+        return status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe has no size
+    return len(given) if isinstance(given, bytes) else None
 
 
 def render_text(item: str | bytes) -> bytes:
