@@ -96,7 +96,7 @@ def test_verify_and_pieces_and_one_token(client, small_tokenizer):
 
 
 @pytest.mark.parametrize(
-    "ids", [[-1], [True], [1.5], np.zeros((1, 1), int), np.zeros(1), [1 << 32]]
+    "ids", [[-1], [True], [1.5], [1 << 32], np.array([-1]), np.zeros((1, 1), int), np.zeros(1)]
 )
 def test_what_is_no_id_never_leaves_the_client(client, ids):
     with pytest.raises(ValueError, match="ids are"):

@@ -90,7 +90,7 @@ def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
         make_client(url).upload_corpus(
             "c", [PIECE] * 100_000, on_progress=lambda n_bytes, _: n_sent.append(n_bytes)
         )
-    assert n_sent[-1] < 100 * len(PIECE)
+    assert len(n_sent) < 100
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,13 @@ def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
     ],
 )
 def test_a_connection_that_ends_too_early_is_told(make_client, sent, kind):
-    with serving(lambda connection: connection.sendall(sent)) as url, pytest.raises(kind):
+    def answer(connection: socket.socket) -> None:
+        body = b""
+        while not body.endswith(b"0\r\n\r\n"):  # what is not read makes the end a reset
+            body += connection.recv(100)
+        connection.sendall(sent)
+
+    with serving(answer) as url, pytest.raises(kind):
         list(make_client(url).encode_stream(iter([b"abc"])))
 
 
