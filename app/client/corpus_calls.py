@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import httpx
 
-from app.client.errors import ClientError, UnexpectedAnswerError
+from app.client.errors import ClientError, ConnectionLostError, UnexpectedAnswerError
 from app.client.exchanges import get, lost, open_answer, parse_json, path_of, read_whole, remove
 from app.client.partial_file import PartialFile, sha256_of
 from app.client.retries import Attempts, Repeat, Session
@@ -184,14 +184,15 @@ def _fetch(
                     yield OnDisk(partial(file.write, bytes(held)))
                     held.clear()
                     tell(file.n_bytes)
-            return
+            error: ClientError = ConnectionLostError("the answer ended early", was_sent=True)
         except httpx.TransportError as failed:
-            error: ClientError = lost(failed)
+            error = lost(failed)
         except ClientError as failed:
             error = failed
         finally:
             file.write(held)
-        yield Wait(attempts.wait_seconds(error))
+        if file.n_bytes < wanted.bytes:
+            yield Wait(attempts.wait_seconds(error))
 
 
 def _is_there(path: Path, wanted: TokenFile) -> bool:

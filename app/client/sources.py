@@ -96,10 +96,15 @@ class Source:
                     self._note(piece)
                     yield piece
             return
-        with contextlib.closing(self._read()) as pieces:
+        pieces = self._read()
+        try:
             while piece := await self._next(pieces):
                 self._note(piece)
                 yield piece
+        finally:
+            # Where a thread is still reading after a cancellation, the last reference closes it.
+            with contextlib.suppress(ValueError):
+                pieces.close()
         self._end()
 
     async def _next(self, pieces: Generator[bytes, None, None]) -> bytes:

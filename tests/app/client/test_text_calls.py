@@ -1,14 +1,11 @@
 """Texts and ids through a real service: the same as the library gives, by either client."""
 
-import doctest
-
 import numpy as np
 import pytest
 
 from app.client import (
     DigestMismatchError,
     InvalidRequestError,
-    TokenizerClient,
     TooLargeError,
 )
 from app.client.retries import Session
@@ -139,15 +136,3 @@ def test_options_as_json_and_as_a_query():
         ("errors", "strict"),
         ("skip_special_tokens", "true"),
     )
-
-
-def test_the_examples_of_the_methods_run(server):
-    """Those of the calls, on a real service; the doctests of the tree cannot have one."""
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
-    with TokenizerClient(server.url) as client:
-        methods = [name for name in dir(TokenizerClient) if not name.startswith("_")]
-        for name in methods:
-            for test in finder.find(getattr(client, name), name, globs={"client": client}):
-                runner.run(test)
-    assert runner.summarize(verbose=False).failed == 0
-    assert runner.tries > 25

@@ -1,0 +1,161 @@
+"""Jobs: started, followed through lost connections, waited for, cancelled."""
+
+import itertools
+import json
+from typing import get_type_hints
+
+import httpx
+import numpy as np
+import pytest
+
+from app.client import (
+    ConflictError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    JobFailedError,
+    NotFoundError,
+)
+from app.client.job_calls import EncodeCorpusOptions, TrainOptions
+from app.jobs.encode_schemas import EncodeCorpusRequest
+from app.jobs.job_schemas import TrainRequest
+from tests.app.client.both_clients import problem
+from tests.app.client.test_exchanges import JOB
+from tests.app.conftest import CORPUS
+from tokenizer_core.corpus import TokenFiles
+
+SPECIAL = "<|endoftext|>"
+TEXT = f"{CORPUS}{SPECIAL}" * 20
+_numbers = itertools.count()
+
+
+def job(state="running", progress=0.0, **fields):
+    return JOB | {"state": state, "phase": state, "progress": progress} | fields
+
+
+def events(*jobs):
+    parts = [b"retry: 2000\n\n"]
+    for fields in jobs:
+        parts.append(b"id: %d\ndata: %b\n\n:\n\n" % (fields["progress"] * 100, dump(fields)))
+    return httpx.Response(200, content=b"".join(parts))
+
+
+def dump(fields):
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize("make_client", ["async"], indirect=True)
+def test_the_whole_way_of_a_corpus(admin, tmp_path):
+    """Upload, train, promote, encode with what was trained, download, remove.
+
+    The other client goes it in `tests/examples/test_prepare_data.py`.
+    """
+    name = f"news-{next(_numbers)}"
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT)
+    told = []
+    corpus = admin.upload_corpus(name, path, on_progress=lambda *sizes: told.append(sizes))
+    assert corpus.bytes == len(TEXT.encode())
+    assert told == [(corpus.bytes, corpus.bytes)]
+
+    before = admin.active_tokenizer()
+    started = admin.train(corpus_ids=[name], vocab_size=300, name=name, promote="manual")
+    seen = []
+    trained = admin.wait_for_job(started.id, on_progress=seen.append)
+    assert (trained.state, seen[-1]) == ("succeeded", trained)
+    assert admin.active_tokenizer() == before
+
+    promotion = admin.promote(name, if_match=before.digest)
+    assert admin.active_tokenizer().digest == trained.result.digest == promotion.active.digest
+    assert admin.roll_back(promotion).active.digest == before.digest
+    assert admin.active_tokenizer() == before
+
+    version = f"{trained.result.name}@{trained.result.version}"
+    pinned = admin.pinned(version)
+    encoding = pinned.encode_corpus(name, token_files_id=name, validation_share=0.2, seed=1)
+    assert admin.wait_for_job(encoding.id).state == "succeeded"
+    folder = tmp_path / "tokens"
+    view = admin.download_token_files(name, folder)
+    files = TokenFiles.open(folder)
+    assert files.manifest.plan.tokenizer.version == trained.result.version
+    assert files.n_tokens("train") == view.splits["train"].tokens
+    ids = np.fromfile(folder / "train.bin", np.uint16)
+    assert pinned.decode(ids[:50]) == TEXT[: len(pinned.decode(ids[:50]))]
+
+    admin.remove_token_files(name)
+    with pytest.raises(ConflictError):
+        admin.remove_version(version)  # it can be rolled back to
+    admin.remove_corpus(name)
+    assert admin.list_corpora().corpora == []
+    assert admin.list_token_files().token_files == []
+    kinds = [one.kind for one in admin.list_jobs()[:2]]
+    assert kinds == ["encode", "train"]
+
+
+def test_a_job_that_cannot_be_done_is_told_why(admin):
+    with pytest.raises(InvalidRequestError, match="exactly one of"):
+        admin.train(vocab_size=300)
+    with pytest.raises(NotFoundError):
+        admin.encode_corpus("no-such-corpus")
+    with pytest.raises(NotFoundError):
+        admin.wait_for_job("20261122T000000Z-0123456789ab")
+    started = admin.train(documents=["low lower " * 50], vocab_size=300, limits={"seconds": 0.001})
+    with pytest.raises(JobFailedError, match=started.id) as told:
+        admin.wait_for_job(started.id)
+    assert told.value.job.state == "failed"
+    assert told.value.code == told.value.job.error.code
+    assert admin.cancel_job(started.id).state == "failed"
+
+
+def test_options_are_those_of_the_requests():
+    """Typed by hand, so that a call is checked where it is written; none may be missing."""
+    assert get_type_hints(TrainOptions).keys() == TrainRequest.model_fields.keys()
+    assert get_type_hints(EncodeCorpusOptions).keys() == EncodeCorpusRequest.model_fields.keys()
+
+
+def test_a_follower_comes_back_and_sees_nothing_twice(play, clock):
+    client, service = play(
+        events(job("queued"), job(progress=0.25)),  # the service ends
+        httpx.ConnectError("refused"),
+        problem(503, headers={"Retry-After": "4"}),
+        events(job(progress=0.5), job("live", 1.0)),
+    )
+    seen = [(view.state, view.progress) for view in client.follow_job("j")]
+    assert seen == [("queued", 0.0), ("running", 0.25), ("running", 0.5), ("live", 1.0)]
+    assert [r.headers.get("Last-Event-ID") for r in service.requests] == [None, "25", "25", "25"]
+    assert clock.slept == [0.5, 1.0, 4.0]
+    assert {request.url.path for request in service.requests} == {"/jobs/j/events"}
+
+
+def test_a_service_that_stays_away_is_given_up(play, clock):
+    client, _ = play(events(job()), *[httpx.ConnectError("refused")] * 100)
+    seen = []
+    with pytest.raises(ConnectionLostError):
+        client.wait_for_job("j", on_progress=seen.append, patience_seconds=100)
+    assert len(seen) == 1
+    assert 100 < sum(clock.slept) <= 140
+
+
+def test_waiting_ends_with_its_deadline(play, clock):
+    client, _ = play(*[events(job())] * 100)
+    with pytest.raises(DeadlineExceededError):
+        client.wait_for_job("j", deadline_seconds=30)
+    assert sum(clock.slept) <= 30
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_was_waited_for_and_failed(play, state):
+    error = {"code": "corpus_changed", "detail": "Upload it again."} if state == "failed" else None
+    client, _ = play(events(job(state, error=error)))
+    with pytest.raises(JobFailedError) as told:
+        client.wait_for_job("j")
+    assert told.value.code == ("corpus_changed" if error else "cancelled")
+    assert ("Upload it again." in str(told.value)) == bool(error)
+
+
+def test_a_full_queue_is_told_and_not_waited_for(play, clock):
+    client, _ = play(problem(409, "training_queue_full", headers={"Retry-After": "30"}))
+    with pytest.raises(ConflictError) as told:
+        client.train(documents=["a"])
+    assert told.value.retry_after_seconds == 30
+    assert clock.slept == []
