@@ -153,7 +153,8 @@ def read_whole(deadline: Deadline) -> Flow[bytearray]:
 
 def lost(error: httpx.TransportError) -> ConnectionLostError:
     """What a failed connection means to the caller."""
-    return ConnectionLostError(type(error).__name__, was_sent=not isinstance(error, _NEVER_SENT))
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return ConnectionLostError(why, was_sent=not isinstance(error, _NEVER_SENT))
 
 
 def path_of(*parts: str) -> str:

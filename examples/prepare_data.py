@@ -1,0 +1,152 @@
+"""Prepare training data through the service: a folder of texts to a tokenizer and a memmap of ids.
+
+    TOKENIZER_URL=http://127.0.0.1:8000 TOKENIZER_API_KEY=... \
+        python examples/prepare_data.py texts/ tokens/ --name stories --vocab-size 10000
+
+It uploads every `.txt` below the folder as one corpus, trains a tokenizer on it, encodes it with
+exactly that version to token files, downloads them, and reads a batch as a training loop does. The
+machine that runs it needs no tokenizer and little memory. Started again after an interruption it
+uploads and trains anew, and downloads only what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from app.client import ClientError, TokenizerClient
+from app.jobs.job_schemas import AnyJobView
+
+END_OF_TEXT = "<|endoftext|>"
+PIECE_BYTES = 1 << 20
+
+
+def main() -> int:
+    """Run it; 0 when the data are there."""
+    arguments = parse_arguments()
+    try:
+        with TokenizerClient() as client:
+            prepare(client, arguments)
+    except (ClientError, OSError, ValueError) as error:
+        print(f"prepare_data: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare(client: TokenizerClient, arguments: argparse.Namespace) -> None:
+    """The whole way, from texts to a batch."""
+    texts = sorted(arguments.texts.rglob("*.txt"))
+    if not texts:
+        raise ValueError(f"there is no .txt file below {arguments.texts}")
+    upload(client, arguments.name, texts)
+
+    tokenizer = train(client, arguments)
+    print(f"trained {tokenizer}")
+    if arguments.promote:
+        client.promote(tokenizer)
+        print("promoted: it answers whoever names no tokenizer")
+
+    # Whatever is promoted meanwhile: the ids are those of the version that was just trained.
+    pinned = client.pinned(tokenizer)
+    dtype = encode(pinned, arguments)
+    show_batch(pinned, arguments.tokens / "train.bin", dtype, arguments.seed)
+
+
+def upload(client: TokenizerClient, corpus_id: str, texts: list[Path]) -> None:
+    """All texts as one corpus, END_OF_TEXT behind each; no text is ever in memory whole."""
+    n_bytes = sum(text.stat().st_size + len(END_OF_TEXT) for text in texts)
+    with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="upload") as bar:
+        client.upload_corpus(
+            corpus_id,
+            pieces_of(texts),
+            on_progress=lambda n_done, _: bar.update(n_done - bar.n),
+        )
+
+
+def pieces_of(texts: list[Path]) -> Iterator[bytes]:
+    """The bytes of the corpus."""
+    for text in texts:
+        with text.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+        yield END_OF_TEXT.encode()
+
+
+def train(client: TokenizerClient, arguments: argparse.Namespace) -> str:
+    """Train on the corpus; `name@version` of what came out."""
+    job = client.train(
+        corpus_ids=[arguments.name],
+        name=arguments.name,
+        vocab_size=arguments.vocab_size,
+        special_tokens=[END_OF_TEXT],
+        promote="manual",
+    )
+    published = wait(client, job.id, "train").result
+    return f"{published.name}@{published.version}"
+
+
+def encode(client: TokenizerClient, arguments: argparse.Namespace) -> str:
+    """Encode the corpus to token files, and download them; the dtype of the ids."""
+    job = client.encode_corpus(
+        arguments.name, validation_share=arguments.validation_share, seed=arguments.seed
+    )
+    token_files_id = wait(client, job.id, "encode").result.id
+    with tqdm(unit="B", unit_scale=True, desc="download") as bar:
+
+        def show(n_done: int, n_total: int | None) -> None:
+            bar.total = n_total
+            bar.update(n_done - bar.n)
+
+        view = client.download_token_files(token_files_id, arguments.tokens, on_progress=show)
+    for split, what in view.splits.items():
+        print(
+            f"{split}: {what.documents} documents, {what.tokens} tokens, "
+            f"{what.bytes_per_token:.2f} bytes a token"
+        )
+    return view.dtype
+
+
+def wait(client: TokenizerClient, job_id: str, title: str) -> AnyJobView:
+    """The job once it is done, with a bar that shows its phase."""
+    with tqdm(total=100, unit="%", desc=title) as bar:
+
+        def show(job: AnyJobView) -> None:
+            bar.set_postfix_str(job.phase)
+            bar.update(round(100 * job.progress) - bar.n)
+
+        return client.wait_for_job(job_id, on_progress=show)
+
+
+def show_batch(client: TokenizerClient, path: Path, dtype: str, seed: int) -> None:
+    """A batch as a training loop takes it: windows of the mapped ids, targets one id further."""
+    ids = np.memmap(path, dtype=dtype, mode="r")
+    batch_size, context_length = 4, min(32, len(ids) - 1)
+    starts = np.random.default_rng(seed).integers(0, len(ids) - context_length, batch_size)
+    inputs = np.stack([ids[start : start + context_length] for start in starts]).astype(np.int64)
+    targets = np.stack([ids[start + 1 : start + 1 + context_length] for start in starts])
+    print(f"a batch {inputs.shape} of {len(ids)} mapped ids; its first row, and what it says:")
+    print(inputs[0])
+    print(repr(client.decode(inputs[0])))
+    print(f"its target: {client.decode(targets[0])!r}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """What to prepare, and where it goes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("texts", type=Path, help="folder with .txt files (UTF-8)")
+    parser.add_argument("tokens", type=Path, help="folder for the token files")
+    parser.add_argument("--name", default="prepared", help="of the tokenizer and the corpus")
+    parser.add_argument("--vocab-size", type=int, default=10_000)
+    parser.add_argument("--validation-share", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--promote", action="store_true", help="serve the new tokenizer to all")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
