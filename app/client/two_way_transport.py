@@ -117,10 +117,7 @@ class _Connection(httpx.SyncByteStream):
         return sock
 
     def read_head(self) -> h11.Response:
-        event = cast("h11.Response", self._next_event())  # h11 knows no other order
-        if event.status_code >= 400:
-            self._is_sending = False  # nobody wants the rest
-        return event
+        return cast("h11.Response", self._next_event())  # h11 knows no other order
 
     def __iter__(self) -> Iterator[bytes]:
         while isinstance(event := self._next_event(), h11.Data):
@@ -205,6 +202,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         self._sender: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._is_sending = True
+        self._waits_for_piece = False
 
     async def open(self, tls: ssl.SSLContext | None) -> h11.Response:
         host, port = _address_of(self._request)
@@ -218,10 +216,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         except OSError as error:
             raise httpx.ConnectError(str(error), request=self._request) from error
         self._sender = asyncio.create_task(self._send(self._writer), name="send a body")
-        event = cast("h11.Response", await self._next_event())  # h11 knows no other order
-        if event.status_code >= 400:
-            self._is_sending = False  # nobody wants the rest
-        return event
+        return cast("h11.Response", await self._next_event())  # h11 knows no other order
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while isinstance(event := await self._next_event(), h11.Data):
@@ -233,6 +228,8 @@ class _AsyncConnection(httpx.AsyncByteStream):
                 async with asyncio.timeout(self._timeouts["read"]):
                     data = await self._reader.read(_RECEIVE_BYTES)
             except TimeoutError as error:
+                if self._waits_for_piece:
+                    continue  # the service cannot answer what it was not sent
                 raise httpx.ReadTimeout("nothing came", request=self._request) from error
             except OSError as error:
                 raise self._failure or httpx.ReadError(str(error), request=self._request) from error
@@ -260,7 +257,9 @@ class _AsyncConnection(httpx.AsyncByteStream):
     async def _render_next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
         if not self._is_sending:
             return None
+        self._waits_for_piece = True
         piece = await anext(pieces, None)
+        self._waits_for_piece = False
         if piece is not None:
             return self._exchange.render_piece(piece)
         self._is_sending = False

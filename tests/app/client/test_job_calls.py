@@ -136,6 +136,13 @@ def test_a_service_that_stays_away_is_given_up(play, clock):
     assert 100 < sum(clock.slept) <= 140
 
 
+def test_every_sign_of_life_is_patience_anew(play, clock):
+    answers = [events(job()), httpx.ConnectError("refused")] * 30
+    client, _ = play(*answers, events(job("live", 1.0)))
+    assert client.wait_for_job("j", patience_seconds=10).state == "live"
+    assert clock.slept == [0.5, 1.0] * 30
+
+
 def test_waiting_ends_with_its_deadline(play, clock):
     client, _ = play(*[events(job())] * 100)
     with pytest.raises(DeadlineExceededError):

@@ -14,6 +14,7 @@ def test_arguments_come_before_the_environment_and_that_before_this_machine():
     assert ServiceAddress.of(None, None, {}) == ServiceAddress(DEFAULT_URL)
     found = ServiceAddress.of(None, None, environment)
     assert (found.url, found.api_key) == ("https://tokens.example/v1", KEY)
+    assert KEY not in repr(found)
     found = ServiceAddress.of("http://other.example", "other", environment)
     assert (found.url, found.api_key) == ("http://other.example", "other")
 

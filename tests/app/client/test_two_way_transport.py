@@ -1,5 +1,6 @@
 """Bodies longer than all buffers, answered while they are sent; refusals; connections that end."""
 
+import asyncio
 import socket
 import struct
 import threading
@@ -9,10 +10,12 @@ from contextlib import contextmanager
 import pytest
 
 from app.client import (
+    AsyncTokenizerClient,
     ConnectionLostError,
     ProblemError,
     RetryPolicy,
     StreamCutOffError,
+    TokenizerClient,
     TooLargeError,
 )
 
@@ -131,6 +134,37 @@ def test_a_silent_service_is_not_waited_for_without_end(make_client):
                 list(make_client(url, timeout_seconds=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
+
+
+def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
+    """While its source lets the client wait, each wait for the service is over at once."""
+    read_seconds = 60.0
+    n_waits = 0
+    waits_in_earnest = asyncio.Event()
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        nonlocal n_waits
+        if seconds != read_seconds:
+            return real_timeout(seconds)
+        n_waits += 1
+        if n_waits <= 3:
+            return real_timeout(0)
+        waits_in_earnest.set()
+        return real_timeout(seconds)
+
+    async def slowly():
+        await waits_in_earnest.wait()
+        yield b"low lower"
+
+    async def stream() -> int:
+        async with AsyncTokenizerClient(server.url, timeout_seconds=read_seconds) as client:
+            return sum([len(ids) async for ids in client.encode_stream(slowly())])
+
+    real_timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    n_ids = asyncio.run(stream())
+    with TokenizerClient(server.url) as client:
+        assert n_ids == client.count("low lower")
 
 
 def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path):
