@@ -10,7 +10,7 @@ import inspect
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self, TypedDict
+from typing import Any, Final, Self, TypedDict
 
 import httpx
 
@@ -19,7 +19,7 @@ from app.client.service_address import ServiceAddress
 from app.client.sources import Source
 from app.client.steps import Open
 
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS: Final = 10.0
 
 
 class ClientOptions(TypedDict, total=False):

@@ -157,7 +157,7 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes | bytearray)
     """
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "code" not in document:
         document = {"detail": "no problem document came along; a proxy may have answered"}

@@ -43,4 +43,6 @@ def _parse(block: bytes) -> Event | None:
         fields.setdefault(name, []).append(value.removeprefix(b" "))
     if b"data" not in fields:
         return None
-    return Event(fields.get(b"id", [b""])[-1].decode(), b"\n".join(fields[b"data"]))
+    return Event(
+        fields.get(b"id", [b""])[-1].decode("utf-8", "replace"), b"\n".join(fields[b"data"])
+    )

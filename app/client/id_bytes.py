@@ -148,7 +148,7 @@ class FrameReader:
             raise UnexpectedAnswerError(f"the stream has a frame of type {kind} where none can be")
         try:
             record = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             raise UnexpectedAnswerError("the last record of the stream is none")

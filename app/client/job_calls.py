@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 import httpx
 
-from app.client.errors import ClientError, ConnectionLostError, JobFailedError
+from app.client.errors import ClientError, ConnectionLostError, JobFailedError, ProblemError
 from app.client.event_lines import EventReader
 from app.client.exchanges import (
     Answer,
@@ -179,6 +179,12 @@ def follow_job(
             error = lost(failed)
         except ClientError as failed:
             error = failed
+            if isinstance(failed, ProblemError) and failed.code == "too_many_listeners":
+                job = yield from describe_job(session, job_id)  # asked now and then instead
+                patience.renew()
+                yield Emit(job)
+                if job.state not in _UNFINISHED:
+                    return
         yield Wait(patience.wait_seconds(error))
 
 

@@ -55,8 +55,6 @@ class Repeat(enum.Enum):
     UNLESS_DONE = enum.auto()
     """Not where it may have been done: only what was refused, or never sent."""
 
-    NEVER = enum.auto()
-
 
 class Deadline:
     """The end of the time that a call has, with all its attempts; None for no end."""
@@ -102,7 +100,7 @@ class Attempts:
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._policy, self._deadline, self._draw = policy, deadline, draw
-        self.repeat = repeat
+        self._repeat = repeat
         self._n_failed = 0
         self.may_be_done = False
         """Whether an attempt may have been done by the service, its answer lost."""
@@ -127,14 +125,12 @@ class Attempts:
         return seconds
 
     def _is_worth_it(self, error: ClientError) -> bool:
-        if self.repeat is Repeat.NEVER:
-            return False
         if isinstance(error, ConnectionLostError):
-            return self.repeat is Repeat.ALWAYS or not error.was_sent
+            return self._repeat is Repeat.ALWAYS or not error.was_sent
         if not isinstance(error, UnavailableError):
             return False
         # 502 and 504 say that a proxy lost the service, perhaps after it had the request.
-        return self.repeat is Repeat.ALWAYS or error.status in (429, 503)
+        return self._repeat is Repeat.ALWAYS or error.status in (429, 503)
 
 
 @dataclass(frozen=True, slots=True)

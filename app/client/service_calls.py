@@ -5,13 +5,14 @@ May import `errors`, `exchanges`, `retries`, `steps` and the schemas.
 
 from __future__ import annotations
 
+from pydantic_core import to_json
+
 from app.client.errors import ClientError, ConnectionLostError, UnavailableError
 from app.client.exchanges import JSON, exchange, get, open_answer, path_of, remove
 from app.client.retries import Repeat, Session
 from app.client.steps import Flow, Request, Wait
 from app.schemas import (
     InfoResponse,
-    PromoteRequest,
     PromoteResponse,
     TokenizersResponse,
     TokenizerSummary,
@@ -115,13 +116,13 @@ def promote(
         DigestMismatchError: another one is active.
         ConflictError: another promotion is under way.
     """
-    body = PromoteRequest(tokenizer=tokenizer).model_dump_json().encode()
     headers = {"Content-Type": JSON}
     repeat = Repeat.ALWAYS
     if if_match is not None:
         headers["If-Match"] = f'"{if_match}"'
         # Done once, the digest that was to be active is not: the second time it would be a 412.
         repeat = Repeat.UNLESS_DONE
+    body = to_json({"tokenizer": tokenizer})
     request = Request("PUT", "/tokenizers/active", headers=headers, body=body)
     return (yield from exchange(session, request, repeat=repeat)).parse(PromoteResponse)
 

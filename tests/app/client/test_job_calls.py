@@ -136,6 +136,16 @@ def test_a_service_that_stays_away_is_given_up(play, clock):
     assert 100 < sum(clock.slept) <= 140
 
 
+def test_where_too_many_listen_the_job_is_asked_for(play, clock):
+    full = problem(503, "too_many_listeners", headers={"Retry-After": "5"})
+    view = httpx.Response(200, json=job(progress=0.5))
+    client, service = play(full, view, full, view, events(job("live", 1.0)))
+    assert [seen.progress for seen in client.follow_job("j")] == [0.5, 0.5, 1.0]
+    assert clock.slept == [5.0, 5.0]
+    client, _ = play(full, httpx.Response(200, json=job("failed", 1.0)))
+    assert [seen.state for seen in client.follow_job("j")] == ["failed"]
+
+
 def test_every_sign_of_life_is_patience_anew(play, clock):
     answers = [events(job()), httpx.ConnectError("refused")] * 30
     client, _ = play(*answers, events(job("live", 1.0)))
