@@ -139,7 +139,7 @@ def test_a_service_that_stays_away_is_given_up(play, clock):
 def test_where_too_many_listen_the_job_is_asked_for(play, clock):
     full = problem(503, "too_many_listeners", headers={"Retry-After": "5"})
     view = httpx.Response(200, json=job(progress=0.5))
-    client, service = play(full, view, full, view, events(job("live", 1.0)))
+    client, _ = play(full, view, full, view, events(job("live", 1.0)))
     assert [seen.progress for seen in client.follow_job("j")] == [0.5, 0.5, 1.0]
     assert clock.slept == [5.0, 5.0]
     client, _ = play(full, httpx.Response(200, json=job("failed", 1.0)))
