@@ -181,8 +181,8 @@ def _fetch(
                 held += piece
                 attempts = session.attempts(deadline)
                 if len(held) >= _WRITE_BYTES:
-                    yield OnDisk(partial(file.write, bytes(held)))
-                    held.clear()
+                    piece, held = held, bytearray()
+                    yield OnDisk(partial(file.write, piece))
                     tell(file.n_bytes)
             error: ClientError = ConnectionLostError("the answer ended early", was_sent=True)
         except httpx.TransportError as failed:

@@ -156,35 +156,19 @@ def follow_job(
     """
     deadline = session.deadline(deadline_seconds)
     patience = _Patience(session, deadline, patience_seconds)
-    path = path_of("jobs", job_id)
     seen: dict[str, str] = {}
     while True:
         try:
-            yield from open_answer(
-                session, Request("GET", f"{path}/events", headers=seen), deadline
-            )
-            reader = EventReader()
-            while (piece := (yield Read())) is not None:
-                for event in reader.feed(piece):
-                    patience.renew()
-                    seen = {"Last-Event-ID": event.id}
-                    job = parse_json(event.data, AnyJobView)
-                    yield Emit(job)
-                    if job.state not in _UNFINISHED:
-                        return
-                deadline.check()
-            error: ClientError = ConnectionLostError("the events ended", was_sent=True)
-        except httpx.TransportError as failed:
-            deadline.check(failed)
-            error = lost(failed)
+            yield from _listen(session, job_id, seen, patience, deadline)
+            return
         except ClientError as failed:
             error = failed
-            if isinstance(failed, ProblemError) and failed.code == "too_many_listeners":
-                job = yield from describe_job(session, job_id)  # asked now and then instead
-                patience.renew()
-                yield Emit(job)
-                if job.state not in _UNFINISHED:
-                    return
+        if isinstance(error, ProblemError) and error.code == "too_many_listeners":
+            job = yield from describe_job(session, job_id)  # asked now and then instead
+            patience.renew()
+            yield Emit(job)
+            if job.state not in _UNFINISHED:
+                return
         yield Wait(patience.wait_seconds(error))
 
 
@@ -218,6 +202,33 @@ def wait_for_job(
     if job.state in ("failed", "cancelled"):
         raise JobFailedError(job)
     return job
+
+
+def _listen(
+    session: Session, job_id: str, seen: dict[str, str], patience: _Patience, deadline: Deadline
+) -> Emitting[AnyJobView]:
+    """The job each time the service says it, up to its final state; `seen` keeps the last event.
+
+    Raises:
+        ClientError: the connection, or the service, ended before that.
+    """
+    path = path_of("jobs", job_id, "events")
+    yield from open_answer(session, Request("GET", path, headers=seen), deadline)
+    reader = EventReader()
+    try:
+        while (piece := (yield Read())) is not None:
+            for event in reader.feed(piece):
+                patience.renew()
+                seen["Last-Event-ID"] = event.id
+                job = parse_json(event.data, AnyJobView)
+                yield Emit(job)
+                if job.state not in _UNFINISHED:
+                    return
+            deadline.check()
+    except httpx.TransportError as error:
+        deadline.check(error)
+        raise lost(error) from error
+    raise ConnectionLostError("the events ended", was_sent=True)
 
 
 class _Patience:

@@ -245,6 +245,8 @@ class _AsyncConnection(httpx.AsyncByteStream):
             try:
                 writer.write(data)
                 await writer.drain()
+                # Where nothing has to be waited for, drain() does not: the reader has its turn.
+                await asyncio.sleep(0)
             except OSError:
                 return  # who closes early has perhaps said why: what there is to read decides
             try:
