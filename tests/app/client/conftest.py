@@ -45,11 +45,12 @@ def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
 
 @pytest.fixture(scope="session")
 def busy_server(
-    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
 ) -> Iterator[RunningServer]:
-    """A real server that trains and takes corpora."""
+    """A real server that has jobs and takes corpora."""
     root = tmp_path_factory.mktemp("busy") / "artifacts"
     ArtifactStore(root).publish(small_spec, name="starter")
+    ArtifactStore(root).publish(other_spec, name="other")
     with run_server(root) as running:
         yield running
 
