@@ -85,6 +85,7 @@ def test_the_tour_prints_what_the_page_says(server, page):
     assert len(pairs) >= 10
     for command, expected in pairs:
         command = command.replace("sleep 20", UNTIL_LIVE).replace("http://127.0.0.1:8000", address)
+        command = command.replace(".venv/bin/python", sys.executable)
         command = command.replace(".venv/bin/tokenizer", f"{sys.executable} -m app.cli")
         done = subprocess.run(
             ["bash", "-euc", command],
