@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
 
 _WINDOW_CHARS: Final = 1 << 12
+_FIRST_WINDOW_CHARS: Final = 1 << 7
+"""Most text has a cut in so much."""
 
 
 class DocumentCuts:
@@ -64,9 +66,10 @@ class DocumentCuts:
         return cut
 
     def _find_safe(self, text: str) -> int | None:
-        end = len(text) - self._longest + 1
+        end, window = len(text) - self._longest + 1, _FIRST_WINDOW_CHARS
         while end > 1:
-            start = max(0, end - _WINDOW_CHARS)
+            start = max(0, end - window)
+            window = min(2 * window, _WINDOW_CHARS)
             found = find_last_safe_cut(text[start:end], self._pattern)
             if found is None:
                 end = start + 1  # the character before a cut must be seen with it
