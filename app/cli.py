@@ -76,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = "tokenizer"
+    # Importing numpy starts a thread for each processor, for algebra that nobody here does.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_standard_streams()
     try:
         with _terminated_as_interrupted():
