@@ -49,6 +49,7 @@ from app.routes import (
     info,
     jobs,
     metrics,
+    playground,
     stream,
     text,
     token_files,
@@ -86,6 +87,7 @@ ROUTERS: Final = (
     health.router,
     metrics.router,
     api_reference.router,
+    playground.router,
 )
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001

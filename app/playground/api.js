@@ -1,0 +1,236 @@
+/**
+ * The service's routes as functions. Everything is asked for relative to the page, so that it works
+ * behind a proxy's prefix too. Knows no element.
+ */
+
+const IDS = "application/octet-stream; dtype=u32";
+const BATCH = "application/octet-stream; dtype=u32; layout=batch";
+const MOST_IN_A_BATCH = 65_536;
+const KEPT = "tokenizer-key";
+
+/** What the service answered instead: its title, its remedy (`detail`), its stable word (`code`). */
+export class ServiceProblem extends Error {
+  constructor(status, document) {
+    super(document.detail ?? document.title ?? `The service answered ${status}.`);
+    this.status = status;
+    this.code = document.code ?? "";
+    this.errors = document.errors ?? [];
+  }
+}
+
+/** The key, in memory and, if asked for, in this tab's session. Events: `changed`, `wanted`. */
+class Key extends EventTarget {
+  value = sessionStorage.getItem(KEPT) ?? "";
+
+  use(value, isKept) {
+    this.value = value;
+    if (isKept && value) sessionStorage.setItem(KEPT, value);
+    else sessionStorage.removeItem(KEPT);
+    this.dispatchEvent(new Event("changed"));
+  }
+
+  get isKept() {
+    return sessionStorage.getItem(KEPT) !== null;
+  }
+}
+
+export const key = new Key();
+
+function headersOf(more) {
+  return key.value ? { ...more, "X-API-Key": key.value } : { ...more };
+}
+
+/** The service's answer; raises ServiceProblem, with a sentence of its own where there is none. */
+async function ask(path, { method = "GET", json, body, headers = {}, signal, accept = [] } = {}) {
+  if (json !== undefined) {
+    body = JSON.stringify(json);
+    headers = { "Content-Type": "application/json", ...headers };
+  }
+  let response;
+  try {
+    response = await fetch(new URL(path, document.baseURI), {
+      method, body, signal, headers: headersOf(headers), referrerPolicy: "no-referrer", cache: "no-store",
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ServiceProblem(0, {
+      code: "unreachable",
+      detail: "The service cannot be reached. It may be restarting; this page goes on when it is back.",
+    });
+  }
+  if (response.ok || accept.includes(response.status)) return response;
+  const document_ = await response.json().catch(() => ({}));
+  if (response.status === 401) key.dispatchEvent(new Event("wanted"));
+  throw new ServiceProblem(response.status, document_);
+}
+
+const asJson = async (response) => (await response).json();
+
+const encodePath = (part) => encodeURIComponent(part);
+
+/** The name@version that answered, and its digest. */
+function identityOf(response) {
+  return {
+    version: response.headers.get("Tokenizer-Version"),
+    digest: response.headers.get("Tokenizer-Digest"),
+  };
+}
+
+/** The policy for special tokens, as the service wants it. */
+function policyOf(special) {
+  return special === "forbid"
+    ? { allowed_special: "none", disallowed_special: "all" }
+    : { allowed_special: special };
+}
+
+/** The ids of `text`, as bytes on the wire: 1 MB of text is 1 MB of ids, and no JSON to parse. */
+export async function encode(text, { tokenizer, special, signal }) {
+  const json = { text, ...policyOf(special), ...(tokenizer ? { tokenizer } : {}) };
+  const response = await ask("encode", { method: "POST", json, signal, headers: { Accept: IDS } });
+  return { ids: new Uint32Array(await response.arrayBuffer()), ...identityOf(response) };
+}
+
+/** Calls `found(id, bytes)` for each of `ids`: every one decoded by itself, in one batch. */
+export async function decodeEach(ids, { tokenizer, signal, found }) {
+  for (let start = 0; start < ids.length; start += MOST_IN_A_BATCH) {
+    const batch = ids.slice(start, start + MOST_IN_A_BATCH);
+    const body = new Uint32Array(1 + 3 * batch.length);
+    body[0] = batch.length;
+    batch.forEach((id, place) => {
+      body[1 + 2 * place] = 1; // u64, of which the upper half stays 0
+      body[1 + 2 * batch.length + place] = id;
+    });
+    const response = await ask(`decode?tokenizer=${encodePath(tokenizer)}`, {
+      method: "POST", body, signal, headers: { "Content-Type": BATCH, Accept: "application/octet-stream" },
+    });
+    const answer = await response.arrayBuffer();
+    const lengths = new Uint32Array(answer, 4, 2 * batch.length);
+    let place = 4 + 8 * batch.length;
+    batch.forEach((id, index) => {
+      found(id, new Uint8Array(answer, place, lengths[2 * index]));
+      place += lengths[2 * index];
+    });
+  }
+}
+
+export async function decode(tokens, { tokenizer, skipSpecial, signal }) {
+  const json = { tokens, skip_special_tokens: skipSpecial, ...(tokenizer ? { tokenizer } : {}) };
+  const response = await ask("decode", { method: "POST", json, signal });
+  return { ...(await response.json()), ...identityOf(response) };
+}
+
+export const verify = (tokens, tokenizer, signal) =>
+  asJson(ask("verify", { method: "POST", json: { tokens, tokenizer }, signal }));
+
+export const token = (id, tokenizer, signal) =>
+  asJson(ask(`vocab/${id}?tokenizer=${encodePath(tokenizer)}`, { signal }));
+
+export const info = () => asJson(ask("info"));
+export const tokenizers = () => asJson(ask("tokenizers"));
+export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`));
+
+/** What is served now: {version, digest}; the digest known already makes the answer a short one. */
+export async function active(knownDigest) {
+  const headers = knownDigest ? { "If-None-Match": `"${knownDigest}"` } : {};
+  return identityOf(await ask("tokenizers/active", { headers, accept: [304] }));
+}
+
+/** Serve `tokenizer` from now on; not if somebody promoted another since `presentDigest`. */
+export const promote = (tokenizer, presentDigest) =>
+  asJson(ask("tokenizers/active", {
+    method: "PUT",
+    json: { tokenizer },
+    headers: presentDigest ? { "If-Match": `"${presentDigest}"` } : {},
+  }));
+
+export const corpora = () => asJson(ask("corpora"));
+export const removeCorpus = (id) => ask(`corpora/${encodePath(id)}`, { method: "DELETE" });
+export const train = (json) => asJson(ask("train", { method: "POST", json }));
+export const jobs = () => asJson(ask("train?limit=10"));
+export const job = (id) => asJson(ask(`train/${encodePath(id)}`));
+export const cancel = (id) => asJson(ask(`train/${encodePath(id)}`, { method: "DELETE" }));
+
+/**
+ * Upload `file` as a corpus. XMLHttpRequest, because fetch does not tell how much has been sent.
+ */
+export function upload(id, file, { progress, signal }) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("PUT", new URL(`corpora/${encodePath(id)}`, document.baseURI));
+    for (const [name, value] of Object.entries(headersOf({ "Content-Type": "application/octet-stream" }))) {
+      request.setRequestHeader(name, value);
+    }
+    request.upload.onprogress = (event) => progress(event.loaded, event.total);
+    request.onload = () => {
+      const answer = parse(request.responseText);
+      if (request.status < 300) return resolve(answer);
+      if (request.status === 401) key.dispatchEvent(new Event("wanted"));
+      return reject(new ServiceProblem(request.status, answer));
+    };
+    request.onerror = () => reject(new ServiceProblem(0, {
+      code: "unreachable", detail: "The upload broke off. What was there before is untouched; send the file again.",
+    }));
+    request.onabort = () => reject(new DOMException("stopped", "AbortError"));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(file);
+  });
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * A job's documents as they come, to its final state. EventSource can send no key, so the stream is
+ * read here; one that breaks off is taken up where it was.
+ */
+export async function* events(id, signal) {
+  let seen = "";
+  for (;;) {
+    const headers = { Accept: "text/event-stream", ...(seen ? { "Last-Event-ID": seen } : {}) };
+    try {
+      const response = await ask(`train/${encodePath(id)}/events`, { headers, signal });
+      if (response.status === 204) return;
+      for await (const event of readEvents(response.body)) {
+        if (event.id) seen = event.id;
+        const view = JSON.parse(event.data);
+        yield view;
+        if (isFinal(view)) return;
+      }
+    } catch (error) {
+      const comesBack = !signal.aborted && (!(error instanceof ServiceProblem) || [0, 503].includes(error.status));
+      if (!comesBack) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+export const isFinal = (view) => ["live", "succeeded", "failed", "cancelled"].includes(view.state);
+
+/** Server-sent events of a body, whose fields are `id` and `data` of one line. */
+async function* readEvents(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      waiting += value;
+      const blocks = waiting.split("\n\n");
+      waiting = blocks.pop();
+      for (const block of blocks) {
+        const fields = Object.fromEntries(block.split("\n").map((line) => {
+          const colon = line.indexOf(":");
+          return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
+        }));
+        if (fields.data) yield fields;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

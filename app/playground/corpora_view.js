@@ -1,0 +1,100 @@
+/** The uploaded corpora: choose, upload with progress, remove. */
+
+import * as api from "./api.js";
+import { byId, formatBytes, make } from "./elements.js";
+import { announce, reportProblem } from "./notices.js";
+
+export class CorporaView {
+  constructor() {
+    this.list = byId("corpora");
+    this.state = byId("upload-state");
+    this.progress = byId("upload-progress");
+    this.controller = null;
+    this.known = [];
+    byId("upload").addEventListener("change", (event) => {
+      this.#upload(event.target.files[0]);
+      event.target.value = "";
+    });
+    byId("upload-cancel").addEventListener("click", () => this.controller?.abort());
+    const area = byId("source-corpora");
+    area.addEventListener("dragover", (event) => event.preventDefault());
+    area.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.#upload(event.dataTransfer.files[0]);
+    });
+  }
+
+  /** The ids of those that are ticked. */
+  get chosen() {
+    return [...this.list.querySelectorAll("input:checked")].map((input) => input.value);
+  }
+
+  /** Ask which there are; what was ticked stays so, and `ticked` is too. */
+  async list_(ticked) {
+    const chosen = new Set([...this.chosen, ticked]);
+    try {
+      this.known = (await api.corpora()).corpora;
+    } catch (error) {
+      reportProblem(this.state, error);
+      return;
+    }
+    if (this.known.length === 1) chosen.add(this.known[0].id);
+    this.list.replaceChildren(...this.known.map((corpus) => this.#row(corpus, chosen.has(corpus.id))));
+    if (!this.known.length) this.list.append(make("li", { class: "hint", textContent: "None yet. Upload a text file, or train on the text under Encode." }));
+  }
+
+  #row(corpus, isChosen) {
+    return make("li", {},
+      make("label", { class: "check" },
+        make("input", { type: "checkbox", value: corpus.id, checked: isChosen }),
+        make("span", { class: "corpus-id", textContent: corpus.id }),
+        make("span", { class: "hint", textContent: formatBytes(corpus.bytes) })),
+      make("button", { type: "button", class: "quiet", "aria-label": `Remove corpus ${corpus.id}`, textContent: "Remove", onclick: () => this.#remove(corpus.id) }));
+  }
+
+  async #remove(id) {
+    try {
+      await api.removeCorpus(id);
+      announce(`Corpus ${id} is removed.`);
+    } catch (error) {
+      reportProblem(this.state, error);
+    }
+    this.list_();
+  }
+
+  async #upload(file) {
+    if (!file || this.controller) return;
+    const id = corpusId(file.name);
+    this.controller = new AbortController();
+    this.#show(true);
+    try {
+      await api.upload(id, file, {
+        signal: this.controller.signal,
+        progress: (sent, all) => {
+          this.progress.value = all ? sent / all : 0;
+          this.state.textContent = sent < all ? `${formatBytes(sent)} of ${formatBytes(all)} are sent` : "All is sent; the server puts it away";
+        },
+      });
+      this.state.textContent = `${file.name} is there, as ${id}.`;
+      await this.list_(id);
+    } catch (error) {
+      if (error.name === "AbortError") this.state.textContent = "Stopped; nothing was kept.";
+      else reportProblem(this.state, error);
+    } finally {
+      this.controller = null;
+      this.#show(false);
+    }
+  }
+
+  #show(isBusy) {
+    this.progress.hidden = !isBusy;
+    this.progress.value = 0;
+    byId("upload-cancel").hidden = !isBusy;
+  }
+}
+
+/** A name that the service takes, made from that of a file. */
+function corpusId(name) {
+  const plain = name.toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 64);
+  return plain || "corpus";
+}

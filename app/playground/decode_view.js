@@ -1,0 +1,87 @@
+/** The Decode page: ids to text, whether they are what encoding gives, and their pieces. */
+
+import * as api from "./api.js";
+import { byId, debounce, formatCount } from "./elements.js";
+import { reportProblem } from "./notices.js";
+import { Pane } from "./pane.js";
+import { fillChoice, served } from "./served.js";
+
+const WAIT_MILLISECONDS = 150;
+
+export class DecodeView {
+  /** `chosen(pane, index)`: a token was chosen. `takeIds()`: the ids and tokenizer of the text. */
+  constructor(chosen, takeIds) {
+    this.box = byId("ids");
+    this.select = byId("decode-tokenizer");
+    this.pane = new Pane("Decoded ids", {
+      hovered: (span) => this.pane.light(span, span !== null),
+      chosen,
+      retargeted: () => {},
+      encoded: () => {},
+    });
+    this.pane.element.classList.add("fixed-tokenizer");
+    byId("decode-pane").append(this.pane.element);
+    this.pane.element.hidden = true;
+    this.controller = new AbortController();
+    const soon = debounce(() => this.decode(), () => WAIT_MILLISECONDS);
+    this.box.addEventListener("input", soon);
+    this.select.addEventListener("change", soon);
+    byId("skip-special").addEventListener("change", soon);
+    byId("take-ids").addEventListener("click", () => {
+      const { ids, tokenizer } = takeIds();
+      fillChoice(this.select, tokenizer);
+      this.box.value = Array.from(ids).join(", ");
+      this.decode();
+    });
+    served.addEventListener("listed", () => fillChoice(this.select));
+  }
+
+  /** Decode what is in the box. */
+  async decode() {
+    this.controller.abort();
+    this.controller = new AbortController();
+    const { signal } = this.controller;
+    const problem = byId("decode-problem");
+    try {
+      const ids = parseIds(this.box.value);
+      const answer = await api.decode(ids, {
+        tokenizer: this.select.value, skipSpecial: byId("skip-special").checked, signal,
+      });
+      problem.hidden = true;
+      byId("decoded").textContent = answer.text;
+      this.pane.element.hidden = ids.length === 0;
+      this.pane.showIds(ids, answer);
+      await this.#judge(ids, answer, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      byId("decoded").textContent = "";
+      byId("decode-verdict").textContent = "";
+      this.pane.element.hidden = true;
+      reportProblem(problem, error);
+    }
+  }
+
+  async #judge(ids, answer, signal) {
+    const verdict = byId("decode-verdict");
+    if (!ids.length) {
+      verdict.textContent = "";
+      return;
+    }
+    const { ok, first_difference: place } = await api.verify(ids, answer.version, signal);
+    const n = `${formatCount(ids.length)} ${ids.length === 1 ? "id" : "ids"}`;
+    verdict.textContent = ok
+      ? `${n}: encoding this text gives the same ones.`
+      : `${n}: encoding this text gives others, from number ${formatCount(place + 1)} on. A model rarely sees ids like these.`;
+  }
+}
+
+/** The numbers in `text`. Raises where there is something else in it. */
+function parseIds(text) {
+  const words = text.split(/[\s,;[\]()]+/).filter(Boolean);
+  return words.map((word, place) => {
+    if (!/^\d{1,10}$/.test(word)) {
+      throw new Error(`Number ${formatCount(place + 1)} is no token id; ids are whole numbers from 0, apart by commas, spaces or lines.`);
+    }
+    return Number(word);
+  });
+}

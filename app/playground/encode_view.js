@@ -1,0 +1,251 @@
+/** The Encode page: the text, one tokenizer or two beside each other, links to all of it. */
+
+import * as api from "./api.js";
+import { commonTokens } from "./encoding.js";
+import { byId, debounce, formatBytes, formatCount, make } from "./elements.js";
+import { announce } from "./notices.js";
+import { Pane } from "./pane.js";
+import { makeFragment } from "./permalink.js";
+import { fillChoice, served } from "./served.js";
+
+const SAMPLES = {
+  Hello: "Hello, world! Tokenizers split text into pieces that a model has numbers for.",
+  Emoji: "A family 👩‍👩‍👧, a flag 🇸🇪, thumbs up 👍🏽 and a 🦜 that few vocabularies know.",
+  Languages: "The quick brown fox. Der schnelle Fuchs läuft. Быстрая лиса. 敏捷的狐狸跳过懒狗。 素早い狐。 빠른 여우.",
+  Code: "def fib(n: int) -> int:\n    \"\"\"The n-th Fibonacci number.\"\"\"\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\n",
+  Numbers: "3.14159 1234567890 2026-11-22T10:45:00Z 0xDEADBEEF 1,000,000 €19.99\tA1:B2",
+  Special: "One document ends here.<|endoftext|>And another one begins.",
+};
+const MOST_BYTES = 4_000_000;
+const LARGE_CHARACTERS = 50_000;
+const SHOWN_CHARACTERS = 5_000;
+const utf8 = new TextEncoder();
+
+export class EncodeView {
+  /** `chosen(pane, index)`: a token was chosen. */
+  constructor(chosen) {
+    this.chosen = chosen;
+    this.box = byId("text");
+    this.held = null; // a text too large for the box, which takes half a second to lay out 1 MB
+    this.special = byId("special");
+    this.panes = [this.#makePane("First tokenizer")];
+    byId("panes").append(this.panes[0].element);
+    const wait = () => (this.text.length > LARGE_CHARACTERS ? 300 : 80);
+    const encodeSoon = debounce(() => this.encode(), wait);
+    this.box.addEventListener("input", () => {
+      this.#forgetLink();
+      encodeSoon();
+    });
+    this.box.addEventListener("paste", (event) => this.#paste(event));
+    byId("held-edit").addEventListener("click", () => this.#put(this.text, false));
+    byId("held-clear").addEventListener("click", () => this.use(""));
+    this.special.addEventListener("change", () => this.encode());
+    this.#startSamples();
+    this.#startFiles();
+    byId("compare").addEventListener("click", () => {
+      this.#forgetLink();
+      this.compare(this.panes.length === 1);
+    });
+    byId("link").addEventListener("click", () => this.#copyLink());
+    this.sayCounts = debounce(() => this.#sayCounts(), () => 900);
+    served.addEventListener("listed", () => this.panes.forEach((pane) => fillChoice(pane.select)));
+    served.addEventListener("swapped", ({ detail }) => detail.before && this.#onSwap());
+  }
+
+  #makePane(label) {
+    return new Pane(label, {
+      hovered: (span, from) => this.#light(span, from),
+      chosen: (pane, index) => this.chosen(pane, index),
+      retargeted: () => {
+        this.#forgetLink();
+        this.encode();
+      },
+      encoded: (pane) => this.#onEncoded(pane),
+    });
+  }
+
+  get text() {
+    return this.held ?? this.box.value;
+  }
+
+  /** Put `text` into the box, a large one beside it, and encode it. */
+  use(text) {
+    this.#put(text);
+    this.#forgetLink();
+    return this.encode();
+  }
+
+  #put(text, isLarge = text.length > LARGE_CHARACTERS) {
+    this.held = isLarge ? text : null;
+    this.box.value = isLarge ? text.slice(0, SHOWN_CHARACTERS) : text;
+    this.box.readOnly = isLarge;
+    byId("held").hidden = !isLarge;
+  }
+
+  /** A large text goes past the box; what was marked is replaced, as when pasting into it. */
+  #paste(event) {
+    const pasted = event.clipboardData.getData("text/plain");
+    if (this.held === null && pasted.length <= LARGE_CHARACTERS) return;
+    event.preventDefault();
+    const { value, selectionStart, selectionEnd } = this.box;
+    this.use(this.held === null ? value.slice(0, selectionStart) + pasted + value.slice(selectionEnd) : pasted);
+  }
+
+  /** Encode what is there with every pane's tokenizer. */
+  async encode() {
+    const { text } = this;
+    const nBytes = utf8.encode(text).length;
+    byId("text-figures").replaceChildren(
+      make("b", { textContent: formatCount(countCharacters(text)) }), " characters ",
+      make("b", { textContent: formatCount(nBytes) }), " bytes");
+    if (nBytes > MOST_BYTES) {
+      announce(`The page takes up to ${formatBytes(MOST_BYTES)}. Longer texts: POST /encode_stream, or tokenizer encode on the command line.`, "bad");
+      return;
+    }
+    await Promise.all(this.panes.map((pane) => pane.encode(text, this.special.value)));
+  }
+
+  /** One tokenizer, or two beside each other; `second` names the other. */
+  compare(isOn, second) {
+    byId("compare").setAttribute("aria-pressed", isOn);
+    byId("panes").classList.toggle("two", isOn);
+    if (!isOn) {
+      this.panes.splice(1).forEach((pane) => pane.element.remove());
+      this.#onEncoded();
+      return undefined;
+    }
+    if (this.panes.length === 1) {
+      this.panes.push(this.#makePane("Second tokenizer"));
+      byId("panes").append(this.panes[1].element);
+    }
+    fillChoice(this.panes[1].select, second ?? this.#another());
+    return this.panes[1].encode(this.text, this.special.value);
+  }
+
+  /** A version worth comparing with: of another name, or else another one. */
+  #another() {
+    const own = this.panes[0].tokenizer || served.active.version || "";
+    const all = served.versions.map(({ name, version }) => `${name}@${version}`);
+    return all.find((one) => !one.startsWith(`${own.split("@")[0]}@`)) ?? all.find((one) => one !== own) ?? "";
+  }
+
+  #onSwap() {
+    if (this.panes.some((pane) => pane.tokenizer === "")) this.encode();
+  }
+
+  #onEncoded(pane) {
+    this.sayCounts();
+    if (pane?.tokenizer === "" && pane.encoding) served.note(pane.encoding); // a swap, seen by its answer
+    const [one, other] = this.panes.map((pane) => pane.encoding);
+    const line = byId("comparison");
+    line.hidden = !(one && other && one.length);
+    if (!line.hidden) line.textContent = compareInWords(one, other);
+  }
+
+  #sayCounts() {
+    const said = this.panes.filter((pane) => pane.encoding).map(({ encoding }) => {
+      const perToken = encoding.length ? `, ${(encoding.nBytes / encoding.length).toFixed(2)} bytes per token` : "";
+      return `${formatCount(encoding.length)} tokens${perToken}`;
+    });
+    byId("counts").textContent = said.join("; second tokenizer: ");
+  }
+
+  /** Mark the same bytes everywhere, and follow in what is not under the pointer. */
+  #light(span, from) {
+    for (const pane of this.panes) pane.light(span, span !== null && pane !== from);
+    // In the pane pointed at, the list of ids follows the pieces and the pieces follow the ids.
+    if (span) from.light(span, true);
+  }
+
+  #startSamples() {
+    for (const [name, text] of Object.entries(SAMPLES)) {
+      byId("samples").append(make("button", { type: "button", class: "sample", textContent: name, onclick: () => this.use(text) }));
+    }
+  }
+
+  #startFiles() {
+    const read = async (file) => {
+      if (!file) return;
+      if (file.size > MOST_BYTES) {
+        announce(`${file.name} has ${formatBytes(file.size)}; the page takes up to ${formatBytes(MOST_BYTES)}. On the command line: tokenizer encode FILE.`, "bad");
+        return;
+      }
+      try {
+        this.use(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+      } catch {
+        announce(`${file.name} is not UTF-8 text; convert it first, for instance with iconv.`, "bad");
+      }
+    };
+    byId("file").addEventListener("change", (event) => {
+      read(event.target.files[0]);
+      event.target.value = "";
+    });
+    this.box.addEventListener("dragover", (event) => event.preventDefault());
+    this.box.addEventListener("drop", (event) => {
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault();
+      read(event.dataTransfer.files[0]);
+    });
+  }
+
+  /** What a link would hold, with everything in it. */
+  get view() {
+    return {
+      text: this.text,
+      special: this.special.value === "all" ? "" : this.special.value,
+      a: this.panes[0].tokenizer,
+      b: this.panes[1] ? this.panes[1].tokenizer || served.active.version : "",
+    };
+  }
+
+  /** Show what a link holds. */
+  async restore({ text, special, a, b }) {
+    if (text !== undefined) this.#put(text);
+    if (["all", "none", "forbid"].includes(special)) this.special.value = special;
+    fillChoice(this.panes[0].select, a ?? "");
+    if (b || this.panes.length > 1) this.compare(Boolean(b), b);
+    await this.encode();
+  }
+
+  async #copyLink() {
+    let fragment;
+    try {
+      fragment = await makeFragment(this.view);
+    } catch (error) {
+      announce(error.message, "bad");
+      return;
+    }
+    history.replaceState(null, "", `#${fragment}`);
+    try {
+      await navigator.clipboard.writeText(location.href);
+      announce("The link is copied. The text in it stands behind the #, which is never sent to a server.");
+    } catch {
+      announce("The address of this page is the link now; copy it from there.");
+    }
+  }
+
+  /** The address says nothing that is not so any more. */
+  #forgetLink() {
+    if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  }
+}
+
+/** Code points, as the service counts characters. */
+function countCharacters(text) {
+  let n = text.length;
+  for (let place = 0; place < text.length; place++) {
+    const unit = text.charCodeAt(place);
+    if (unit >= 0xd800 && unit < 0xdc00) n--;
+  }
+  return n;
+}
+
+function compareInWords(one, other) {
+  if (one.digest === other.digest) return "Both are the same tokenizer.";
+  const common = commonTokens(one, other);
+  const share = common === null ? "" : ` ${Math.round((100 * common) / one.length)}% of the first one's tokens stand in the second one too.`;
+  if (one.length === other.length) return `Both need ${formatCount(one.length)} tokens.${share}`;
+  const [less, more, word] = one.length < other.length ? [one, other, "second"] : [other, one, "first"];
+  const percent = (100 * (more.length - less.length)) / less.length;
+  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} tokens more (+${percent.toFixed(percent < 10 ? 1 : 0)}%).${share}`;
+}

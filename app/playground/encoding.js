@@ -1,0 +1,157 @@
+/**
+ * Ids with the bytes behind them: where each token stands, which characters it has a part of.
+ * Pure but for loading the bytes of ids that were not met before. Knows no element.
+ */
+
+import { decodeEach } from "./api.js";
+
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** The text of `bytes`, or null where they are not UTF-8. */
+export function textOf(bytes) {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+export const hexOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0").toUpperCase()).join(" ");
+
+const KEPT_VERSIONS = 6;
+const vocabularies = new Map(); // digest -> Map of id -> bytes
+
+function vocabularyOf(digest) {
+  const known = vocabularies.get(digest) ?? new Map();
+  vocabularies.delete(digest);
+  vocabularies.set(digest, known); // the one used last stands last
+  if (vocabularies.size > KEPT_VERSIONS) vocabularies.delete(vocabularies.keys().next().value);
+  return known;
+}
+
+/** How many bytes the character has that begins with this byte; 0 where none begins so. */
+export function characterLength(lead) {
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2) return 0;
+  if (lead < 0xe0) return 2;
+  if (lead < 0xf0) return 3;
+  return lead < 0xf5 ? 4 : 0;
+}
+
+export class Encoding {
+  /** @param ids Uint32Array @param vocabulary Map of id -> bytes, with all of them */
+  constructor(ids, identity, vocabulary) {
+    this.ids = ids;
+    this.version = identity.version;
+    this.digest = identity.digest;
+    this.vocabulary = vocabulary;
+    this.ends = new Uint32Array(ids.length);
+    let place = 0;
+    for (let index = 0; index < ids.length; index++) {
+      place += vocabulary.get(ids[index]).length;
+      this.ends[index] = place;
+    }
+    this.nBytes = place;
+  }
+
+  /** With the bytes of all `ids`; only those of ids not seen before are asked for. */
+  static async load(ids, identity, signal) {
+    const vocabulary = vocabularyOf(identity.digest);
+    const distinct = new Set(ids);
+    const unseen = [...distinct].filter((id) => !vocabulary.has(id));
+    await decodeEach(unseen, {
+      tokenizer: identity.version, signal, found: (id, bytes) => vocabulary.set(id, bytes),
+    });
+    const encoding = new Encoding(ids, identity, vocabulary);
+    encoding.nDistinct = distinct.size;
+    return encoding;
+  }
+
+  get length() {
+    return this.ids.length;
+  }
+
+  bytesOf(index) {
+    return this.vocabulary.get(this.ids[index]);
+  }
+
+  start(index) {
+    return index === 0 ? 0 : this.ends[index - 1];
+  }
+
+  /** The bytes [start, end) of the token, as a place in the text. */
+  span(index) {
+    return [this.start(index), this.ends[index]];
+  }
+
+  /** The token that holds the byte at `place`. */
+  at(place) {
+    let [low, high] = [0, this.ends.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.ends[middle] > place) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  /** The tokens [first, last] that have a byte of [start, end). */
+  overlapping([start, end]) {
+    if (start >= end || start >= this.nBytes) return [0, -1];
+    return [this.at(start), this.at(Math.min(end, this.nBytes) - 1)];
+  }
+
+  /** The bytes [start, end) of the text. */
+  slice(start, end) {
+    const from = Math.max(0, start);
+    const to = Math.min(end, this.nBytes);
+    const bytes = new Uint8Array(Math.max(0, to - from));
+    if (!bytes.length) return bytes;
+    for (let index = this.at(from); index < this.length && this.start(index) < to; index++) {
+      const base = this.start(index);
+      const own = this.bytesOf(index).subarray(Math.max(0, from - base), to - base);
+      bytes.set(own, Math.max(base, from) - from);
+    }
+    return bytes;
+  }
+
+  /**
+   * The character that the byte at `place` is a part of: {start, end, text}; null where the bytes
+   * around it are none.
+   */
+  characterAt(place) {
+    const around = this.slice(place - 3, place + 4);
+    const own = Math.min(3, place);
+    for (let lead = own; lead >= 0 && lead > own - 4; lead--) {
+      const length = characterLength(around[lead]);
+      if (length === 0) continue;
+      const text = lead + length > own ? textOf(around.subarray(lead, lead + length)) : null;
+      const start = place - own + lead;
+      return text === null ? null : { start, end: start + length, text };
+    }
+    return null;
+  }
+
+  /** How many times this id occurs. */
+  occurrences(id) {
+    let found = 0;
+    for (const other of this.ids) if (other === id) found++;
+    return found;
+  }
+}
+
+/**
+ * How many tokens the two have in common: the same bytes of the text as one token. Null where they
+ * are not of the same text, as after a normalizer.
+ */
+export function commonTokens(one, other) {
+  if (one.nBytes !== other.nBytes) return null;
+  let [first, second, common] = [0, 0, 0];
+  while (first < one.length && second < other.length) {
+    const [a, b] = [one.ends[first], other.ends[second]];
+    if (a === b && one.start(first) === other.start(second)) common++;
+    if (a <= b) first++;
+    if (b <= a) second++;
+  }
+  return common;
+}

@@ -1,0 +1,136 @@
+/** One training run as it goes: phase, progress, rate, what is left, log, and what came out. */
+
+import * as api from "./api.js";
+import { drawCurve } from "./curve.js";
+import { byId, formatBytes, formatCount, formatSeconds, make } from "./elements.js";
+import { announce, reportProblem } from "./notices.js";
+
+const PHASES = {
+  queued: "waits for its turn", start: "starting", download: "fetching the text", count: "counting the text",
+  learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
+};
+const ENDS = {
+  live: "It is served now.", succeeded: "It is published, and not served yet.", failed: "It failed.", cancelled: "It was cancelled.",
+};
+
+export class JobView {
+  /** `ended(view)` is told once of each run followed here. */
+  constructor(ended) {
+    this.element = byId("job");
+    this.ended = ended;
+    this.controller = new AbortController();
+    const make_ = (tag, name, more = {}) => (this[name] = make(tag, { class: name, ...more }));
+    this.element.replaceChildren(
+      make("div", { class: "row" }, make_("h2", "title", { id: "job-title" }), make_("span", "state")),
+      make_("p", "phase", { role: "status" }),
+      make_("progress", "bar", { max: 1, value: 0, "aria-label": "Progress of the run" }),
+      make_("dl", "numbers"),
+      make_("p", "problem", { role: "alert", hidden: true }),
+      make_("div", "result"),
+      make_("div", "buttons"),
+      make("details", {}, make("summary", { textContent: "Log" }), make_("pre", "log", { tabIndex: 0 })));
+    this.element.querySelector(".log").setAttribute("aria-label", "Log of the run");
+  }
+
+  /** Show the run `id` from now to its end. */
+  async follow(id) {
+    this.controller.abort();
+    this.controller = new AbortController();
+    const { signal } = this.controller;
+    this.rate = new Rate();
+    this.result.replaceChildren();
+    this.element.hidden = false;
+    try {
+      for await (const view of api.events(id, signal)) {
+        if (signal.aborted) return;
+        this.#render(view);
+        if (api.isFinal(view)) await this.#end(view, signal);
+      }
+    } catch (error) {
+      if (!signal.aborted) reportProblem(this.problem, error);
+    }
+  }
+
+  /** Show nothing, and listen to nothing. */
+  leave() {
+    this.controller.abort();
+    this.element.hidden = true;
+  }
+
+  #render(view) {
+    const isFinal = api.isFinal(view);
+    this.title.textContent = `Training ${view.name}`;
+    this.state.textContent = view.state;
+    this.state.dataset.state = view.state;
+    const words = isFinal ? ENDS[view.state] : PHASES[view.phase] ?? view.phase;
+    if (this.phase.textContent !== words) this.phase.textContent = words;
+    this.bar.value = view.progress;
+    this.rate.note(view);
+    this.numbers.replaceChildren(...this.#figures(view).map(([name, value]) =>
+      make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+    this.log.textContent = view.log_tail.join("\n");
+    this.problem.hidden = view.error === null;
+    if (view.error) this.problem.textContent = view.error.detail;
+    const cancel = make("button", { type: "button", textContent: "Cancel the run", onclick: () => this.#cancel(view.id) });
+    const wanted = isFinal || view.phase === "cancelling" ? 0 : 1;
+    if (this.buttons.childElementCount !== wanted) this.buttons.replaceChildren(...(wanted ? [cancel] : []));
+  }
+
+  #figures(view) {
+    const { counters } = view;
+    const found = [["done", `${Math.round(100 * view.progress)}%`]];
+    if (counters.download_done) found.push(["fetched", formatBytes(counters.download_done)]);
+    if (counters.count_total) found.push(["text read", `${formatBytes(counters.count_done)} of ${formatBytes(counters.count_total)}`]);
+    if (counters.learn_total) found.push(["merges", `${formatCount(counters.learn_done)} of ${formatCount(counters.learn_total)}`]);
+    const { perSecond, left } = this.rate;
+    if (!api.isFinal(view) && perSecond) {
+      found.push(["rate", view.phase === "learn" ? `${formatCount(Math.round(perSecond))} merges/s` : `${formatBytes(perSecond)}/s`]);
+      found.push(["left of this phase", `about ${formatSeconds(left)}`]);
+    }
+    if (view.finished_at && view.started_at) {
+      found.push(["took", formatSeconds((Date.parse(view.finished_at) - Date.parse(view.started_at)) / 1000)]);
+    }
+    return found;
+  }
+
+  async #end(view, signal) {
+    this.ended(view);
+    if (view.state === "live") announce(`${view.result.name}@${view.result.version} has been trained and is served now.`, "swap");
+    if (!view.result) return;
+    const { tokenizers } = await api.versionsOf(view.result.name);
+    const published = tokenizers.find(({ version }) => version === view.result.version);
+    const training = published?.manifest?.training;
+    if (signal.aborted || !training) return;
+    this.result.replaceChildren(
+      make("p", {}, make("b", { textContent: `${view.result.name}@${view.result.version}` }),
+        `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
+        `longest token ${formatCount(training.longest_token_bytes)} bytes.` +
+        (training.stopped_early ? ` It ended early: ${training.stopped_early}.` : "")));
+    if (training.curve?.length > 1) this.result.append(drawCurve(training.curve));
+  }
+
+  async #cancel(id) {
+    try {
+      await api.cancel(id);
+    } catch (error) {
+      reportProblem(this.problem, error);
+    }
+  }
+}
+
+/** How fast the present phase goes, smoothed, and how many seconds it will take. */
+class Rate {
+  perSecond = 0;
+  left = 0;
+
+  note({ phase, counters }) {
+    const [done, total] = [counters[`${phase}_done`] ?? 0, counters[`${phase}_total`] ?? 0];
+    const now = performance.now() / 1000;
+    if (phase !== this.phase) Object.assign(this, { phase, done, at: now, perSecond: 0 });
+    if (now - this.at < 0.4 || done <= this.done) return;
+    const fresh = (done - this.done) / (now - this.at);
+    this.perSecond = this.perSecond ? 0.6 * this.perSecond + 0.4 * fresh : fresh;
+    this.left = (total - done) / this.perSecond;
+    Object.assign(this, { done, at: now });
+  }
+}

@@ -1,0 +1,71 @@
+/** Puts the page together. */
+
+import { key } from "./api.js";
+import { DecodeView } from "./decode_view.js";
+import { byId } from "./elements.js";
+import { EncodeView } from "./encode_view.js";
+import { startKeyForm } from "./key_form.js";
+import { announce } from "./notices.js";
+import { readFragment } from "./permalink.js";
+import { served } from "./served.js";
+import { startTabs } from "./tabs.js";
+import { TokenDetails } from "./token_details.js";
+import { TrainView } from "./train_view.js";
+import { VersionsView } from "./versions_view.js";
+
+const FIRST_TEXT = "Hello, world! Tokens are pieces of text: naïve café, 中文, 👩‍👩‍👧 and\tindeed  white space.\n";
+
+let from = null; // the cell that had the focus when the details were opened
+const details = new TokenDetails(() => {
+  from?.pane.mark(null);
+  from?.element?.focus({ preventScroll: true });
+});
+
+async function lookAt(pane, index) {
+  const { encoding } = pane;
+  const element = document.activeElement;
+  from = { pane, element };
+  const id = encoding.ids[index];
+  pane.mark(id, index);
+  await details.show({ id, version: encoding.version, encoding, index });
+  element.scrollIntoView({ block: "nearest" }); // on a phone the details cover what is below
+}
+
+const encodeView = new EncodeView(lookAt);
+const decodeView = new DecodeView(lookAt, () => {
+  const [{ encoding, tokenizer }] = encodeView.panes;
+  return { ids: encoding?.ids ?? [], tokenizer: tokenizer || encoding?.version };
+});
+const trainView = new TrainView(() => encodeView.text);
+
+const openTab = startTabs((name) => {
+  if (details.isOpen) details.close();
+  if (name === "train") trainView.open();
+});
+
+const versions = new VersionsView((version) => {
+  openTab("encode");
+  encodeView.compare(true, version);
+});
+
+/** What the address says, or something to look at. */
+async function showAddress(isFirst) {
+  let view = {};
+  try {
+    view = await readFragment(location.hash);
+  } catch {
+    announce("This link is damaged; ask for it again.", "bad");
+  }
+  if (isFirst && view.text === undefined) view.text = byId("text").value || FIRST_TEXT;
+  await encodeView.restore(view);
+}
+
+startKeyForm();
+key.addEventListener("changed", async () => {
+  await served.look();
+  await encodeView.encode();
+});
+window.addEventListener("hashchange", () => showAddress(false));
+served.start();
+versions.render();
+await showAddress(true);

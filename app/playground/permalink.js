@@ -1,0 +1,54 @@
+/**
+ * A view of the page as an address. All of it stands behind the `#`, which browsers do not send: the
+ * text stays between the people who have the link.
+ */
+
+const PLAIN_CHARACTERS = 300;
+const MOST_CHARACTERS = 32_000;
+
+async function throughStream(bytes, stream) {
+  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+}
+
+function toBase64Url(bytes) {
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+function fromBase64Url(text) {
+  const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
+}
+
+/**
+ * The fragment for `view`: {text, tab, a, b, special, ids}, of which what is empty is left out. A long text is
+ * packed. Raises RangeError where it is too long for an address.
+ */
+export async function makeFragment(view) {
+  const fields = new URLSearchParams();
+  for (const [name, value] of Object.entries(view)) {
+    if (!value) continue;
+    if (name === "text" && value.length > PLAIN_CHARACTERS) {
+      const packed = await throughStream(new TextEncoder().encode(value), new CompressionStream("deflate-raw"));
+      fields.set("packed", toBase64Url(packed));
+    } else {
+      fields.set(name, value);
+    }
+  }
+  const fragment = fields.toString();
+  if (fragment.length > MOST_CHARACTERS) {
+    throw new RangeError("This text is too long for a link; shorten it, or send it as a file.");
+  }
+  return fragment;
+}
+
+/** The view of a fragment; {} where it holds none. Raises for one that is damaged. */
+export async function readFragment(fragment) {
+  const view = Object.fromEntries(new URLSearchParams(fragment.replace(/^#/, "")));
+  if (view.packed) {
+    const bytes = await throughStream(fromBase64Url(view.packed), new DecompressionStream("deflate-raw"));
+    view.text = new TextDecoder().decode(bytes);
+  }
+  return view;
+}

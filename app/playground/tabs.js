@@ -1,0 +1,30 @@
+/** The three tasks of the page as tabs, by the arrow keys too. */
+
+const NAMES = ["encode", "decode", "train"];
+
+/** Make them work; `opened(name)` is told of each change. Returns what opens one by name. */
+export function startTabs(opened) {
+  const tabs = NAMES.map((name) => document.getElementById(`tab-${name}`));
+  const open = (name, focus = false) => {
+    if (!NAMES.includes(name)) return;
+    tabs.forEach((tab, place) => {
+      const isOpen = NAMES[place] === name;
+      tab.setAttribute("aria-selected", isOpen);
+      tab.tabIndex = isOpen ? 0 : -1;
+      document.getElementById(`panel-${NAMES[place]}`).hidden = !isOpen;
+      if (isOpen && focus) tab.focus();
+    });
+    opened(name);
+  };
+  tabs.forEach((tab, place) => {
+    tab.addEventListener("click", () => open(NAMES[place]));
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const target = { Home: 0, End: NAMES.length - 1 }[event.key] ?? (step && (place + step + NAMES.length) % NAMES.length);
+      if (target === undefined) return;
+      open(NAMES[target], true);
+      event.preventDefault();
+    });
+  });
+  return open;
+}

@@ -1,0 +1,52 @@
+/** The published versions: which is served, serve another, roll back. */
+
+import * as api from "./api.js";
+import { byId, make } from "./elements.js";
+import { announce, reportProblem } from "./notices.js";
+import { served } from "./served.js";
+
+const SHOWN = 30;
+
+export class VersionsView {
+  /** `compare(version)`: the person wants to see it beside what is served. */
+  constructor(compare) {
+    this.compare = compare;
+    byId("roll-back").addEventListener("click", () => served.previous && this.#promote(served.previous));
+    served.addEventListener("listed", () => this.render());
+  }
+
+  render() {
+    const { versions } = served;
+    byId("versions").replaceChildren(...versions.slice(0, SHOWN).map((row) => this.#row(row)));
+    if (versions.length > SHOWN) {
+      byId("versions").append(make("li", { class: "hint", textContent: `and ${versions.length - SHOWN} older ones, which GET /tokenizers lists` }));
+    }
+    const back = byId("roll-back");
+    back.hidden = !versions.some(({ name, version }) => `${name}@${version}` === served.previous);
+    back.textContent = `Roll back to ${served.previous}`;
+  }
+
+  #row({ name, version, active, created_at: createdAt }) {
+    const full = `${name}@${version}`;
+    const made = createdAt ? new Date(createdAt).toLocaleString() : "";
+    const button = (text, action) => make("button", { type: "button", textContent: text, "aria-label": `${text} ${full}`, onclick: action });
+    return make("li", active ? { class: "is-served", "aria-current": "true" } : {},
+      make("span", { class: "version-name" }, make("b", { textContent: name }), make("span", { class: "version", textContent: `@${version}` })),
+      make("span", { class: "hint grow", textContent: made }),
+      ...(active ? [make("span", { class: "badge", textContent: "served" })]
+        : [button("Compare", () => this.compare(full)), button("Serve", () => this.#promote(full))]));
+  }
+
+  /** Only if nobody promoted another one since this page looked. */
+  async #promote(version) {
+    const problem = byId("versions-problem");
+    problem.hidden = true;
+    try {
+      const { previous } = await api.promote(version, served.active.digest);
+      if (previous) announce(`${version} is served by every process now.`, "swap");
+    } catch (error) {
+      reportProblem(problem, error);
+    }
+    await served.look();
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * What a token holds, so that all of it can be seen: white space and invisible characters as
+ * symbols, parts of a character as their bytes.
+ */
+
+import { characterLength, hexOf, textOf } from "./encoding.js";
+import { make } from "./elements.js";
+
+const SYMBOLS = new Map([
+  [" ", ["·", "space"]], ["\t", ["→", "tab"]], ["\n", ["⏎", "newline"]], ["\r", ["␍", "carriage return"]],
+  ["\u00a0", ["⍽", "no-break space"]], ["\u200b", ["ZWSP", "zero-width space"]],
+  ["\u200c", ["ZWNJ", "zero-width non-joiner"]], ["\u200d", ["ZWJ", "zero-width joiner"]],
+  ["\ufe0e", ["VS15", "text presentation"]], ["\ufe0f", ["VS16", "emoji presentation"]],
+  ["\ufeff", ["BOM", "byte order mark"]], ["\u3000", ["□", "ideographic space"]], ["\0", ["NUL", "null"]],
+]);
+const MARKED = /[\p{Z}\p{C}\ufe0e\ufe0f]/u;
+const NUMBER_OF_HEX = 4;
+
+export const codePointOf = (character) =>
+  `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(NUMBER_OF_HEX, "0")}`;
+
+/** Symbol and name of a character that shows nothing itself; null for all others. */
+function symbolOf(character) {
+  if (SYMBOLS.has(character)) return SYMBOLS.get(character);
+  return MARKED.test(character) ? [codePointOf(character), codePointOf(character)] : null;
+}
+
+/**
+ * The parts of a token: {text}, {symbol, name} and {bytes, place}, in order. `place` is where the
+ * bytes stand in the token; they are a part of a character, or of none.
+ */
+export function partsOf(bytes) {
+  const whole = textOf(bytes);
+  if (whole !== null) return [...textParts(whole)];
+  const parts = [];
+  let place = 0;
+  while (place < bytes.length) {
+    const start = place;
+    let text = "";
+    for (;;) {
+      const length = characterLength(bytes[place] ?? 0x80);
+      const character = length && place + length <= bytes.length ? textOf(bytes.subarray(place, place + length)) : null;
+      if (character === null) break;
+      text += character;
+      place += length;
+    }
+    if (text) parts.push(...textParts(text));
+    else {
+      place++;
+      while (place < bytes.length && (bytes[place] & 0xc0) === 0x80) place++;
+      parts.push({ bytes: bytes.subarray(start, place), place: start });
+    }
+  }
+  return parts;
+}
+
+function* textParts(text) {
+  let plain = "";
+  for (const character of MARKED.test(text) ? text : [text]) {
+    const symbol = character.length <= 2 ? symbolOf(character) : null;
+    if (symbol === null) {
+      plain += character;
+      continue;
+    }
+    if (plain) yield { text: plain };
+    plain = "";
+    yield { symbol: symbol[0], name: symbol[1] };
+  }
+  if (plain) yield { text: plain };
+}
+
+/**
+ * Put what the parts of a token show into `element`; a newline also ends the line. `characterOf(part)`
+ * names the character that bytes are a part of, where that is known.
+ */
+export function showParts(element, parts, characterOf = () => null) {
+  if (!parts.length) element.append(make("span", { class: "sign", textContent: "empty" }));
+  for (const part of parts) {
+    if (part.text !== undefined) {
+      // A mark by itself would sit on the token before it.
+      element.append(/^\p{M}/u.test(part.text) ? `◌${part.text}` : part.text);
+    } else if (part.symbol !== undefined) {
+      const isWord = part.symbol.length > 1;
+      element.append(make("span", { class: isWord ? "sign word" : "sign", textContent: part.symbol }));
+      if (part.symbol === "⏎") element.append(make("br"));
+    } else {
+      const character = characterOf(part);
+      const whole = character === null ? "" : make("small", { textContent: character });
+      element.append(make("span", { class: "raw" }, hexOf(part.bytes), whole));
+    }
+  }
+}
+
+/** The same in words, for who hears the page. */
+export function describeParts(parts, characterOf = () => null) {
+  const words = parts.map((part) => {
+    if (part.text !== undefined) return part.text;
+    if (part.symbol !== undefined) return part.name;
+    const character = characterOf(part);
+    return `bytes ${hexOf(part.bytes)}${character === null ? "" : ` of ${character}`}`;
+  });
+  return words.join(" ") || "empty";
+}
+
+/** What `characterOf` is for a token in its text: the characters that its bytes are a part of. */
+export const inText = (encoding, index) => (part) =>
+  encoding.characterAt(encoding.start(index) + part.place)?.text ?? null;
+
+const graphemes = new Intl.Segmenter("en", { granularity: "grapheme" });
+const AROUND_BYTES = 80;
+
+/**
+ * The characters that the token at `index` has a part of, in sentences: of code points by their
+ * bytes, and of what people see as one character (a family, a flag) by its code points.
+ */
+export function brokenCharacters(encoding, index) {
+  const [start, end] = encoding.span(index);
+  const found = [];
+  for (const part of partsOf(encoding.bytesOf(index))) {
+    if (part.bytes === undefined) continue;
+    const character = encoding.characterAt(start + part.place);
+    if (character === null) {
+      found.push(`${hexOf(part.bytes)}: part of no character; these bytes are not UTF-8 here`);
+      continue;
+    }
+    const n = character.end - character.start;
+    const first = start + part.place - character.start + 1;
+    const last = first + part.bytes.length - 1;
+    const which = first === last ? `byte ${first}` : `bytes ${first} to ${last}`;
+    found.push(`${hexOf(part.bytes)}: ${which} of the ${n} of ${character.text} (${codePointOf(character.text)})`);
+  }
+  const cluster = found.length ? null : brokenCluster(encoding, start, end);
+  return cluster === null ? found : [...found, cluster];
+}
+
+function brokenCluster(encoding, start, end) {
+  let from = Math.max(0, start - AROUND_BYTES);
+  while (from > 0 && (encoding.slice(from, from + 1)[0] & 0xc0) === 0x80) from--;
+  const text = new TextDecoder().decode(encoding.slice(from, end + AROUND_BYTES));
+  const utf8 = new TextEncoder();
+  let place = from;
+  for (const { segment } of graphemes.segment(text)) {
+    const next = place + utf8.encode(segment).length;
+    const isInside = place < end && next > start;
+    if (isInside && (place < start || next > end) && !segment.includes("\ufffd") && segment !== "\r\n") {
+      const points = [...segment].map(codePointOf).join(" ");
+      return `a part of ${segment}, which people see as one character (${points})`;
+    }
+    place = next;
+  }
+  return null;
+}

@@ -1,0 +1,93 @@
+"""GET / and its assets: the page to see tokens on, to compare, to train. Public.
+
+The files lie in `app/playground` and are what the browser gets: there is no build step, and nothing
+comes from another origin. They are read once, with their hashes; who has them asks again and gets a
+304. May import `preconditions` and `problems`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Request, Response
+
+from app.preconditions import not_modified
+from app.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+router = APIRouter(include_in_schema=False)
+
+_MEDIA_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+_HEADERS: Final = {
+    # Everything is of this origin and nothing is inline. The page neither submits forms nor can be
+    # shown inside another one, and no string becomes markup or code in it.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Asked for anew each time: a page of one version with a script of another would be broken.
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the page as it is sent."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@functools.cache
+def assets() -> Mapping[str, Asset]:
+    """Every file of the page, by name.
+
+    Example:
+        >>> assets()["index.html"].media_type
+        'text/html; charset=utf-8'
+    """
+    found = {}
+    for file in (files("app") / "playground").iterdir():
+        media_type = _MEDIA_TYPES.get(file.name.rpartition(".")[2])
+        if media_type is not None:
+            body = file.read_bytes()
+            found[file.name] = Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()}"')
+    return found
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page itself."""
+    return _send(request, assets()["index.html"])
+
+
+@router.get("/playground/{file}")
+async def page_file(request: Request, file: str) -> Response:
+    """A script, style sheet or picture of the page."""
+    asset = assets().get(file)
+    if asset is None:
+        raise Problem(404, "not_found", "The page has no such file; it is at `/`.")
+    return _send(request, asset)
+
+
+def _send(request: Request, asset: Asset) -> Response:
+    unchanged = not_modified(request, asset.etag, _HEADERS)
+    return unchanged or Response(
+        asset.body, headers={**_HEADERS, "ETag": asset.etag}, media_type=asset.media_type
+    )
