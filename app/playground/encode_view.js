@@ -22,7 +22,7 @@ const SHOWN_CHARACTERS = 5_000;
 const utf8 = new TextEncoder();
 
 export class EncodeView {
-  /** `chosen(pane, index)`: a token was chosen. */
+  /** `chosen(pane, index, byKey)`: a token was chosen. */
   constructor(chosen) {
     this.chosen = chosen;
     this.box = byId("text");
@@ -55,7 +55,7 @@ export class EncodeView {
   #makePane(label) {
     return new Pane(label, {
       hovered: (span, from) => this.#light(span, from),
-      chosen: (pane, index) => this.chosen(pane, index),
+      chosen: this.chosen,
       retargeted: () => {
         this.#forgetLink();
         this.encode();

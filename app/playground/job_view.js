@@ -3,18 +3,18 @@
 import * as api from "./api.js";
 import { drawCurve } from "./curve.js";
 import { byId, formatBytes, formatCount, formatSeconds, make } from "./elements.js";
-import { announce, reportProblem } from "./notices.js";
+import { reportProblem } from "./notices.js";
 
 const PHASES = {
   queued: "waits for its turn", start: "starting", download: "fetching the text", count: "counting the text",
   learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
 };
 const ENDS = {
-  live: "It is served now.", succeeded: "It is published, and not served yet.", failed: "It failed.", cancelled: "It was cancelled.",
+  live: "It was put into service.", succeeded: "It was published, and nothing else was changed.", failed: "It failed.", cancelled: "It was cancelled.",
 };
 
 export class JobView {
-  /** `ended(view)` is told once of each run followed here. */
+  /** `ended(view)` is told of the end of each run that went on here. */
   constructor(ended) {
     this.element = byId("job");
     this.ended = ended;
@@ -40,11 +40,14 @@ export class JobView {
     this.rate = new Rate();
     this.result.replaceChildren();
     this.element.hidden = false;
+    let wasGoing = false;
     try {
       for await (const view of api.events(id, signal)) {
         if (signal.aborted) return;
         this.#render(view);
-        if (api.isFinal(view)) await this.#end(view, signal);
+        if (!api.isFinal(view)) wasGoing = true;
+        else if (wasGoing) this.ended(view);
+        if (view.result) await this.#showResult(view.result, signal);
       }
     } catch (error) {
       if (!signal.aborted) reportProblem(this.problem, error);
@@ -93,16 +96,15 @@ export class JobView {
     return found;
   }
 
-  async #end(view, signal) {
-    this.ended(view);
-    if (view.state === "live") announce(`${view.result.name}@${view.result.version} has been trained and is served now.`, "swap");
-    if (!view.result) return;
-    const { tokenizers } = await api.versionsOf(view.result.name);
-    const published = tokenizers.find(({ version }) => version === view.result.version);
+  /** What came out, as long as it is published. */
+  async #showResult({ name, version }, signal) {
+    // A version may have been removed since.
+    const { tokenizers } = await api.versionsOf(name).catch(() => ({ tokenizers: [] }));
+    const published = tokenizers.find((one) => one.version === version);
     const training = published?.manifest?.training;
     if (signal.aborted || !training) return;
     this.result.replaceChildren(
-      make("p", {}, make("b", { textContent: `${view.result.name}@${view.result.version}` }),
+      make("p", {}, make("b", { textContent: `${name}@${version}` }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
         `longest token ${formatCount(training.longest_token_bytes)} bytes.` +
         (training.stopped_early ? ` It ended early: ${training.stopped_early}.` : "")));

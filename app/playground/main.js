@@ -21,13 +21,13 @@ const details = new TokenDetails(() => {
   from?.element?.focus({ preventScroll: true });
 });
 
-async function lookAt(pane, index) {
+async function lookAt(pane, index, byKey) {
   const { encoding } = pane;
   const element = document.activeElement;
   from = { pane, element };
   const id = encoding.ids[index];
   pane.mark(id, index);
-  await details.show({ id, version: encoding.version, encoding, index });
+  await details.show({ id, version: encoding.version, encoding, index, takeFocus: byKey });
   element.scrollIntoView({ block: "nearest" }); // on a phone the details cover what is below
 }
 

@@ -14,7 +14,7 @@ export function reportProblem(element, error) {
 
 /** Say something that passes; it is read out, and goes after a while. */
 export function announce(text, kind = "news") {
-  const notice = make("p", { class: `notice ${kind}`, role: "status", textContent: text });
+  const notice = make("p", { class: `notice ${kind}`, textContent: text });
   const close = make("button", {
     type: "button", class: "quiet", textContent: "×", "aria-label": "Close this message", onclick: () => notice.remove(),
   });

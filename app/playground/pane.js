@@ -4,7 +4,7 @@
  */
 
 import * as api from "./api.js";
-import { Encoding } from "./encoding.js";
+import { Encoding, hexOf } from "./encoding.js";
 import { breathe, byId, formatCount, make } from "./elements.js";
 import { reportProblem } from "./notices.js";
 import { TokenFlow } from "./token_flow.js";
@@ -13,11 +13,13 @@ import { describeParts, inText, partsOf, showParts } from "./visible_text.js";
 const N_COLOURS = 6;
 const LARGE_TOKENS = 5000;
 
-function renderPiece(encoding, index) {
+/** A piece as text, or with `asBytes` as the numbers behind it. */
+function renderPiece(encoding, index, asBytes) {
   const parts = partsOf(encoding.bytesOf(index));
   const characterOf = inText(encoding, index);
   const cell = make("span", { class: `piece tint-${index % N_COLOURS}` });
-  showParts(cell, parts, characterOf);
+  if (asBytes) cell.textContent = hexOf(encoding.bytesOf(index));
+  else showParts(cell, parts, characterOf);
   cell.setAttribute("aria-label", `${describeParts(parts, characterOf)}, id ${encoding.ids[index]}`);
   return cell;
 }
@@ -32,7 +34,7 @@ function renderId(encoding, index) {
 
 export class Pane {
   /**
-   * Of the person: `hovered(span)`, the bytes pointed at or null; `chosen(pane, index)`;
+   * Of the person: `hovered(span)`, the bytes pointed at or null; `chosen(pane, index, byKey)`;
    * `retargeted()`, another tokenizer was chosen. `encoded(pane)` when there is another answer.
    */
   constructor(label, { hovered, chosen, retargeted, encoded }) {
@@ -54,9 +56,15 @@ export class Pane {
       label: `${label}: ${what}`,
       renderCell,
       hovered: (index) => hovered(index === null ? null : this.encoding.span(index), this),
-      chosen: (index) => chosen(this, index),
+      chosen: (index, byKey) => chosen(this, index, byKey),
     });
-    this.pieces = flow(".pieces", "pieces", renderPiece);
+    const asBytes = find(".as-bytes");
+    asBytes.addEventListener("click", () => {
+      asBytes.ariaPressed = String(asBytes.ariaPressed !== "true");
+      this.pieces.show(this.encoding);
+    });
+    this.pieces = flow(".pieces", "pieces", (encoding, index) =>
+      renderPiece(encoding, index, asBytes.ariaPressed === "true"));
     this.idFlow = flow(".ids", "ids", renderId);
     this.controller = new AbortController();
   }

@@ -33,8 +33,12 @@ export class TokenDetails {
     this.closed();
   }
 
-  /** Show the token `id` of `version`; with `encoding` and `index`, where it stands too. */
-  async show({ id, version, encoding, index }) {
+  /**
+   * Show the token `id` of `version`; with `encoding` and `index`, where it stands too. The focus goes
+   * there with `takeFocus`, and stays there.
+   */
+  async show({ id, version, encoding, index, takeFocus = false }) {
+    const hasFocus = takeFocus || this.element.contains(document.activeElement);
     this.controller.abort();
     this.controller = new AbortController();
     const { signal } = this.controller;
@@ -49,6 +53,7 @@ export class TokenDetails {
       this.element.replaceChildren(this.#head(`Token ${id}`), problem);
     }
     this.element.hidden = false;
+    if (hasFocus) this.element.focus();
   }
 
   #head(title) {

@@ -6,8 +6,8 @@
 
 import { make } from "./elements.js";
 
-const BLOCK_TOKENS = 128;
-const LEAST_IN_A_BLOCK = 48;
+const BLOCK_TOKENS = 96;
+const LEAST_IN_A_BLOCK = 32;
 const NEAR_PIXELS = 250;
 const FILL_MILLISECONDS = 10;
 const NEWLINE = 0x0a;
@@ -15,7 +15,7 @@ const NEWLINE = 0x0a;
 export class TokenFlow {
   /**
    * `renderCell(encoding, index)` makes the element of one token. Of the person: `hovered(index)`,
-   * null when nothing is, and `chosen(index)`.
+   * null when nothing is, and `chosen(index, byKey)`.
    */
   constructor(container, { label, renderCell, hovered, chosen }) {
     this.container = container;
@@ -131,13 +131,21 @@ export class TokenFlow {
 
   /** A few blocks in each frame, so that none takes long. */
   #fillWaiting() {
+    if (this.isFilling) return; // a frame that comes goes on with it
     const until = performance.now() + FILL_MILLISECONDS;
     for (const number of this.waiting) {
       this.waiting.delete(number);
       this.#fill(number);
+      // Asked for here, the layout counts: where no font has the characters it is most of the time.
+      void this.blocks[number].offsetHeight;
       if (performance.now() > until) break;
     }
-    if (this.waiting.size) requestAnimationFrame(() => this.#fillWaiting());
+    this.isFilling = this.waiting.size > 0;
+    if (!this.isFilling) return;
+    requestAnimationFrame(() => {
+      this.isFilling = false;
+      this.#fillWaiting();
+    });
   }
 
   #fill(number) {
@@ -196,7 +204,7 @@ export class TokenFlow {
 
   #onClick(event) {
     const index = this.#indexOf(event);
-    if (index !== null) this.chosen(index);
+    if (index !== null) this.chosen(index, false);
   }
 
   #onKey(event) {
@@ -212,7 +220,7 @@ export class TokenFlow {
       Home: () => 0,
       End: () => last,
     };
-    if (event.key === "Enter" || event.key === " ") this.chosen(this.active);
+    if (event.key === "Enter" || event.key === " ") this.chosen(this.active, true);
     else if (moves[event.key]) this.#focus(moves[event.key]());
     else return;
     event.preventDefault();

@@ -25,6 +25,8 @@ function symbolOf(character) {
   return MARKED.test(character) ? [codePointOf(character), codePointOf(character)] : null;
 }
 
+const nameOf = (character) => symbolOf(character)?.[1] ?? character;
+
 /**
  * The parts of a token: {text}, {symbol, name} and {bytes, place}, in order. `place` is where the
  * bytes stand in the token; they are a part of a character, or of none.
@@ -85,7 +87,7 @@ export function showParts(element, parts, characterOf = () => null) {
       if (part.symbol === "⏎") element.append(make("br"));
     } else {
       const character = characterOf(part);
-      const whole = character === null ? "" : make("small", { textContent: character });
+      const whole = character === null ? "" : make("small", { textContent: symbolOf(character)?.[0] ?? character });
       element.append(make("span", { class: "raw" }, hexOf(part.bytes), whole));
     }
   }
@@ -97,7 +99,7 @@ export function describeParts(parts, characterOf = () => null) {
     if (part.text !== undefined) return part.text;
     if (part.symbol !== undefined) return part.name;
     const character = characterOf(part);
-    return `bytes ${hexOf(part.bytes)}${character === null ? "" : ` of ${character}`}`;
+    return `bytes ${hexOf(part.bytes)}${character === null ? "" : ` of ${nameOf(character)}`}`;
   });
   return words.join(" ") || "empty";
 }
@@ -127,7 +129,7 @@ export function brokenCharacters(encoding, index) {
     const first = start + part.place - character.start + 1;
     const last = first + part.bytes.length - 1;
     const which = first === last ? `byte ${first}` : `bytes ${first} to ${last}`;
-    found.push(`${hexOf(part.bytes)}: ${which} of the ${n} of ${character.text} (${codePointOf(character.text)})`);
+    found.push(`${hexOf(part.bytes)}: ${which} of the ${n} of ${nameOf(character.text)} (${codePointOf(character.text)})`);
   }
   const cluster = found.length ? null : brokenCluster(encoding, start, end);
   return cluster === null ? found : [...found, cluster];

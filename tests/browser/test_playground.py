@@ -77,6 +77,9 @@ def test_parts_of_a_character_are_shown_as_what_they_are(open_page: Open) -> Non
     shown = [part.replace(" ", "") for part in parts.all_text_contents()]
     assert shown == ["F09F🦜", "A6🦜", "9C🦜"]
     assert page.locator(f"{PANES} .sign").all_text_contents() == ["·", "→", "⏎"]
+    page.click(f"{PANES} .as-bytes")
+    assert page.locator(f"{PANES} .piece").all_text_contents()[-2:] == ["62", "0A"]
+    page.click(f"{PANES} .as-bytes")
     parts.last.click()
     expect(page.locator("#details .broken")).to_have_text("9C: byte 4 of the 4 of 🦜 (U+1F99C)")
     # What people see as one character may be several: a flag is two letters.
@@ -118,7 +121,7 @@ def test_the_keyboard_does_it_all(open_page: Open) -> None:
     page.keyboard.press("End")
     page.keyboard.press("Enter")
     expect(page.locator("#details h2")).to_have_text("Token 46")
-    page.locator("#details button").first.focus()
+    expect(focused).to_have_id("details")
     page.keyboard.press("Escape")
     expect(page.locator("#details")).to_be_hidden()
     expect(focused).to_have_attribute("aria-label", re.compile(r"^\., id"))
