@@ -7,11 +7,15 @@ import { Pane } from "./pane.js";
 import { fillChoice, served } from "./served.js";
 
 const WAIT_MILLISECONDS = 150;
+const LARGE_IDS = 20_000;
+const SHOWN_IDS = 1000;
+const SHOWN_CHARACTERS = 20_000;
 
 export class DecodeView {
   /** `chosen(pane, index)`: a token was chosen. `takeIds()`: the ids and tokenizer of the text. */
   constructor(chosen, takeIds) {
     this.box = byId("ids");
+    this.held = null; // ids too many for the box
     this.select = byId("decode-tokenizer");
     this.pane = new Pane("Decoded ids", {
       hovered: (span) => this.pane.light(span, span !== null),
@@ -30,10 +34,19 @@ export class DecodeView {
     byId("take-ids").addEventListener("click", () => {
       const { ids, tokenizer } = takeIds();
       fillChoice(this.select, tokenizer);
-      this.box.value = Array.from(ids).join(", ");
-      this.decode();
+      this.#put(ids);
     });
+    byId("clear-ids").addEventListener("click", () => this.#put([]));
     served.addEventListener("listed", () => fillChoice(this.select));
+  }
+
+  #put(ids) {
+    const isLarge = ids.length > LARGE_IDS;
+    this.held = isLarge ? Array.from(ids) : null;
+    const more = isLarge ? `, and ${formatCount(ids.length - SHOWN_IDS)} more` : "";
+    this.box.value = Array.from(isLarge ? ids.slice(0, SHOWN_IDS) : ids).join(", ") + more;
+    this.box.readOnly = isLarge;
+    this.decode();
   }
 
   /** Decode what is in the box. */
@@ -43,12 +56,12 @@ export class DecodeView {
     const { signal } = this.controller;
     const problem = byId("decode-problem");
     try {
-      const ids = parseIds(this.box.value);
+      const ids = this.held ?? parseIds(this.box.value);
       const answer = await api.decode(ids, {
         tokenizer: this.select.value, skipSpecial: byId("skip-special").checked, signal,
       });
       problem.hidden = true;
-      byId("decoded").textContent = answer.text;
+      byId("decoded").textContent = shorten(answer.text);
       this.pane.element.hidden = ids.length === 0;
       this.pane.showIds(ids, answer);
       await this.#judge(ids, answer, signal);
@@ -73,6 +86,12 @@ export class DecodeView {
       ? `${n}: encoding this text gives the same ones.`
       : `${n}: encoding this text gives others, from number ${formatCount(place + 1)} on. A model rarely sees ids like these.`;
   }
+}
+
+/** The beginning of a long text: laying all of it out takes long. */
+function shorten(text) {
+  const more = text.length - SHOWN_CHARACTERS;
+  return more > 0 ? `${text.slice(0, SHOWN_CHARACTERS)}\n… and ${formatCount(more)} characters more` : text;
 }
 
 /** The numbers in `text`. Raises where there is something else in it. */

@@ -25,7 +25,7 @@ export class TrainView {
       this.#start();
     });
     for (const input of byId("train-form").elements.source) input.addEventListener("change", () => this.#showSource());
-    api.key.addEventListener("changed", () => this.open());
+    api.key.addEventListener("changed", () => byId("panel-train").hidden || this.open());
   }
 
   /** Show what this key opens. */
