@@ -40,7 +40,9 @@ export class CorporaView {
     }
     if (this.known.length === 1) chosen.add(this.known[0].id);
     this.list.replaceChildren(...this.known.map((corpus) => this.#row(corpus, chosen.has(corpus.id))));
-    if (!this.known.length) this.list.append(make("li", { class: "hint", textContent: "None yet. Upload a text file, or train on the text under Encode." }));
+    if (this.known.length) return;
+    const advice = "None yet. Upload a text file, or train on the text under Encode.";
+    this.list.append(make("li", { class: "hint", textContent: advice }));
   }
 
   #row(corpus, isChosen) {
@@ -49,7 +51,10 @@ export class CorporaView {
         make("input", { type: "checkbox", value: corpus.id, checked: isChosen }),
         make("span", { class: "corpus-id", textContent: corpus.id }),
         make("span", { class: "hint", textContent: formatBytes(corpus.bytes) })),
-      make("button", { type: "button", class: "quiet", "aria-label": `Remove corpus ${corpus.id}`, textContent: "Remove", onclick: () => this.#remove(corpus.id) }));
+      make("button", {
+        type: "button", class: "quiet", textContent: "Remove",
+        "aria-label": `Remove corpus ${corpus.id}`, onclick: () => this.#remove(corpus.id),
+      }));
   }
 
   async #remove(id) {
@@ -72,7 +77,8 @@ export class CorporaView {
         signal: this.controller.signal,
         progress: (sent, all) => {
           this.progress.value = all ? sent / all : 0;
-          this.state.textContent = sent < all ? `${formatBytes(sent)} of ${formatBytes(all)} are sent` : "All is sent; the server puts it away";
+          this.state.textContent = sent < all
+            ? `${formatBytes(sent)} of ${formatBytes(all)} are sent` : "All is sent; the server puts it away";
         },
       });
       this.state.textContent = `${file.name} is there, as ${id}.`;

@@ -15,11 +15,14 @@ function draw(tag, attributes, text) {
 /** A figure of `points`: [{vocab_size, bytes_per_token}], sizes rising. The x axis is a logarithm. */
 export function drawCurve(points) {
   const [first, last] = [points[0], points.at(-1)];
-  const x = (size) => LEFT + ((WIDTH - LEFT - RIGHT) * Math.log(size / first.vocab_size)) / Math.log(last.vocab_size / first.vocab_size || 2);
+  const widest = Math.log(last.vocab_size / first.vocab_size) || 1;
+  const x = (size) => LEFT + ((WIDTH - LEFT - RIGHT) * Math.log(size / first.vocab_size)) / widest;
   const most = Math.max(...points.map((point) => point.bytes_per_token));
   const top = Math.ceil(most * 2) / 2;
   const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * (value - 1)) / Math.max(0.5, top - 1);
-  const summary = `Bytes per token rise from ${first.bytes_per_token.toFixed(2)} with ${formatCount(first.vocab_size)} entries to ${last.bytes_per_token.toFixed(2)} with ${formatCount(last.vocab_size)}.`;
+  const [from, to] = [first, last].map((point) => point.bytes_per_token.toFixed(2));
+  const summary = `Bytes per token rise from ${from} with ${formatCount(first.vocab_size)} entries ` +
+    `to ${to} with ${formatCount(last.vocab_size)}.`;
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": summary });
   for (let value = 1; value <= top; value += top > 3 ? 1 : 0.5) {
     svg.append(
@@ -30,10 +33,11 @@ export function drawCurve(points) {
     const anchor = size === last.vocab_size ? "end" : "middle";
     svg.append(draw("text", { x: x(size), y: HEIGHT - 10, "text-anchor": anchor }, formatCount(size)));
   }
-  const path = points.map((point) => `${x(point.vocab_size).toFixed(1)},${y(point.bytes_per_token).toFixed(1)}`).join(" ");
-  svg.append(draw("polyline", { points: path, class: "line" }));
+  const path = points.map((point) => [x(point.vocab_size).toFixed(1), y(point.bytes_per_token).toFixed(1)]);
+  svg.append(draw("polyline", { points: path.join(" "), class: "line" }));
   svg.append(draw("circle", { cx: x(last.vocab_size), cy: y(last.bytes_per_token), r: 4, class: "dot" }));
-  return make("figure", {}, svg, make("figcaption", { class: "hint", textContent: `${summary} On the text that was trained on.` }));
+  const caption = `${summary} On the text that was trained on.`;
+  return make("figure", {}, svg, make("figcaption", { class: "hint", textContent: caption }));
 }
 
 function ticks(least, most) {

@@ -84,7 +84,8 @@ export class DecodeView {
     const n = `${formatCount(ids.length)} ${ids.length === 1 ? "id" : "ids"}`;
     verdict.textContent = ok
       ? `${n}: encoding this text gives the same ones.`
-      : `${n}: encoding this text gives others, from number ${formatCount(place + 1)} on. A model rarely sees ids like these.`;
+      : `${n}: encoding this text gives others, from number ${formatCount(place + 1)} on. ` +
+        "A model rarely sees ids like these.";
   }
 }
 
@@ -99,7 +100,8 @@ function parseIds(text) {
   const words = text.split(/[\s,;[\]()]+/).filter(Boolean);
   return words.map((word, place) => {
     if (!/^\d{1,10}$/.test(word)) {
-      throw new Error(`Number ${formatCount(place + 1)} is no token id; ids are whole numbers from 0, apart by commas, spaces or lines.`);
+      throw new Error(`Number ${formatCount(place + 1)} is no token id; ids are whole numbers from 0, ` +
+        "apart by commas, spaces or lines.");
     }
     return Number(word);
   });

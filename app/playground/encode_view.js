@@ -99,7 +99,8 @@ export class EncodeView {
       make("b", { textContent: formatCount(countCharacters(text)) }), " characters ",
       make("b", { textContent: formatCount(nBytes) }), " bytes");
     if (nBytes > MOST_BYTES) {
-      announce(`The page takes up to ${formatBytes(MOST_BYTES)}. Longer texts: POST /encode_stream, or tokenizer encode on the command line.`, "bad");
+      announce(`The page takes up to ${formatBytes(MOST_BYTES)}. Longer texts: POST /encode_stream, ` +
+        "or tokenizer encode on the command line.", "bad");
       return;
     }
     await Promise.all(this.panes.map((pane) => pane.encode(text, this.special.value)));
@@ -159,7 +160,8 @@ export class EncodeView {
 
   #startSamples() {
     for (const [name, text] of Object.entries(SAMPLES)) {
-      byId("samples").append(make("button", { type: "button", class: "sample", textContent: name, onclick: () => this.use(text) }));
+      const sample = { type: "button", class: "sample", textContent: name, onclick: () => this.use(text) };
+      byId("samples").append(make("button", sample));
     }
   }
 
@@ -167,7 +169,8 @@ export class EncodeView {
     const read = async (file) => {
       if (!file) return;
       if (file.size > MOST_BYTES) {
-        announce(`${file.name} has ${formatBytes(file.size)}; the page takes up to ${formatBytes(MOST_BYTES)}. On the command line: tokenizer encode FILE.`, "bad");
+        announce(`${file.name} has ${formatBytes(file.size)}; the page takes up to ` +
+          `${formatBytes(MOST_BYTES)}. On the command line: tokenizer encode FILE.`, "bad");
         return;
       }
       try {
@@ -188,14 +191,10 @@ export class EncodeView {
     });
   }
 
-  /** What a link would hold, with everything in it. */
+  /** What a link holds. Versions are named, so that it shows the same after a swap. */
   get view() {
-    return {
-      text: this.text,
-      special: this.special.value === "all" ? "" : this.special.value,
-      a: this.panes[0].tokenizer,
-      b: this.panes[1] ? this.panes[1].tokenizer || served.active.version : "",
-    };
+    const [a, b] = this.panes.map((pane) => pane.encoding?.version ?? pane.tokenizer);
+    return { text: this.text, special: this.special.value === "all" ? "" : this.special.value, a, b };
   }
 
   /** Show what a link holds. */
@@ -243,9 +242,11 @@ function countCharacters(text) {
 function compareInWords(one, other) {
   if (one.digest === other.digest) return "Both are the same tokenizer.";
   const common = commonTokens(one, other);
-  const share = common === null ? "" : ` ${Math.round((100 * common) / one.length)}% of the first one's tokens stand in the second one too.`;
+  const percentCommon = Math.round((100 * common) / one.length);
+  const share = common === null ? "" : ` ${percentCommon}% of the first one's tokens stand in the second one too.`;
   if (one.length === other.length) return `Both need ${formatCount(one.length)} tokens.${share}`;
   const [less, more, word] = one.length < other.length ? [one, other, "second"] : [other, one, "first"];
   const percent = (100 * (more.length - less.length)) / less.length;
-  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} tokens more (+${percent.toFixed(percent < 10 ? 1 : 0)}%).${share}`;
+  const shown = percent.toFixed(percent < 10 ? 1 : 0);
+  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} tokens more (+${shown}%).${share}`;
 }

@@ -10,7 +10,8 @@ const PHASES = {
   learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
 };
 const ENDS = {
-  live: "It was put into service.", succeeded: "It was published, and nothing else was changed.", failed: "It failed.", cancelled: "It was cancelled.",
+  live: "It was put into service.", succeeded: "It was published, and nothing else was changed.",
+  failed: "It failed.", cancelled: "It was cancelled.",
 };
 
 export class JobView {
@@ -74,20 +75,24 @@ export class JobView {
     this.log.textContent = view.log_tail.join("\n");
     this.problem.hidden = view.error === null;
     if (view.error) this.problem.textContent = view.error.detail;
-    const cancel = make("button", { type: "button", textContent: "Cancel the run", onclick: () => this.#cancel(view.id) });
-    const wanted = isFinal || view.phase === "cancelling" ? 0 : 1;
-    if (this.buttons.childElementCount !== wanted) this.buttons.replaceChildren(...(wanted ? [cancel] : []));
+    const canCancel = !isFinal && view.phase !== "cancelling";
+    if (canCancel === this.buttons.hasChildNodes()) return; // a button made anew would lose the focus
+    const cancel = { type: "button", textContent: "Cancel the run", onclick: () => this.#cancel(view.id) };
+    this.buttons.replaceChildren(...(canCancel ? [make("button", cancel)] : []));
   }
 
   #figures(view) {
     const { counters } = view;
     const found = [["done", `${Math.round(100 * view.progress)}%`]];
     if (counters.download_done) found.push(["fetched", formatBytes(counters.download_done)]);
-    if (counters.count_total) found.push(["text read", `${formatBytes(counters.count_done)} of ${formatBytes(counters.count_total)}`]);
-    if (counters.learn_total) found.push(["merges", `${formatCount(counters.learn_done)} of ${formatCount(counters.learn_total)}`]);
+    const share = (name, phase, format) => counters[`${phase}_total`]
+      && found.push([name, `${format(counters[`${phase}_done`])} of ${format(counters[`${phase}_total`])}`]);
+    share("text read", "count", formatBytes);
+    share("merges", "learn", formatCount);
     const { perSecond, left } = this.rate;
     if (!api.isFinal(view) && perSecond) {
-      found.push(["rate", view.phase === "learn" ? `${formatCount(Math.round(perSecond))} merges/s` : `${formatBytes(perSecond)}/s`]);
+      const isLearning = view.phase === "learn";
+      found.push(["rate", isLearning ? `${formatCount(Math.round(perSecond))} merges/s` : `${formatBytes(perSecond)}/s`]);
       found.push(["left of this phase", `about ${formatSeconds(left)}`]);
     }
     if (view.finished_at && view.started_at) {

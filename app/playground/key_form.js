@@ -33,6 +33,11 @@ export function startKeyForm() {
     byId("key-kept").checked = key.isKept;
   };
   key.addEventListener("changed", show);
-  key.addEventListener("wanted", () => byId("key-form").hidden && openKeyForm());
+  let refused = null; // asked for once: who closes the form is left in peace
+  key.addEventListener("wanted", () => {
+    if (refused === key.value) return;
+    refused = key.value;
+    openKeyForm();
+  });
   show();
 }

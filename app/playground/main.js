@@ -13,7 +13,8 @@ import { TokenDetails } from "./token_details.js";
 import { TrainView } from "./train_view.js";
 import { VersionsView } from "./versions_view.js";
 
-const FIRST_TEXT = "Hello, world! Tokens are pieces of text: naïve café, 中文, 👩‍👩‍👧 and\tindeed  white space.\n";
+const FIRST_TEXT =
+  "Hello, world! Tokens are pieces of text: naïve café, 中文, 👩‍👩‍👧 and\tindeed  white space.\n";
 
 let from = null; // the cell that had the focus when the details were opened
 const details = new TokenDetails(() => {

@@ -7,7 +7,8 @@ const SHOWN_MILLISECONDS = 8000;
 /** Show an error where it belongs. The service's `detail` names the remedy. */
 export function reportProblem(element, error) {
   if (error.name === "AbortError") return;
-  const details = (error.errors ?? []).map(({ detail }) => detail).filter((detail) => detail && !error.message.includes(detail));
+  const details = (error.errors ?? []).map(({ detail }) => detail)
+    .filter((detail) => detail && !error.message.includes(detail));
   element.textContent = [error.message, ...details].join(" ");
   element.hidden = false;
 }
@@ -16,7 +17,8 @@ export function reportProblem(element, error) {
 export function announce(text, kind = "news") {
   const notice = make("p", { class: `notice ${kind}`, textContent: text });
   const close = make("button", {
-    type: "button", class: "quiet", textContent: "×", "aria-label": "Close this message", onclick: () => notice.remove(),
+    type: "button", class: "quiet", textContent: "×",
+    "aria-label": "Close this message", onclick: () => notice.remove(),
   });
   notice.append(close);
   byId("notices").replaceChildren(notice);

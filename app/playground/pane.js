@@ -126,7 +126,8 @@ export class Pane {
   #renderNote(encoding, text) {
     const nSent = text === null ? encoding.nBytes : new TextEncoder().encode(text).length;
     this.note.textContent = nSent === encoding.nBytes ? ""
-      : `This tokenizer changes the text before it splits it: ${formatCount(nSent)} bytes became ${formatCount(encoding.nBytes)}; the pieces show the latter.`;
+      : `This tokenizer changes the text before it splits it: ${formatCount(nSent)} bytes became ` +
+        `${formatCount(encoding.nBytes)}; the pieces show the latter.`;
   }
 
   #renderFigures(encoding) {

@@ -14,6 +14,7 @@ class Served extends EventTarget {
   previous = null;
   versions = [];
   #engine = "";
+  #refused = null;
 
   /** Ask now, and from now on. */
   start() {
@@ -21,12 +22,14 @@ class Served extends EventTarget {
     return this.look();
   }
 
-  /** Ask once; an answer of 304 is all that it mostly costs. */
+  /** Ask once; an answer of 304 is all that it mostly costs. A key that was refused is not sent again. */
   async look() {
+    if (this.#refused === api.key.value) return;
     try {
       this.note(await api.active(this.active.digest));
       this.#render(); // it may have been out of reach until now
     } catch (error) {
+      if (error.status === 401) this.#refused = api.key.value;
       byId("served").textContent = error.status === 401 ? "a key is wanted to read" : error.message;
     }
   }

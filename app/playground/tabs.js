@@ -20,7 +20,8 @@ export function startTabs(opened) {
     tab.addEventListener("click", () => open(NAMES[place]));
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      const target = { Home: 0, End: NAMES.length - 1 }[event.key] ?? (step && (place + step + NAMES.length) % NAMES.length);
+      const end = { Home: 0, End: NAMES.length - 1 }[event.key];
+      const target = end ?? (step && (place + step + NAMES.length) % NAMES.length);
       if (target === undefined) return;
       open(NAMES[target], true);
       event.preventDefault();

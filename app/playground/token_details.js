@@ -59,7 +59,10 @@ export class TokenDetails {
   #head(title) {
     return make("div", { class: "row" },
       make("h2", { id: "details-title", class: "grow", textContent: title }),
-      make("button", { type: "button", class: "quiet", "aria-label": "Close the token", textContent: "×", onclick: () => this.close() }));
+      make("button", {
+        type: "button", class: "quiet", textContent: "×",
+        "aria-label": "Close the token", onclick: () => this.close(),
+      }));
   }
 
   #render(token, place) {
@@ -76,7 +79,8 @@ export class TokenDetails {
     for (const [name, value] of facts) list.append(make("dt", { textContent: name }), make("dd", {}, value));
     const broken = place.encoding ? brokenCharacters(place.encoding, place.index) : brokenAlone(bytes);
     const tree = token.parts
-      ? [make("h3", { textContent: "how it was merged" }), make("ul", { class: "tree", "aria-label": "Merges" }, this.#node(token.tree, place))]
+      ? [make("h3", { textContent: "how it was merged" }),
+        make("ul", { class: "tree", "aria-label": "Merges" }, this.#node(token.tree, place))]
       : [];
     this.element.replaceChildren(
       this.#head(`Token ${token.id}`),
@@ -92,7 +96,8 @@ export class TokenDetails {
     const bytes = fromBase64(node.bytes);
     const name = `token ${node.id}, ${textOf(bytes) ?? hexOf(bytes)}`;
     const button = make("button", {
-      type: "button", class: "node", "aria-label": name, onclick: () => this.show({ id: node.id, version: place.version }),
+      type: "button", class: "node", "aria-label": name,
+      onclick: () => this.show({ id: node.id, version: place.version }),
     }, piece(bytes), make("span", { class: "node-id", textContent: node.id }),
     node.rank === null ? "" : make("span", { class: "node-rank", textContent: `rank ${formatCount(node.rank)}` }));
     const parts = node.parts ? make("ul", {}, ...node.parts.map((part) => this.#node(part, place))) : "";
@@ -116,7 +121,8 @@ function placeFacts(id, { encoding, index }) {
   if (!encoding) return [];
   const [start, end] = encoding.span(index);
   return [
-    ["place", `token ${formatCount(index + 1)} of ${formatCount(encoding.length)}, bytes ${formatCount(start)} to ${formatCount(end)}`],
+    ["place", `token ${formatCount(index + 1)} of ${formatCount(encoding.length)}, ` +
+      `bytes ${formatCount(start)} to ${formatCount(end)}`],
     ["occurs", timesOf(encoding.occurrences(id))],
   ];
 }

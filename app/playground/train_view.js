@@ -49,7 +49,8 @@ export class TrainView {
     for (const source of SOURCES) byId(`source-${source}`).hidden = source !== this.#source;
     const text = this.textOf();
     byId("source-text-size").textContent = text
-      ? `${formatBytes(new TextEncoder().encode(text).length)} stand under Encode. A tokenizer worth using wants megabytes; this is to see how it goes.`
+      ? `${formatBytes(new TextEncoder().encode(text).length)} stand under Encode. ` +
+        "A tokenizer worth using wants megabytes; this is to see how it goes."
       : "There is no text under Encode yet.";
   }
 
@@ -97,11 +98,10 @@ export class TrainView {
     try {
       ({ jobs } = await api.jobs());
     } catch (error) {
-      const problem = byId("train-locked").querySelector(".problem") ?? byId("train-locked").appendChild(make("p", { class: "problem", role: "alert" }));
-      reportProblem(problem, error);
+      reportProblem(byId("locked-problem"), error);
       return false;
     }
-    byId("train-locked").querySelector(".problem")?.remove();
+    byId("locked-problem").hidden = true;
     byId("jobs").replaceChildren(...jobs.map((job) => this.#row(job)));
     if (!jobs.length) byId("jobs").append(make("li", { class: "hint", textContent: "None yet." }));
     const going = jobs.find((job) => !api.isFinal(job));
@@ -112,7 +112,10 @@ export class TrainView {
   #row(job) {
     const when = new Date(job.created_at).toLocaleString();
     return make("li", {},
-      make("button", { type: "button", class: "job-name", textContent: job.name, "aria-label": `Show the run ${job.name} of ${when}`, onclick: () => this.job.follow(job.id) }),
+      make("button", {
+        type: "button", class: "job-name", textContent: job.name,
+        "aria-label": `Show the run ${job.name} of ${when}`, onclick: () => this.job.follow(job.id),
+      }),
       make("span", { class: "hint grow", textContent: when }),
       make("span", { class: "state", "data-state": job.state, textContent: job.state }));
   }

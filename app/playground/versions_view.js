@@ -19,7 +19,8 @@ export class VersionsView {
     const { versions } = served;
     byId("versions").replaceChildren(...versions.slice(0, SHOWN).map((row) => this.#row(row)));
     if (versions.length > SHOWN) {
-      byId("versions").append(make("li", { class: "hint", textContent: `and ${versions.length - SHOWN} older ones, which GET /tokenizers lists` }));
+      const more = `and ${versions.length - SHOWN} more, which GET /tokenizers lists`;
+      byId("versions").append(make("li", { class: "hint", textContent: more }));
     }
     const back = byId("roll-back");
     back.hidden = !versions.some(({ name, version }) => `${name}@${version}` === served.previous);
@@ -29,9 +30,12 @@ export class VersionsView {
   #row({ name, version, active, created_at: createdAt }) {
     const full = `${name}@${version}`;
     const made = createdAt ? new Date(createdAt).toLocaleString() : "";
-    const button = (text, action) => make("button", { type: "button", textContent: text, "aria-label": `${text} ${full}`, onclick: action });
+    const button = (text, action) => make("button", {
+      type: "button", textContent: text, "aria-label": `${text} ${full}`, onclick: action,
+    });
     return make("li", active ? { class: "is-served", "aria-current": "true" } : {},
-      make("span", { class: "version-name" }, make("b", { textContent: name }), make("span", { class: "version", textContent: `@${version}` })),
+      make("span", { class: "version-name" },
+        make("b", { textContent: name }), make("span", { class: "version", textContent: `@${version}` })),
       make("span", { class: "hint grow", textContent: made }),
       ...(active ? [make("span", { class: "badge", textContent: "served" })]
         : [button("Compare", () => this.compare(full)), button("Serve", () => this.#promote(full))]));

@@ -41,7 +41,8 @@ export function partsOf(bytes) {
     let text = "";
     for (;;) {
       const length = characterLength(bytes[place] ?? 0x80);
-      const character = length && place + length <= bytes.length ? textOf(bytes.subarray(place, place + length)) : null;
+      const isWhole = length > 0 && place + length <= bytes.length;
+      const character = isWhole ? textOf(bytes.subarray(place, place + length)) : null;
       if (character === null) break;
       text += character;
       place += length;
