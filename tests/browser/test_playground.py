@@ -291,6 +291,11 @@ def test_a_key_to_read_can_be_typed(
     ArtifactStore(tmp_path / "artifacts").publish(other_spec, name="starter")
     with run_server(tmp_path / "artifacts", TOKENIZER_READ_KEYS="to-read") as locked:
         page = open_page(url=locked.url, with_problems=True)
+        expect(page.locator("#key-form")).to_be_visible()
+        page.click("#key-toggle")
+        page.wait_for_timeout(3000)  # it asks again what is served, and leaves the form closed
+        expect(page.locator("#key-form")).to_be_hidden()
+        page.click("#key-toggle")
         page.fill("#key-input", "to-read")
         page.keyboard.press("Enter")
         expect(page.locator(f"{PANES} .piece").first).to_be_visible()
