@@ -47,7 +47,7 @@ export class EncodeView {
       this.compare(this.panes.length === 1);
     });
     byId("link").addEventListener("click", () => this.#copyLink());
-    this.sayCounts = debounce(() => this.#sayCounts(), () => 900);
+    this.sayCounts = debounce(() => this.#sayCounts(), () => 600);
     served.addEventListener("listed", () => this.panes.forEach((pane) => fillChoice(pane.select)));
     served.addEventListener("swapped", ({ detail }) => detail.before && this.#onSwap());
   }

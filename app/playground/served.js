@@ -7,7 +7,7 @@ import * as api from "./api.js";
 import { byId, make, whileLookedAt } from "./elements.js";
 import { announce } from "./notices.js";
 
-const LOOK_MILLISECONDS = 2500;
+const LOOK_MILLISECONDS = 1500;
 
 class Served extends EventTarget {
   active = { version: null, digest: null };
