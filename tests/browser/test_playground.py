@@ -26,13 +26,9 @@ PANES = "#panes .pane"
 PARROT = "a 🦜\tb\n"
 
 
-def shown_ids(pane: Any) -> list[int]:
-    return [int(text) for text in pane.locator(".ids .id").all_text_contents()]
-
-
 def wait_for_ids(pane: Any, ids: list[int]) -> None:
     expect(pane.locator(".n-tokens")).to_have_text(f"{len(ids):,}")
-    assert shown_ids(pane) == ids
+    expect(pane.locator(".ids .id")).to_have_text(list(map(str, ids)))
 
 
 def with_text(open_page: Open, text: str, **options: Any) -> Any:
