@@ -217,7 +217,11 @@ def _print_what_to_try(
     host, port = listener.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only for showing
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    lines = [f"tokenizer service on {url}", f"engine: {engine.name} ({engine.reason})"]
+    lines = [
+        f"tokenizer service on {url}",
+        f"page: {url}/ for the browser, {url}/docs for all routes",
+        f"engine: {engine.name} ({engine.reason})",
+    ]
     if made_key is not None:
         lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
     lines += ["", "try:", *(f"  {line}" for line in _lines_to_try(settings, url, made_key)), ""]
