@@ -217,8 +217,8 @@ def _listen(
     reader = EventReader()
     try:
         while (piece := (yield Read())) is not None:
+            patience.renew()  # a job may wait for hours, with a comment now and then
             for event in reader.feed(piece):
-                patience.renew()
                 seen["Last-Event-ID"] = event.id
                 job = parse_json(event.data, AnyJobView)
                 yield Emit(job)

@@ -116,13 +116,12 @@ def encode_file(
         ValueError: `width="u16"`, and an id does not fit.
         StreamCutOffError, ProblemError: as `encode_stream`.
     """
-    path = Path(output)
-    file: PartialFile = yield OnDisk(partial(PartialFile, path))
+    body = Source(source, render_text)  # first: what cannot be read leaves no file behind
+    file: PartialFile = yield OnDisk(partial(PartialFile, Path(output)))
 
     def write(ids: IdArray) -> None:
         file.write(render_ids(ids, width))
 
-    body = Source(source, render_text)
     try:
         end = yield from consume(_encode(session, body, options), write, on_disk=True)
         yield OnDisk(file.publish)

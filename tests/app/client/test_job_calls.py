@@ -146,6 +146,13 @@ def test_every_sign_of_life_is_patience_anew(play, clock):
     assert clock.slept == [0.5, 1.0] * 30
 
 
+def test_a_service_that_says_only_that_it_lives_is_heard_of(play, clock):
+    answers = [events(), httpx.ReadTimeout("nothing came")] * 30  # nothing happens to the job
+    client, _ = play(*answers, events(job("live", 1.0)))
+    assert client.wait_for_job("j", patience_seconds=10).state == "live"
+    assert clock.slept == [0.5, 1.0] * 30
+
+
 def test_waiting_ends_with_its_deadline(play, clock):
     client, _ = play(*[events(job())] * 100)
     with pytest.raises(DeadlineExceededError):

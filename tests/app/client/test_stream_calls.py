@@ -79,6 +79,9 @@ def test_a_file_of_ids_is_there_whole_or_not_at_all(client, small_tokenizer, pat
         assert done == EncodedFile(small_tokenizer.count(TEXT), len(DATA), digest)
     with pytest.raises(InvalidRequestError):
         client.encode_file([DATA, b"\xff"], tmp_path / "none")
+    for source, error in ((tmp_path / "missing", FileNotFoundError), ("text.txt", TypeError)):
+        with pytest.raises(error):
+            client.encode_file(source, tmp_path / "none")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "u16", "u32"]
 
 
