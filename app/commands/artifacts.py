@@ -293,4 +293,5 @@ def _identity(ref: ArtifactRef) -> dict[str, str]:
 def command_text() -> str:
     """The command line as it is recorded in manifests: file names without their folders."""
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    return " ".join(["tokenizer", *words])
+    # A name of a file may have other bytes than UTF-8, which no manifest holds.
+    return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()

@@ -102,6 +102,7 @@ def _add_encode(subcommands: Any) -> None:
     parser.add_argument("--field", default="text", help="of JSON lines or Parquet (default: text)")
     parser.add_argument(
         "--separator",
+        type=_parse_utf8,
         metavar="TOKEN",
         help=f"ends a document in plain text, '' for none (default: {_END_OF_TEXT})",
     )
@@ -175,6 +176,14 @@ def _add_inspect(subcommands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_inspect)
+
+
+def _parse_utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("it is not UTF-8, as the texts are") from None
+    return text
 
 
 def run_encode(arguments: argparse.Namespace) -> None:

@@ -184,6 +184,7 @@ def run_merge(arguments: argparse.Namespace) -> None:
     """Add up, write, and say what it comes to."""
     require_files([path for path, _ in arguments.counts])
     require_folder_of(arguments.output)
+    require_other_files([arguments.output], [path for path, _ in arguments.counts])
     counts = combine_counts(
         [(PretokenCounts.load(path), weight) for path, weight in arguments.counts]
     )

@@ -24,7 +24,12 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.progress import add_quiet, progress_bar
-from app.commands.tokenizer_arguments import TOKENIZER_HELP, load_named_tokenizers, split_label
+from app.commands.tokenizer_arguments import (
+    TOKENIZER_HELP,
+    load_named_tokenizers,
+    named_files,
+    split_label,
+)
 from tokenizer_core.evaluation import (
     ParallelFile,
     Report,
@@ -241,7 +246,7 @@ def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None
     if arguments.token_bytes and len(arguments.tokenizers) != 1:
         raise UsageError("--token-bytes is of one tokenizer; name one only")
     targets = [arguments.html, arguments.token_bytes, arguments.json]
-    require_other_files(targets, paths.values())
+    require_other_files(targets, [*paths.values(), *named_files(arguments.tokenizers)])
     for target in targets:
         if target not in (None, STANDARD_OUTPUT):
             require_folder_of(target)

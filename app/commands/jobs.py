@@ -19,6 +19,7 @@ from typing import Any, Final
 from app.commands.command_line import (
     ANSWER_IS_NO,
     CommandError,
+    UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
 )
@@ -29,6 +30,7 @@ from app.jobs.job_store import DATABASE_NAME, Job, JobStore
 from app.jobs.job_views import summary_of, view_of
 
 _POLL_SECONDS: Final = 0.5
+_MOST_LISTED: Final = 10_000
 _DONE_WELL: Final = frozenset({"live", "succeeded"})
 
 
@@ -122,8 +124,10 @@ def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
 
 def run_list(arguments: argparse.Namespace) -> None:
     """Print one line a job."""
+    if not 1 <= arguments.limit <= _MOST_LISTED:
+        raise UsageError(f"--limit is from 1 to {_MOST_LISTED}")
     with _open_jobs(arguments) as store:
-        jobs = store.latest(limit=max(0, arguments.limit)) if store else []
+        jobs = store.latest(limit=arguments.limit) if store else []
     if arguments.json:
         print_json({"jobs": [summary_of(job).model_dump(mode="json") for job in jobs]})
         return

@@ -134,7 +134,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 def run_encode(arguments: argparse.Namespace) -> None:
     """Print ids as they are settled."""
     _check_text(arguments)
-    require_other_files([arguments.output], arguments.file)
+    require_other_files([arguments.output], [*arguments.file, *(arguments.files or ())])
     tokenizer = load_tokenizer(arguments)
     largest = tokenizer.spec.largest_id
     if arguments.format == "u16" and largest > np.iinfo(np.uint16).max:
@@ -188,7 +188,8 @@ def run_decode(arguments: argparse.Namespace) -> None:
     """Write the bytes the ids stand for, nothing added."""
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
-    require_other_files([arguments.output], [arguments.file] if arguments.file else [])
+    inputs = [*filter(None, [arguments.file]), *(arguments.files or ())]
+    require_other_files([arguments.output], inputs)
     tokenizer = load_tokenizer(arguments)
     skipped = (
         set(tokenizer.spec.special_tokens.values()) if arguments.skip_special_tokens else set()

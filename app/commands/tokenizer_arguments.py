@@ -116,6 +116,16 @@ def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> di
     return found
 
 
+def named_files(words: list[str]) -> list[Path]:
+    """The files among the tokenizers that `words` name.
+
+    Example:
+        >>> [path.name for path in named_files(["starter", "mine=vocab.json,merges.txt"])]
+        ['vocab.json', 'merges.txt']
+    """
+    return [path for word in words for path in _files_of(split_label(word)[1])[0]]
+
+
 def split_label(word: str) -> tuple[str | None, str]:
     """`LABEL=WHAT` as `(LABEL, WHAT)`; without a label, or where a file has that name,
     `(None, word)`.

@@ -32,6 +32,7 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.progress import ProgressBars, add_quiet
+from tokenizer_core.documents import corpus_file_name
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.store import ArtifactRef
 from tokenizer_core.store.artifact_ref import checked_name
@@ -225,7 +226,7 @@ def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, A
 def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
     weights = [{"weight": weight} for weight in counts.weights] or [{}] * len(counts.sources)
     return [
-        {"name": Path(s.path).name, "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
+        {"name": corpus_file_name(s.path), "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
         for s, weight in zip(counts.sources, weights, strict=True)
     ]
 

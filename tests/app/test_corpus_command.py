@@ -1,6 +1,7 @@
 """`tokenizer corpus`: token files written, checked and looked into from the command line."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     assert not Path("tokens").exists()
     assert "validation" in cli.fail(*command, "--validation-share", "2")
     assert "seed" in cli.fail(*command, "--validation-share", "0.5", "--seed", "-1")
+    assert "--separator: it is not UTF-8" in cli.fail(*command, "--separator", "\udcff", code=2)
     assert "it has: <|endoftext|>" in cli.fail(*command, "--allowed-special", "<|x|>", code=2)
     cli.run(*command)
     assert "is there already" in cli.fail(*command)
@@ -159,6 +161,18 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
+
+
+def test_a_file_whose_name_is_not_utf8_is_trained_on_and_encoded(cli: Cli) -> None:
+    name = os.fsdecode(b"named-\xff.txt")
+    Path(name).write_bytes(Path("stories.txt").read_bytes())
+    cli.run("train", name, "--vocab-size", "265", "--name", "other")
+    manifest = json.loads(cli.run("inspect", "other", "--json")[0])
+    assert manifest["provenance"][0]["name"] == r"named-\udcff.txt"
+    assert manifest["command"].startswith(r"tokenizer train named-\udcff.txt")
+    cli.run("corpus", "encode", name, "--output", "tokens", "--tokenizer", "other")
+    sources = json.loads(Path("tokens/manifest.json").read_bytes())["sources"]
+    assert sources[0]["path"] == r"named-\udcff.txt"
 
 
 def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli: Cli) -> None:

@@ -161,14 +161,16 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
 
 
 def corpus_file_name(path: str | os.PathLike[str]) -> str:
-    """The last part of a path or an address, without anything secret.
+    """The last part of a path or an address, without anything secret; UTF-8, as manifests are:
+    other bytes in a name are escaped.
 
     Example:
         >>> corpus_file_name("https://host/news/some.jsonl?signature=abc")
         'some.jsonl'
     """
     name = os.fspath(path)
-    return (parse_address(name).shown if is_address(name) else name).rpartition("/")[2]
+    last = (parse_address(name).shown if is_address(name) else name).rpartition("/")[2]
+    return last.encode(errors="backslashreplace").decode()
 
 
 def find_corpus_files(

@@ -48,6 +48,8 @@ def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
     shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the one that runs
     assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
     assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
+    for limit in ("-1", "0", str(10**30)):  # not "no job yet", and no traceback of SQLite
+        assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
     assert "jobs list" in cli.fail("jobs", "show", "../x")
 
 

@@ -81,7 +81,13 @@ def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
 
 def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
     before = (trained.folder / "corpus.txt").read_bytes()
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    trained.run("counts", "make", "corpus.txt", "--output=c.counts")
     for words in (
+        ("encode", "low", "--files", "t.json", "-o", "t.json"),
+        ("decode", "97", "--files", "t.json", "-o", "t.json"),
+        ("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"),
+        ("counts", "merge", "c.counts=2", "-o", "c.counts"),
         ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
         ("train", "corpus.txt", "--json", "corpus.txt"),
         ("report", "worked", "--corpus=corpus.txt", "--html=./corpus.txt"),
