@@ -14,7 +14,13 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 import httpx
 
-from app.client.errors import ClientError, ConnectionLostError, JobFailedError, ProblemError
+from app.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    JobFailedError,
+    ProblemError,
+    UnexpectedAnswerError,
+)
 from app.client.event_lines import EventReader
 from app.client.exchanges import (
     Answer,
@@ -213,7 +219,9 @@ def _listen(
         ClientError: the connection, or the service, ended before that.
     """
     path = path_of("jobs", job_id, "events")
-    yield from open_answer(session, Request("GET", path, headers=seen), deadline)
+    head = yield from open_answer(session, Request("GET", path, headers=seen), deadline)
+    if not head.headers.get("content-type", "").startswith("text/event-stream"):
+        raise UnexpectedAnswerError("the events of a job are none; is the address right?")
     reader = EventReader()
     try:
         while (piece := (yield Read())) is not None:

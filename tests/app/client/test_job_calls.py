@@ -14,6 +14,7 @@ from app.client import (
     InvalidRequestError,
     JobFailedError,
     NotFoundError,
+    UnexpectedAnswerError,
 )
 from app.client.job_calls import EncodeCorpusOptions, TrainOptions
 from app.jobs.encode_schemas import EncodeCorpusRequest
@@ -35,7 +36,9 @@ def events(*jobs):
     parts = [b"retry: 2000\n\n"]
     for fields in jobs:
         parts.append(b"id: %d\ndata: %b\n\n:\n\n" % (fields["progress"] * 100, dump(fields)))
-    return httpx.Response(200, content=b"".join(parts))
+    return httpx.Response(
+        200, content=b"".join(parts), headers={"Content-Type": "text/event-stream; charset=utf-8"}
+    )
 
 
 def dump(fields):
@@ -151,6 +154,13 @@ def test_a_service_that_says_only_that_it_lives_is_heard_of(play, clock):
     client, _ = play(*answers, events(job("live", 1.0)))
     assert client.wait_for_job("j", patience_seconds=10).state == "live"
     assert clock.slept == [0.5, 1.0] * 30
+
+
+def test_a_page_in_the_place_of_events_is_no_sign_of_life(play, clock):
+    client, service = play(*[httpx.Response(200, html="<p>Log in first")] * 100)
+    with pytest.raises(UnexpectedAnswerError, match="address"):
+        client.wait_for_job("j")
+    assert len(service.requests) == 1
 
 
 def test_waiting_ends_with_its_deadline(play, clock):
