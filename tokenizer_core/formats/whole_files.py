@@ -7,8 +7,8 @@ file may grow while it is read, a crash halfway leaves half a file. May import `
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,16 +53,18 @@ def write_whole_file(path: str | os.PathLike[str], data: bytes | Iterable[bytes]
         OSError: the folder is missing or not writable, the disk is full; `path` is untouched.
     """
     target = Path(path)
-    descriptor, staged = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    # Named before it is there, so that Ctrl-C in the very moment it is made finds it, too.
+    staged = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), 0o666 & ~_umask())
-        Path(staged).replace(target)
+        staged.replace(target)
     except BaseException:
-        Path(staged).unlink(missing_ok=True)
+        staged.unlink(missing_ok=True)
         raise
 
 

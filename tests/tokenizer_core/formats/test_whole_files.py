@@ -51,3 +51,17 @@ def test_others_may_read_what_is_written(tmp_path):
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o644
+
+
+def test_an_interrupt_as_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):
+    make = os.open
+
+    def interrupted(*arguments, **options):
+        os.close(make(*arguments, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole_file(tmp_path / "some", b"text")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
