@@ -155,6 +155,7 @@ def _add_verify(subcommands: Any) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="of token files")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_quiet(parser)
     parser.set_defaults(run=run_verify)
 
 
@@ -242,7 +243,13 @@ def _plan(
 def run_verify(arguments: argparse.Namespace) -> None:
     """Check, and say what is sound."""
     try:
-        found = verify_token_files(arguments.folder)
+        with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
+
+            def show(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            found = verify_token_files(arguments.folder, progress=show)
     except TokenFilesCorruptError as error:
         raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
     if arguments.json:

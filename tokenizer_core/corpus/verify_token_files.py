@@ -25,7 +25,7 @@ from tokenizer_core.special_tokens import matcher_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ def verify_token_files(
     *,
     tokenizer: Tokenizer | None = None,
     texts: Mapping[str, Iterable[str]] | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> VerifiedTokenFiles:
     """Check everything about token files that can be checked; what was found sound.
 
@@ -60,7 +61,8 @@ def verify_token_files(
     stands there as often as was counted. With a
     `tokenizer`: that it is the one, and that each id is in its vocabulary. With `texts`, for each
     split named the source texts in order of the documents: that each document decodes to its text,
-    around which the begin and end ids are taken off.
+    around which the begin and end ids are taken off. `progress` gets bytes done and bytes in all:
+    those of all files, and those of the ids a second time.
 
     Raises:
         TokenFilesCorruptError: what is wrong, and in which file.
@@ -88,14 +90,15 @@ def verify_token_files(
     if texts and tokenizer is None:
         raise TokenFilesError("comparing with texts needs the tokenizer; give it too")
     files = TokenFiles.open(folder, tokenizer)
-    _check_files(files)
+    reading = _Reading(files, progress)
+    _check_files(files, reading)
     known = _known_ids(files, tokenizer)
     for split in files.manifest.splits:
         _check_index(files, split)
         _check_documents(files, split)
         use = TokenUse(len(known) - 1)
         for index in range(len(split.shards)):
-            _check_ids(files, split, index, known, use)
+            _check_ids(files, split, index, known, use, reading)
         _check_use(files, split, use)
     n_texts = 0
     for name, expected in (texts or {}).items():
@@ -109,7 +112,23 @@ def verify_token_files(
     )
 
 
-def _check_files(files: TokenFiles) -> None:
+class _Reading:
+    """How much has been read of what there is to read."""
+
+    def __init__(self, files: TokenFiles, progress: Callable[[int, int], object] | None) -> None:
+        manifest = files.manifest
+        self._progress, self._done = progress, 0
+        self._total = sum(record.size_bytes for record in manifest.files().values())
+        n_tokens = sum(split.n_tokens for split in manifest.splits)
+        self._total += n_tokens * manifest.plan.disk_dtype.itemsize
+
+    def add(self, n_bytes: int) -> None:
+        self._done += n_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _check_files(files: TokenFiles, reading: _Reading) -> None:
     records = files.manifest.files()
     stray = sorted({path.name for path in files.folder.iterdir()} - {MANIFEST_NAME, *records})
     if stray:
@@ -117,12 +136,15 @@ def _check_files(files: TokenFiles) -> None:
             f"{stray[0]!r:.80} stands among the token files and is none of them; move it away"
         )
     for name, record in records.items():
+        digest = hashlib.sha256()
         with (files.folder / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != record.sha256:
+            while data := file.read(_PIECE):
+                digest.update(data)
+                reading.add(len(data))
+        if (found := digest.hexdigest()) != record.sha256:
             raise TokenFilesCorruptError(
                 f"{name} was changed or damaged after it was written: its sha256 is "
-                f"{digest[:12]}..., the manifest says {record.sha256[:12]}...; {_REMEDY}"
+                f"{found[:12]}..., the manifest says {record.sha256[:12]}...; {_REMEDY}"
             )
 
 
@@ -134,11 +156,18 @@ def _known_ids(files: TokenFiles, tokenizer: Tokenizer | None) -> NDArray[np.boo
 
 
 def _check_ids(
-    files: TokenFiles, split: SplitRecord, index: int, known: NDArray[np.bool_], use: TokenUse
+    files: TokenFiles,
+    split: SplitRecord,
+    index: int,
+    known: NDArray[np.bool_],
+    use: TokenUse,
+    reading: _Reading,
 ) -> None:
     shard = files.map_shard(index, split.name)
     for start in range(0, len(shard), _PIECE):
-        ids = np.asarray(shard[start : start + _PIECE], dtype=np.int64)
+        piece = shard[start : start + _PIECE]
+        reading.add(piece.nbytes)
+        ids = np.asarray(piece, dtype=np.int64)
         wrong = (ids < 0) | (ids >= len(known))
         wrong |= ~known[np.where(wrong, 0, ids)]
         if wrong.any():

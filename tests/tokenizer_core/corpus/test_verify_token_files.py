@@ -36,6 +36,16 @@ def test_sound_files(layout, tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_progress_rises_to_all_there_is(layout, tmp_path):
+    write_texts(tmp_path / "t", layout)
+    seen = []
+    verify_token_files(tmp_path / "t", progress=lambda done, total: seen.append((done, total)))
+    done, totals = zip(*seen, strict=True)
+    assert list(done) == sorted(set(done))
+    assert set(totals) == {done[-1]}
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_one_byte_flipped_anywhere_is_found(layout, tmp_path):
     folder = tmp_path / "t"
     write_texts(folder, layout)
