@@ -84,7 +84,11 @@ def client(
     root = tmp_path_factory.mktemp("schemathesis") / "artifacts"
     ArtifactStore(root).publish(small_spec, name="starter")
     settings = Settings(
-        artifacts_dir=root, corpus_roots=(root,), admin_keys=(SecretStr(ADMIN_KEY),), threads=2
+        artifacts_dir=root,
+        corpus_roots=(root,),
+        admin_keys=(SecretStr(ADMIN_KEY),),
+        threads=2,
+        train_queue=1000,  # the jobs that the document's examples ask for stay in it
     )
 
     async def do_nothing(runner: JobRunner) -> None:

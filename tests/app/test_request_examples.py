@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,15 +25,18 @@ JSON_BODIES = [
 
 
 @pytest.fixture
-def client(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def client(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TestClient]:
     """A service with what the examples name, in which no job is begun."""
 
     async def do_nothing(runner: JobRunner) -> None:
         pass
 
     monkeypatch.setattr(JobRunner, "start", do_nothing)
-    (settings.corpus_roots[0] / "news.txt").write_text("some news")
-    with TestClient(create_app(settings), headers={"X-API-Key": ADMIN_KEY}) as client:
+    (tmp_path / "news.txt").write_text("some news")
+    its = settings.model_copy(update={"corpus_roots": (tmp_path,)})
+    with TestClient(create_app(its), headers={"X-API-Key": ADMIN_KEY}) as client:
         client.put("/corpora/stories", content=b"a story")
         yield client
 

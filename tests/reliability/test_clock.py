@@ -14,6 +14,7 @@ READS_THE_CLOCK = {
 }  # fmt: skip
 
 STAMPS = {
+    "app/client/errors.py": "a Retry-After that is a date; a call's deadline bounds the wait",
     "app/job_answers.py": "the names of jobs, with a random part",
     "app/jobs/child_job.py": "lines of a job's log",
     "app/jobs/corpus_store.py": "when a corpus was uploaded",
