@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/vocabulary_growth.py ../shared/data/corpora/*.txt
     .venv/bin/python benchmarks/vocabulary_growth.py --sampling 32000 news.txt
-    .venv/bin/python benchmarks/vocabulary_growth.py --pattern o200k --terabytes 1 100 news.txt
+    .venv/bin/python benchmarks/vocabulary_growth.py news.txt --pattern o200k --terabytes 1 100
 
 Heaps' law: of n bytes of one kind of text about K * n**beta pre-tokens are distinct. Each file is
 counted at doubling sizes; the exponent is the slope between the last two, because it falls as text
@@ -28,9 +28,9 @@ from tokenizer_core.training import count_pretokens, train
 END = "<|endoftext|>"
 SMALLEST = 1 << 19
 COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
-TABLE_BYTES = 33
-"""What counting holds for each distinct pre-token beside its bytes: a slot of the native table that
-is three quarters full, on average."""
+TABLE_BYTES = 64
+"""The most that counting holds for a distinct pre-token beside its bytes: slots of 24 bytes in a
+table that was doubled when it was three quarters full."""
 
 RECORD_BYTES = 12
 """Count and length of a pre-token in a file of counts, beside its bytes."""
