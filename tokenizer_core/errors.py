@@ -9,6 +9,9 @@
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) the engine asked for is not in this installation
     ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
+    ├── RunError                    (RuntimeError) a run over many workers cannot go on
+    │   ├── RunConflictError        (ValueError)   the storage holds another run
+    │   └── ShardFailedError                       a shard failed each time it was tried
     ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
     │   └── UnsafePickleError                      a pickle holds more than plain data
     ├── ConversionError                            a conversion's output cannot be put there
@@ -20,10 +23,13 @@
     │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written as asked
     │   ├── TokenFilesCorruptError  (ValueError)   hashes, manifest and files do not agree
     │   └── TokenizerMismatchError  (ValueError)   the token files are another tokenizer's
+    ├── StorageError                (OSError)      a storage of named bytes cannot be used
+    │   └── StorageMissingError     (LookupError)  nothing in it has that name
     └── ArtifactError
         ├── ArtifactNameError       (ValueError)   no name or version a tokenizer can have
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
         ├── ArtifactInUseError                     the active version cannot be removed
+        ├── PointerMovedError                      somebody else promoted meanwhile
         ├── ArtifactStorageError    (OSError)      the disk is full, failing or read-only
         └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
 
@@ -117,9 +123,32 @@ class EngineUnavailableError(TokenizerCoreError, RuntimeError):
 
 
 class WorkerProcessError(TokenizerCoreError, RuntimeError):
-    """A worker process died (killed, out of memory) before it gave its answer."""
+    """A worker process died (killed, out of memory) before it gave its answer; `tasks`: the
+    indices of what it had in hand, none where it could not be started."""
 
     code = "worker_died"
+
+    def __init__(self, message: str, tasks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.tasks = tasks
+
+
+class RunError(TokenizerCoreError, RuntimeError):
+    """A run over many workers cannot go on; what its storage holds is gone on from next time."""
+
+    code = "run_failed"
+
+
+class RunConflictError(RunError, ValueError):
+    """The storage holds a run with other inputs or settings."""
+
+    code = "run_conflict"
+
+
+class ShardFailedError(RunError):
+    """A shard failed each time it was tried; the message names it and the last reason."""
+
+    code = "shard_failed"
 
 
 class FormatError(TokenizerCoreError, ValueError):
@@ -188,6 +217,28 @@ class TokenizerMismatchError(TokenFilesError, ValueError):
     code = "tokenizer_mismatch"
 
 
+class StorageError(TokenizerCoreError, OSError):
+    """A storage of named bytes cannot be reached, is full, or refuses."""
+
+    code = "storage_unavailable"
+
+
+class StorageMissingError(StorageError, LookupError):
+    """Nothing in the storage has that name."""
+
+    code = "storage_missing"
+
+
+class StorageTooLargeError(StorageError):
+    """What has that name is larger than whoever reads it takes; `version` is what `swap` needs."""
+
+    code = "storage_too_large"
+
+    def __init__(self, message: str, version: str) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 class ArtifactError(TokenizerCoreError):
     """The artifact store could not do what was asked."""
 
@@ -210,6 +261,12 @@ class ArtifactInUseError(ArtifactError):
     """The version is the active one; promote another before removing it."""
 
     code = "tokenizer_in_use"
+
+
+class PointerMovedError(ArtifactError):
+    """The pointer is not where it was when the promotion was prepared; look, and try again."""
+
+    code = "pointer_moved"
 
 
 class ArtifactStorageError(ArtifactError, OSError):

@@ -1,0 +1,130 @@
+"""A real S3 server for tests: moto's, on 127.0.0.1, in this process; each test has its own bucket.
+
+It can lose answers, leave conditions out and fall silent, as servers do. moto looks at a condition
+and writes in two steps, so that two writers can both win; here one write is done at a time, as S3
+promises.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tokenizer_core.storage import Storage, open_storage
+from tokenizer_core.storage.object_storage import ObjectStorage
+
+AWAY_SECONDS = 60.0
+
+
+class S3Server:
+    """`start` and `stop` keep what is stored, and the port."""
+
+    def __init__(self) -> None:
+        self._server: Any = None
+        self._port = 0
+        self._writing = threading.Lock()
+        self.ignored_headers: tuple[str, ...] = ()
+        """Conditions that are left out, as in `HTTP_IF_MATCH`."""
+        self.lost_answers = 0
+        """So many of the next writes are done and answered with an error."""
+        self.is_silent = threading.Event()
+        """While set, no request is answered."""
+        self.requests: list[str] = []
+        """Method and path of each."""
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            def log(self, *_: object) -> None:
+                pass
+
+        app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server(
+            "127.0.0.1", self._port, self._guard(app), threaded=True, request_handler=Quiet
+        )
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _guard(self, app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+        def guarded(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            self.requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
+            until = time.monotonic() + AWAY_SECONDS
+            while self.is_silent.is_set() and time.monotonic() < until:
+                time.sleep(0.02)
+            if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+                return app(environ, start_response)
+            for header in self.ignored_headers:
+                environ.pop(header, None)
+            with self._writing:
+                if not self.lost_answers:
+                    return app(environ, start_response)
+                self.lost_answers -= 1
+                list(app(environ, lambda *_: None))
+            start_response("503 Service Unavailable", [("Content-Length", "0")])
+            return []
+
+        return guarded
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """The server of this process; skips where moto is not installed."""
+    pytest.importorskip("moto", reason="the extra dev is not installed")
+    pytest.importorskip("s3fs", reason="the extra s3 is not installed")
+    server = S3Server()
+    server.start()
+    yield server
+    server.stop()
+
+
+def aws_environment(server: S3Server) -> dict[str, str]:
+    """What S3's clients read, for this server."""
+    return {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-of-the-tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": "/nowhere/config",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere/credentials",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`s3://bucket`, new for each test; the environment leads there."""
+    for name, value in aws_environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    httpx.put(f"{s3_server.endpoint}/{bucket}", timeout=30).raise_for_status()
+    s3_server.requests.clear()
+    return f"s3://{bucket}"
+
+
+_CLIENTS: dict[str, Any] = {}
+
+
+def open_with_shared_client(address: str) -> Storage:
+    """As `open_storage`, without the probe, and with a client for all: making one takes a while."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    if endpoint not in _CLIENTS:
+        _CLIENTS[endpoint] = open_storage(f"s3://{bucket}")
+    return ObjectStorage(_CLIENTS[endpoint]._store, bucket, prefix)
