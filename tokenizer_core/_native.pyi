@@ -68,14 +68,14 @@ class NativeEncoder:
 
     def encode_documents(
         self,
-        texts: list[str | bytes],
+        texts: list[bytes],
         around: tuple[int | None, int | None],
         narrow: bool,
         specials: NativeSpecials | None = None,
     ) -> tuple[NDArray[np.uint16] | NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64]]:
-        """As `encode_batch_to_numpy` by one thread, with the ids `around` before and behind each
-        text, and the number of bytes of each text, shape (n_texts,). Bytes are UTF-8, or it is a
-        UnicodeDecodeError. `narrow` ids are uint16; ValueError where one does not fit."""
+        """As `encode_batch_to_numpy` by one thread, of UTF-8, with the ids `around` before and
+        behind each text, and the number of bytes of each, shape (n_texts,). UnicodeDecodeError
+        where one is not UTF-8. `narrow` ids are uint16; ValueError where one does not fit."""
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
     def count(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _WINDOW_CHARS: Final = 1 << 12
 _FIRST_WINDOW_CHARS: Final = 1 << 7
 """Most text has a cut in so much."""
+_TAIL_BYTES: Final = 1 << 14
 
 
 class DocumentCuts:
@@ -64,6 +65,24 @@ class DocumentCuts:
                 f"are held at once; {why}"
             )
         return cut
+
+    def find_last_in_utf8(self, text: bytes) -> int | None:
+        """As `find_last`, in bytes, of a text in UTF-8: most often only its end is decoded.
+
+        Raises:
+            UnicodeDecodeError: what is looked at is not UTF-8.
+            PreTokenTooLongError: as `find_last`.
+        """
+        start = max(0, len(text) - _TAIL_BYTES)
+        while start < len(text) and text[start] & 0xC0 == 0x80:
+            start += 1
+        tail = text[start:].decode()
+        cut = self._find_safe(tail)
+        # Nearer to its beginning a special token might reach across it unseen.
+        if cut is None or cut < self._longest:
+            start, tail = 0, text.decode()
+            cut = self.find_last(tail)
+        return None if cut is None else start + len(tail[:cut].encode())
 
     def _find_safe(self, text: str) -> int | None:
         end, window = len(text) - self._longest + 1, _FIRST_WINDOW_CHARS

@@ -170,7 +170,7 @@ class NativeEngine(SegmentedEncoding):
 
     def encode_documents(
         self,
-        texts: Sequence[str] | Sequence[bytes],
+        texts: Sequence[bytes],
         around: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,

@@ -10,6 +10,7 @@ mapping like any other, which makes its dict when it is first asked for an entry
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _MAX_COUNT: Final = (1 << 64) - 1
+_BATCH: Final = 1 << 16
 
 
 class NativeCounts(Mapping[str, int]):
@@ -78,6 +80,15 @@ class NativeCounts(Mapping[str, int]):
             if not lengths:
                 return
             yield lengths, counts, text
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """The entries, without a dict of them."""
+        for lengths, counts, joined in self.columns(_BATCH):
+            text, start = joined.decode(), 0
+            sizes = struct.iter_unpack("<I", lengths)
+            for (size,), (count,) in zip(sizes, struct.iter_unpack("<Q", counts), strict=True):
+                yield text[start : start + size], count
+                start += size
 
     def learn(
         self,

@@ -87,17 +87,17 @@ class Engine(Protocol):
 
     def encode_documents(
         self,
-        texts: Sequence[str] | Sequence[bytes],
+        texts: Sequence[bytes],
         around: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
         narrow: bool = False,
     ) -> EncodedDocuments:
-        """As `encode_batch_to_numpy` by one thread, with the ids `around` each text: before and
-        behind it. Texts of bytes are UTF-8. `narrow` ids are uint16.
+        """As `encode_batch_to_numpy` by one thread, of texts as UTF-8, with the ids `around` each:
+        before and behind it. `narrow` ids are uint16.
 
         Raises:
-            UnicodeDecodeError: a text of bytes is not UTF-8.
+            UnicodeDecodeError: a text is not UTF-8.
             ValueError: an id is not `narrow`.
         """
         ...

@@ -84,16 +84,15 @@ class SegmentedEncoding(ABC):
 
     def encode_documents(
         self,
-        texts: Sequence[str] | Sequence[bytes],
+        texts: Sequence[bytes],
         around: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
         narrow: bool = False,
     ) -> EncodedDocuments:
         """The ids of all texts, with the ids `around` each of them."""
-        decoded = as_texts(texts)
-        encoded = [self.encode_to_numpy(text, None, matcher) for text in decoded]
-        return join_documents(decoded, encoded, around, narrow=narrow)
+        encoded = (self.encode_to_numpy(text.decode(), None, matcher) for text in texts)
+        return join_documents(texts, encoded, around, narrow=narrow)
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
@@ -129,17 +128,8 @@ class SegmentedEncoding(ABC):
         return len(self._encode_plain(text))
 
 
-def as_texts(texts: Sequence[str] | Sequence[bytes]) -> list[str]:
-    """The texts as str.
-
-    Raises:
-        UnicodeDecodeError: one of bytes is not UTF-8.
-    """
-    return [text if isinstance(text, str) else text.decode() for text in texts]
-
-
 def join_documents(
-    texts: Sequence[str],
+    texts: Sequence[bytes],
     encoded: Iterable[NDArray[np.uint32]],
     around: tuple[int | None, int | None],
     *,
@@ -148,7 +138,7 @@ def join_documents(
     """The texts and their ids, as `Engine.encode_documents` gives them."""
     before, behind = (np.array([] if id_ is None else [id_], np.uint32) for id_ in around)
     ids, offsets = join_with_offsets([np.concatenate((before, i, behind)) for i in encoded])
-    n_bytes = np.array([len(text.encode()) for text in texts], dtype=np.uint64)
+    n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
     if not narrow:
         return EncodedDocuments(ids, offsets, n_bytes)
     if len(ids) and ids.max() > np.iinfo(np.uint16).max:

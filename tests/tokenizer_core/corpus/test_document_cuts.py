@@ -79,6 +79,22 @@ def test_a_cut_is_found_where_there_is_one(pattern: str, normalizer: str) -> Non
     assert cuts.find_last(f"x{behind}xxxx") == 1 + len(behind)
 
 
+@pytest.mark.parametrize(("pattern", "normalizer"), FORMS[::2])
+@settings(max_examples=150, deadline=None)
+@given(text=texts, tail_bytes=st.integers(1, 40))
+@example(text="a <| a b |> c中", tail_bytes=9)
+@example(text="a b" + "中" * 9, tail_bytes=4)
+def test_the_end_of_a_text_in_utf8_has_the_same_cut(
+    pattern: str, normalizer: str, text: str, tail_bytes: int
+) -> None:
+    cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_cuts, "_TAIL_BYTES", tail_bytes)
+        found = cuts.find_last_in_utf8(text.encode())
+    cut = cuts.find_last(text)
+    assert found == (None if cut is None else len(text[:cut].encode()))
+
+
 def test_no_forbidden_token_hides_in_a_cut() -> None:
     tokenizer = tokenizer_of("gpt2", "none")
     plan = plan_token_files(

@@ -1,47 +1,109 @@
-"""A file that grows: all of it on the disk when it is closed, and what its record says."""
-
+import errno
+import fcntl
 import hashlib
+import os
+import random
 
 import pytest
 
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.errors import TokenFilesCorruptError
-from tokenizer_core.store import FileRecord
+
+MEGABYTE = 1 << 20
 
 
-def test_its_record_is_of_what_it_holds(tmp_path):
-    file = StagedFile(tmp_path / "a")
-    parts = [bytes([index % 256]) * 3000 for index in range(1000)]
-    for part in parts:
-        file.write(part)
-    assert (tmp_path / "a").stat().st_size > 2 << 20, "it waits for too much"
-    record = file.close(b"header")
-    data = b"header" + b"".join(parts)[6:]
-    assert (tmp_path / "a").read_bytes() == data
-    assert record == FileRecord(hashlib.sha256(data).hexdigest(), len(data))
-    file.discard()
+def refuse_by_fcntl(monkeypatch):
+    """As a file system in memory of an older kernel."""
+    real = fcntl.fcntl
+
+    def refuse(descriptor, command, argument=0):
+        if command == fcntl.F_SETFL and argument & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes")
+        return real(descriptor, command, argument)
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
 
 
-def test_what_is_flushed_can_be_read(tmp_path):
-    file = StagedFile(tmp_path / "a")
-    file.write(b"abc")
-    assert (tmp_path / "a").read_bytes() == b""
+def refuse_by_pwrite(monkeypatch):
+    """As a file system that takes the flag, and then no write."""
+    real = os.pwrite
+
+    def refuse(descriptor, data, place):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes")
+        return real(descriptor, data, place)
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+
+
+def write_some_bytes_of_a_block(monkeypatch):
+    """As a disk that is nearly full: what is left to write is no whole number of sectors."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, place: real(file, data[:700_001], place))
+
+
+WAYS = [None, refuse_by_fcntl, refuse_by_pwrite, write_some_bytes_of_a_block]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_has_what_was_written(tmp_path, monkeypatch, seed, way):
+    if way is not None:
+        way(monkeypatch)
+    source = random.Random(seed)
+    path, written = tmp_path / "file", b""
+    file = StagedFile(path, hash_on_the_way=True)
+    for _ in range(30):
+        data = source.randbytes(source.choice([0, 1, 4096, 5000, 300_000, MEGABYTE, 1_500_000]))
+        file.write(data)
+        written += data
+        if source.random() < 0.2:
+            source.choice([file.flush, file.sync])()
+            assert path.read_bytes() == written
+    record = file.close()
+    assert path.read_bytes() == written
+    assert (record.sha256, record.size_bytes) == (hashlib.sha256(written).hexdigest(), len(written))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4095, 4096, 4097, 70_000, MEGABYTE, 3 * MEGABYTE + 5])
+def test_a_file_goes_on_after_what_is_kept(tmp_path, kept):
+    data = random.Random(kept).randbytes(4 * MEGABYTE)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    file = StagedFile(path, keep_bytes=kept)
+    more = random.Random(1).randbytes(2 * MEGABYTE + 77)
+    file.write(more[:9])
     file.flush()
-    assert (tmp_path / "a").read_bytes() == b"abc"
-    file.discard()
-    file.discard()
+    assert path.read_bytes() == data[:kept] + more[:9]
+    file.write(more[9:])
+    record = file.close(b"head")
+    wanted = b"head" + (data[:kept] + more)[4:]
+    assert path.read_bytes() == wanted
+    assert record.sha256 == hashlib.sha256(wanted).hexdigest()
 
 
-def test_one_that_is_there_goes_on_where_it_is_told_to(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"abcdef")
-    for too_long in (tmp_path / "absent", path):
-        with pytest.raises(TokenFilesCorruptError, match=f"{too_long.name} is missing or shorter"):
-            StagedFile(too_long, keep_bytes=7)
-    assert path.read_bytes() == b"abcdef"
-    file = StagedFile(path, keep_bytes=3)
-    file.write(b"X")
-    assert file.close(b"_").size_bytes == 4
-    assert path.read_bytes() == b"_bcX"
-    with pytest.raises(FileExistsError):
-        StagedFile(path)
+def test_a_file_shorter_than_what_is_to_be_kept(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    with pytest.raises(TokenFilesCorruptError, match="start anew"):
+        StagedFile(tmp_path / "file", keep_bytes=4)
+    with pytest.raises(TokenFilesCorruptError, match="start anew"):
+        StagedFile(tmp_path / "none", keep_bytes=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="no direct writes on this system")
+def test_whole_blocks_go_past_the_page_cache(tmp_path, monkeypatch):
+    real, direct = os.pwrite, []
+
+    def watch(descriptor, data, place):
+        direct.append(bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT))
+        return real(descriptor, data, place)
+
+    monkeypatch.setattr(os, "pwrite", watch)
+    file = StagedFile(tmp_path / "file")
+    try:
+        fcntl.fcntl(file._descriptor, fcntl.F_SETFL, os.O_DIRECT)
+    except OSError:
+        pytest.skip("this file system knows no direct writes")
+    file.write(bytes(2 * MEGABYTE + 5))
+    file.close()
+    assert direct == [True, True, False]

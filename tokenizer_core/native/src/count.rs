@@ -17,11 +17,11 @@ mod sorted_runs;
 mod tests;
 mod word_table;
 
+use simdutf8::compat::from_utf8;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::str::from_utf8;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

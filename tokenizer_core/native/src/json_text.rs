@@ -14,7 +14,7 @@ pub fn cut(document: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     let string = after(rest, b"\"")?;
     let (text, end) = read_string(string)?;
     let text = match text {
-        Cow::Borrowed(bytes) => Cow::Borrowed(std::str::from_utf8(bytes).ok()?),
+        Cow::Borrowed(bytes) => Cow::Borrowed(simdutf8::basic::from_utf8(bytes).ok()?),
         Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
     };
     Some((text, &string[end..]))

@@ -13,6 +13,8 @@
 //! Ranks need not rise with length for this, and no limit on rank is put while merging: a pair of
 //! higher rank may have to come first.
 
+use std::thread;
+
 use crate::atoms::Atoms;
 use crate::long_merge::LongMerge;
 use crate::pair_table::{NO_RANK, Pair, PairTable};
@@ -23,6 +25,8 @@ use crate::short_merge::ShortMerge;
 const MAX_SHORT: usize = 64;
 /// Up to this many, which is most, by scanning what fits one or two registers.
 const MAX_SHORTEST: usize = 16;
+/// Tokens that take ten times as long as starting a thread does.
+const MANY_TOKENS: usize = 4096;
 
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
@@ -91,10 +95,12 @@ impl Merger {
             made[id as usize] |= merger.pairs.insert(left, right, id);
         }
         merger.fill_start_ranks();
-        let mut scratch = MergeScratch::default();
-        for &(token, id) in longer {
-            if let Some((left, right)) = merger.last_pair(token, &mut scratch) {
-                made[id as usize] |= merger.pairs.insert(left, right, id);
+        // Tokens of one length hold none of each other: only shorter ones are merged within them.
+        for as_long in longer.chunk_by(|one, next| one.0.len() == next.0.len()) {
+            for (&(_, id), pair) in as_long.iter().zip(merger.last_pairs(as_long)) {
+                if let Some((left, right)) = pair {
+                    made[id as usize] |= merger.pairs.insert(left, right, id);
+                }
             }
         }
         for id in start {
@@ -141,6 +147,28 @@ impl Merger {
                     self.pairs.rank(self.start[first], self.start[second]);
             }
         }
+    }
+
+    /// The last pair of each token, by two threads where there are many.
+    fn last_pairs(&self, tokens: &[(&[u8], u32)]) -> Vec<Option<(u32, u32)>> {
+        let of = |tokens: &[(&[u8], u32)]| -> Vec<_> {
+            let mut scratch = MergeScratch::default();
+            let pair_of = |&(token, _): &(&[u8], u32)| self.last_pair(token, &mut scratch);
+            tokens.iter().map(pair_of).collect()
+        };
+        if tokens.len() < MANY_TOKENS {
+            return of(tokens);
+        }
+        let (first, second) = tokens.split_at(tokens.len() / 2);
+        thread::scope(|scope| {
+            let others = thread::Builder::new().spawn_scoped(scope, || of(second));
+            let mut pairs = of(first);
+            match others {
+                Ok(others) => pairs.extend(others.join().expect("merging does not panic")),
+                Err(_) => pairs.extend(of(second)),
+            }
+            pairs
+        })
     }
 
     /// The last two symbols that merging `token` alone comes to; None when it stops before.
@@ -265,6 +293,31 @@ mod tests {
         let merges = [(98, 99, 256), (97, 98, 257), (257, 99, 258)];
         let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
         assert_eq!(encode(&merger, b"abc"), [97, 256]);
+    }
+
+    #[test]
+    fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
+        // All of "ab?", and of three digits those whose beginning is a token and those without.
+        let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        bytes.extend((0..40).map(|n: u8| vec![b'0' + n / 10, b'0' + n % 10]));
+        bytes.extend((0..80).map(|n: u8| vec![b'a' + n % 20, 176 + n]));
+        let threes = (0..=255u8).flat_map(|third| {
+            let behind = bytes[256..].iter();
+            behind.map(move |two| vec![two[0], two[1], third])
+        });
+        bytes.extend(threes.collect::<Vec<_>>());
+        assert!(bytes.len() - 376 > 2 * MANY_TOKENS);
+        let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+        let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
+        let mut scratch = MergeScratch::default();
+        let alone: Vec<_> = (tokens[376..].iter())
+            .map(|token| merger.last_pair(token.0, &mut scratch))
+            .collect();
+        assert!(alone.iter().any(|pair| pair.is_some()));
+        assert_eq!(merger.last_pairs(&tokens[376..]), alone);
+        for (token, id) in &tokens[376..] {
+            assert_eq!(encode(&merger, token), [*id]);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
 
@@ -171,7 +171,7 @@ impl NativeEncoder {
     fn encode_documents<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<python_documents::Text>,
+        texts: Vec<PyBackedBytes>,
         around: (Option<u32>, Option<u32>),
         narrow: bool,
         specials: Option<&NativeSpecials>,

@@ -5,13 +5,11 @@
 //! fault for every 4 kB, a tenth of the time.
 
 use std::cell::Cell;
-use std::str::Utf8Error;
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::PyBytes;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::documents::Batch;
 use crate::python::releasing_gil_if_long;
@@ -35,53 +33,24 @@ enum Ids {
     Wide(Vec<u32>),
 }
 
-/// A text as Python has it: a str, or bytes that should be UTF-8.
-pub enum Text {
-    Str(PyBackedStr),
-    Bytes(PyBackedBytes),
-}
-
-impl Text {
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Text::Str(text) => text.as_bytes(),
-            Text::Bytes(bytes) => bytes,
-        }
-    }
-
-    fn as_str(&self) -> Result<&str, Utf8Error> {
-        match self {
-            Text::Str(text) => Ok(text),
-            Text::Bytes(bytes) => std::str::from_utf8(bytes),
-        }
-    }
-}
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Text {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Text> {
-        if object.is_instance_of::<PyBytes>() {
-            return Ok(Text::Bytes(object.extract::<PyBackedBytes>()?));
-        }
-        Ok(Text::Str(object.extract::<PyBackedStr>()?))
-    }
-}
-
 /// What `encode` makes of `texts`, as `narrow` ids or wide ones. UnicodeDecodeError where one is not
 /// UTF-8, ValueError where an id is too large to be narrow.
 pub fn encode<'py>(
     py: Python<'py>,
-    texts: &[Text],
+    texts: &[PyBackedBytes],
     narrow: bool,
     encode: impl FnOnce(&[&str], &mut Batch) + Send,
 ) -> PyResult<Arrays<'py>> {
-    let lengths: Vec<u64> = texts.iter().map(|t| t.as_bytes().len() as u64).collect();
+    let lengths: Vec<u64> = texts.iter().map(|text| text.len() as u64).collect();
     let n_bytes = lengths.iter().sum::<u64>() as usize;
     let made = releasing_gil_if_long(py, n_bytes, || {
         let mut checked = Vec::with_capacity(texts.len());
         for text in texts {
-            checked.push(text.as_str().map_err(|error| (text.as_bytes(), error))?);
+            match simdutf8::basic::from_utf8(text) {
+                Ok(text) => checked.push(text),
+                // Where the error is only the slower one tells.
+                Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
+            }
         }
         let mut batch = Batch {
             ids: KEPT.take(),
