@@ -21,29 +21,17 @@ import contextlib
 import hashlib
 import os
 import secrets
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import (
     ArtifactCorruptError,
-    ArtifactError,
     ArtifactInUseError,
     ArtifactNotFoundError,
-    FormatError,
 )
-from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
-from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.store import folders
-from tokenizer_core.store.active_pointer import MAX_POINTER_BYTES, POINTER_NAME, ActivePointer
-from tokenizer_core.store.artifact_folder import (
-    open_artifact,
-    read_artifact_file,
-    read_manifest,
-    reading,
-    storage_error,
-    writing,
-)
+from tokenizer_core.store.active_pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
+from tokenizer_core.store.artifact_folder import reading, storage_error, writing
 from tokenizer_core.store.artifact_ref import (
     ACTIVE,
     NAME,
@@ -53,14 +41,11 @@ from tokenizer_core.store.artifact_ref import (
     checked_version,
     next_version,
 )
-from tokenizer_core.store.golden_text import check_golden_text
-from tokenizer_core.store.manifest import (
-    FILE_NAMES,
-    MERGES_NAME,
-    VOCAB_NAME,
-    FileRecord,
-    Manifest,
-    describe,
+from tokenizer_core.store.artifacts import (
+    Artifacts,
+    Names,
+    check_version_folder,
+    render_version,
 )
 
 if TYPE_CHECKING:
@@ -71,11 +56,8 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
 
-Names = list[str]  # the class has a method named list
-Refs = list[ArtifactRef]
 
-
-class ArtifactStore:
+class ArtifactStore(Artifacts):
     """The versions under `root`; safe to use from several processes at once.
 
     Reading needs no lock and no write permission. Writing needs a file system with `flock` and
@@ -103,112 +85,9 @@ class ArtifactStore:
         self._staging = self._tokenizers / ".staging"
         self._pointer = self.root / POINTER_NAME
 
-    # Reading
-
-    def list(self) -> Refs:
-        """All versions whose manifest is sound, by name, oldest first.
-
-        A damaged one is left out here and told of by `damaged`; opening it says why.
-        """
-        return [ref for name in self.names() for ref in self.versions(name)]
-
     def names(self) -> Names:
-        """The names of the tokenizers that have at least one version, sorted."""
+        """See `Artifacts`."""
         return [name for name in self._entries(self._tokenizers, NAME) if self._folders(name)]
-
-    def versions(self, name: str) -> Refs:
-        """The versions of one tokenizer whose manifest is sound, oldest first."""
-        found = []
-        for version in self._folders(checked_name(name)):
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                found.append(self._ref(name, version))
-        return found
-
-    def damaged(self) -> dict[str, str]:
-        """`name@version` -> reason, for the versions `list` leaves out."""
-        reasons: dict[str, str] = {}
-        for name in self.names():
-            for version in self._folders(name):
-                try:
-                    self._ref(name, version)
-                except ArtifactCorruptError as error:
-                    reasons[f"{name}@{version}"] = str(error)
-                except ArtifactNotFoundError:
-                    pass  # removed since it was listed
-        return reasons
-
-    def resolve(self, wanted: str) -> ArtifactRef:
-        """The version meant by `name@version`, by `name` (its newest) or by `active`.
-
-        Where the newest version is damaged that is the error, not silently an older one.
-
-        Raises:
-            ArtifactNotFoundError: there is none.
-            ArtifactCorruptError: its manifest, or the active pointer, is damaged.
-        """
-        if wanted == ACTIVE:
-            active = self.active()
-            if active is None:
-                raise ArtifactNotFoundError("no tokenizer is active; promote one")
-            return active
-        name, at, version = wanted.partition("@")
-        checked_name(name)
-        if at:
-            return self._ref(name, version)
-        versions = self._folders(name)
-        if not versions:
-            known = ", ".join(self.names()) or "none"
-            raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
-        return self._ref(name, versions[-1])
-
-    def read_manifest(self, ref: ArtifactRef) -> Manifest:
-        """The manifest of a version, its seal checked.
-
-        Raises:
-            ArtifactNotFoundError, ArtifactCorruptError: as `open`.
-        """
-        manifest = self._read_manifest(ref.name, ref.version)
-        if manifest.fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
-        return manifest
-
-    def open(self, ref: ArtifactRef) -> TokenizerSpec:
-        """The spec of a version: sizes, hashes, schema and fingerprint verified.
-
-        Raises:
-            ArtifactNotFoundError: there is no such version.
-            ArtifactCorruptError: what is damaged, and how. It is not loaded.
-        """
-        with self._version_folder(ref.name, ref.version) as folder:
-            spec = open_artifact(folder, ref.name, ref.version)
-        if spec.fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
-        return spec
-
-    def verify(self, ref: ArtifactRef) -> None:
-        """Open a version and take it through the golden text; raises as `open`."""
-        with reading(str(ref)):
-            check_golden_text(self.open(ref))
-
-    def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
-        """The bytes of one of the files of a version, for handing it out as it is.
-
-        Raises:
-            ArtifactNotFoundError: no such version, or no such file in one.
-            ArtifactCorruptError: the file is not what the manifest says.
-        """
-        if filename not in (*FILE_NAMES, MANIFEST_NAME):
-            raise ArtifactNotFoundError(
-                f"an artifact has no file {filename!r:.60}; it has {MANIFEST_NAME}, "
-                f"{', '.join(FILE_NAMES)}"
-            )
-        with self._version_folder(ref.name, ref.version) as folder:
-            data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
-        if fingerprint != ref.digest:
-            raise ArtifactCorruptError(f"{ref} is not the tokenizer of digest {ref.digest:.12}")
-        return data
-
-    # Writing
 
     def publish(
         self,
@@ -219,22 +98,8 @@ class ArtifactStore:
         provenance: Sequence[Mapping[str, Any]] | None = None,
         command: str | None = None,
     ) -> ArtifactRef:
-        """Write `spec` as the newest version of `name`; whole, verified and synced, or not at all.
-
-        Where a sound version of `name` has the same digest already, that one is returned and
-        nothing is written: the same corpus trained again is the same tokenizer. Versions are UTC
-        times, and never earlier than the newest there is, whatever the clock says.
-
-        Raises:
-            ArtifactError: a report that is no JSON, a spec that fails its own verification, or
-                another process that has been writing for a minute.
-            ArtifactStorageError: the disk is full, failing or read-only; nothing is visible of it.
-        """
+        """See `Artifacts`; what it wrote is on the disk when it returns."""
         checked_name(name)
-        files = {
-            VOCAB_NAME: render_pickle(spec.vocab),
-            MERGES_NAME: render_pickle(spec.merges),
-        }
         with writing("publish"):
             folders.make_folder(self._staging)
             with folders.locked(self.root / ".publish.lock", timeout_seconds=LOCK_TIMEOUT_SECONDS):
@@ -244,59 +109,15 @@ class ArtifactStore:
                     return existing
                 version = next_version(self._folders(name), spec.fingerprint)
                 ref = ArtifactRef(name, version, spec.fingerprint)
-                records = {
-                    file: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
-                    for file, data in files.items()
-                }
-                manifest = describe(
-                    spec,
-                    name=name,
-                    version=version,
-                    files=records,
-                    training=training,
-                    provenance=provenance,
-                    command=command,
+                files = render_version(
+                    spec, ref, training=training, provenance=provenance, command=command
                 )
-                self._write_version(ref, {**files, MANIFEST_NAME: _to_json(manifest)})
+                self._write_version(ref, files)
                 return ref
 
-    def promote(self, ref: ArtifactRef) -> ArtifactRef | None:
-        """Point `active.json` at `ref`, which must open; what was active before, if anything.
-
-        Raises:
-            ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
-            ArtifactStorageError: the pointer could not be written; it is unchanged.
-        """
-        self.open(ref)
-        with (
-            writing("promote"),
-            folders.locked(self.root / ".active.lock", timeout_seconds=LOCK_TIMEOUT_SECONDS),
-        ):
-            previous: ArtifactRef | None = None
-            # A damaged pointer must not keep anyone from setting a good one.
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                previous = self.active()
-            if previous == ref:
-                return previous
-            self._ref(ref.name, ref.version)  # nobody removed it since it was opened
-            pointer = ActivePointer(
-                str(ref),
-                ref.digest,
-                None if previous is None else str(previous),
-                datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-            folders.replace_synced(self._pointer, pointer.to_json())
-            return previous
-
     def remove(self, name: str, version: str) -> None:
-        """Remove a version, sound or damaged: gone as a whole, wherever the process may die.
-
-        It is renamed into `.staging`, and deleted there, now or by the next who writes.
-
-        Raises:
-            ArtifactNotFoundError: there is no such version.
-            ArtifactInUseError: it is active.
-        """
+        """See `Artifacts`. It is renamed into `.staging`, and deleted there, now or by the next who
+        writes."""
         target = self._tokenizers / checked_name(name) / checked_version(version)
         with (
             writing("remove"),
@@ -306,7 +127,7 @@ class ArtifactStore:
             if not target.is_dir():
                 raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                pointer = self._read_pointer()
+                pointer = self.pointer_state().pointer()
                 if pointer is not None and pointer.active == f"{name}@{version}":
                     raise ArtifactInUseError(
                         f"{name}@{version} is active; promote another version before removing it"
@@ -318,39 +139,43 @@ class ArtifactStore:
                 target.parent.rmdir()  # only where it is empty: that was the last version
             self._clean_staging()
 
-    def active(self) -> ArtifactRef | None:
-        """The version the pointer names; None where nothing was ever promoted.
+    poll_seconds = 0.2
 
-        Raises:
-            ArtifactCorruptError: the pointer is empty or garbage, or names another digest.
-            ArtifactNotFoundError: the version it names is not there.
-        """
-        pointer = self._read_pointer()
-        if pointer is None:
+    def pointer_mark(self) -> object:
+        """See `Artifacts`."""
+        try:
+            status = self._pointer.stat()
+        except FileNotFoundError:
             return None
-        ref = self.resolve(pointer.active)
-        if ref.digest != pointer.digest:
-            raise ArtifactCorruptError(
-                f"active.json says another digest than the manifest of {ref}; promote it again"
-            )
-        return ref
+        except OSError as error:
+            raise storage_error(f"read {POINTER_NAME}", error) from error
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def previously_active(self) -> ArtifactRef | None:
-        """The version that was active before this one, for rolling back; raises as `active`."""
-        pointer = self._read_pointer()
-        if pointer is None or pointer.previous is None:
-            return None
-        return self.resolve(pointer.previous)
+    def pointer_state(self) -> PointerState:
+        """See `Artifacts`."""
+        with reading(POINTER_NAME):
+            if not os.path.lexists(self._pointer):
+                return PointerState(None)
+            try:
+                with folders.open_folder(self.root) as folder:
+                    data = folders.read_file(folder, POINTER_NAME, max_bytes=MAX_POINTER_BYTES)
+            except ArtifactCorruptError as error:  # no file, or too large for one
+                return PointerState("unreadable", damage=str(error))
+            return PointerState(hashlib.sha256(data).hexdigest(), data)
 
     # Inside
 
-    def _read_pointer(self) -> ActivePointer | None:
-        with reading(POINTER_NAME):
-            if not os.path.lexists(self._pointer):
-                return None
-            with folders.open_folder(self.root) as folder:
-                data = folders.read_file(folder, POINTER_NAME, max_bytes=MAX_POINTER_BYTES)
-            return ActivePointer.from_json(data)
+    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
+        with (
+            writing("promote"),
+            folders.locked(self.root / ".active.lock", timeout_seconds=LOCK_TIMEOUT_SECONDS),
+        ):
+            if self.pointer_state().version != state.version:
+                return False
+            if ref is not None:
+                self._ref(ref.name, ref.version)  # nobody removed it since it was opened
+            folders.replace_synced(self._pointer, data)
+            return True
 
     def _entries(self, folder: Path, pattern: re.Pattern[str]) -> Names:
         try:
@@ -370,13 +195,6 @@ class ArtifactStore:
     def _folders(self, name: str) -> Names:
         return self._entries(self._tokenizers / name, VERSION)
 
-    def _ref(self, name: str, version: str) -> ArtifactRef:
-        return ArtifactRef(name, version, self._read_manifest(name, version).fingerprint)
-
-    def _read_manifest(self, name: str, version: str) -> Manifest:
-        with self._version_folder(name, version) as folder:
-            return read_manifest(folder, name, version)
-
     @contextlib.contextmanager
     def _version_folder(self, name: str, version: str) -> Iterator[int]:
         checked_name(name)
@@ -390,14 +208,6 @@ class ArtifactStore:
                     f"there is no version {version} of {name!r}; list the versions there are"
                 ) from None
 
-    def _find(self, name: str, digest: str) -> ArtifactRef | None:
-        for ref in self.versions(name):
-            if ref.digest == digest:
-                with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                    self.open(ref)
-                    return ref
-        return None
-
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> None:
         """Stage, sync, verify, rename, sync. The caller holds the lock."""
         staged = self._staging / f"{ref.version}-{secrets.token_hex(4)}"
@@ -410,10 +220,7 @@ class ArtifactStore:
                 folders.write_synced(staged / name, data)
             folders.sync_folder(staged)
             with folders.open_folder(staged) as folder:
-                spec = open_artifact(folder, ref.name, ref.version)
-            if spec.fingerprint != ref.digest:
-                raise ArtifactCorruptError("what was read back has another fingerprint")
-            check_golden_text(spec)
+                check_version_folder(folder, ref)
             folders.make_folder(parent)
             staged.rename(target)
             current = target
@@ -433,10 +240,3 @@ class ArtifactStore:
         """Remove what publishers that died have left; the lock shows that none is alive."""
         for leftover in self._staging.iterdir():
             folders.remove_folder(leftover)
-
-
-def _to_json(manifest: Manifest) -> bytes:
-    try:
-        return manifest.to_json()
-    except FormatError as error:
-        raise ArtifactError(str(error)) from None
