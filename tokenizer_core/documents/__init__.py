@@ -14,10 +14,12 @@ from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Docume
 from tokenizer_core.documents.document_reader import (
     FORMATS,
     DocumentReader,
+    can_be_entered,
     open_documents,
     open_utf8_documents,
     read_documents,
 )
+from tokenizer_core.documents.document_sample import DocumentSample
 from tokenizer_core.documents.utf8_pieces import Utf8Piece
 
 __all__ = [
@@ -25,7 +27,9 @@ __all__ = [
     "FORMATS",
     "DocumentPiece",
     "DocumentReader",
+    "DocumentSample",
     "Utf8Piece",
+    "can_be_entered",
     "corpus_file_name",
     "corpus_file_size",
     "find_corpus_files",

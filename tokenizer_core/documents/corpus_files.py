@@ -47,8 +47,29 @@ class CorpusFileBytes:
         self.identity = self._identify()
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
+        self._stop = self.size_bytes
         self._digest = hashlib.sha256() if hash_source else None
         self.sha256: str | None = None
+
+    def enter(self, start: int, stop: int) -> None:
+        """Have `blocks` begin at byte `start` and end before `stop`, and hash no more.
+
+        Raises:
+            CorpusError: the store has no way to begin there.
+        """
+        self.file.seek(start)
+        self.position_bytes, self._stop = start, stop
+        if start:
+            self.name = f"{self.name} from byte {start}"
+
+    def read_at(self, place: int, size: int) -> bytes:
+        """At most `size` bytes from a place on, none at the end; `blocks` comes after `enter` then.
+
+        Raises:
+            CorpusError: the disk would not read.
+        """
+        self.file.seek(place)
+        return self._read(size)
 
     def blocks(self) -> Iterator[bytes]:
         """All bytes in order, in blocks, moving `position_bytes` on.
@@ -56,7 +77,7 @@ class CorpusFileBytes:
         Raises:
             CorpusError: the disk would not read, or there are more than there were.
         """
-        while block := self._read():
+        while block := self._read(self._block_bytes()):
             self.position_bytes += len(block)
             # Or a file that is written to faster than it is read would never end.
             if self.position_bytes > self.size_bytes:
@@ -80,14 +101,19 @@ class CorpusFileBytes:
         Raises:
             CorpusError: it did not.
         """
-        if self.position_bytes != self.size_bytes or self._identify() != self.identity:
+        if self.position_bytes != self._stop or self._identify() != self.identity:
             raise self._changed()
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
 
-    def _read(self) -> bytes:
+    def _block_bytes(self) -> int:
+        if self._stop == self.size_bytes:
+            return BLOCK_BYTES  # and so it shows where the file has grown
+        return min(BLOCK_BYTES, self._stop - self.position_bytes)
+
+    def _read(self, size: int) -> bytes:
         try:
-            return self.file.read(BLOCK_BYTES)
+            return self.file.read(size)
         except OSError as error:
             raise CorpusError(f"the corpus file {self.name!r} cannot be read: {error}") from error
 

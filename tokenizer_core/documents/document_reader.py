@@ -22,6 +22,7 @@ from tokenizer_core.documents.document_pieces import (
     decode_blocks,
     split_plain_text,
 )
+from tokenizer_core.documents.file_parts import enter_part
 from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.documents.utf8_pieces import Utf8Piece, split_utf8_text
@@ -40,6 +41,7 @@ class _Options:
     max_piece_chars: int
     max_line_bytes: int
     max_expansion: float
+    within: tuple[int, int] | None
 
 
 class DocumentReader(Iterator[Piece]):
@@ -113,6 +115,7 @@ def open_documents(
     max_expansion: float = DEFAULT_MAX_EXPANSION,
     hash_source: bool = False,
     allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
+    within: tuple[int, int] | None = None,
 ) -> DocumentReader[DocumentPiece]:
     r"""The documents of a file, each as pieces of at most `max_piece_chars` characters.
 
@@ -140,6 +143,9 @@ def open_documents(
         format: one of `FORMATS`; by default, what the name ends in.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
         allowed_roots: folders and addresses; what is not below one of them is refused.
+        within: give the documents that begin from one byte to before another one only, of a file
+            that `can_be_entered`: parts that follow each other have every document once. A hash is
+            then that of what was read, and messages count from there.
 
     Raises:
         CorpusError: here, if the file cannot be opened, is not allowed, or its name says no format;
@@ -164,7 +170,8 @@ def open_documents(
     _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
     name = os.fspath(path)
     chosen = _choose_format(name, format)
-    options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion)
+    _check_part(chosen, separator, within)
+    options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
     source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
@@ -176,6 +183,7 @@ def open_utf8_documents(
     field: str = "text",
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
+    within: tuple[int, int] | None = None,
 ) -> DocumentReader[Utf8Piece]:
     """As `open_documents` with `hash_source`, but each document as it stands in the file, for an
     engine that takes UTF-8: half the work. What is in a text file is not looked at, so the bytes
@@ -194,7 +202,8 @@ def open_utf8_documents(
     _check_arguments(separator, *limits)
     name = os.fspath(path)
     chosen = _choose_format(name, format)
-    options = _Options(field, separator, *limits)
+    _check_part(chosen, separator, within)
+    options = _Options(field, separator, *limits, within)
     source = open_corpus_file(name, hash_source=True)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
 
@@ -237,8 +246,8 @@ def _read(
             )
             source.hash_apart()
         else:
-            kind, _, packed = format_name.partition(".")
-            blocks = _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+            kind, _, _ = format_name.partition(".")
+            blocks = _open_blocks(source, format_name, options)
             if kind == "jsonl":
                 yield from read_json_lines(
                     blocks,
@@ -256,16 +265,59 @@ def _read(
 def _read_utf8(
     source: CorpusFileBytes, format_name: str, options: _Options
 ) -> Generator[Utf8Piece, None, None]:
-    kind, _, packed = format_name.partition(".")
-    if kind != "txt":
+    if not format_name.startswith("txt"):
         for text, is_last in _read(source, format_name, options):
             yield Utf8Piece(text.encode(), is_last)
         return
     separator = options.separator.encode() if options.separator else None
     with source.file:
-        blocks = _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+        blocks = _open_blocks(source, format_name, options)
         yield from split_utf8_text(blocks, separator, options.max_piece_chars)
         source.finish()
+
+
+def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:
+    """The bytes of the documents that are asked for, unpacked."""
+    start, stop = options.within or (0, source.size_bytes)
+    ending = _ending(format_name, options.separator)
+    if ending is not None and (start > 0 or stop < source.size_bytes):
+        enter_part(source, ending, start, stop)
+    _, _, packed = format_name.partition(".")
+    return _UNPACKED[packed](source.blocks(), source.name, options.max_expansion)
+
+
+def can_be_entered(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002
+    separator: str | None = None,
+) -> bool:
+    """Whether documents of the file can be read without those before them: plain text that has a
+    separator, and JSON lines, which are not packed.
+
+    Raises:
+        CorpusError: the name says no format.
+        ValueError: there is no such format.
+
+    Example:
+        >>> can_be_entered("some.jsonl"), can_be_entered("some.jsonl.gz"), can_be_entered("a.txt")
+        (True, False, False)
+    """
+    return _ending(_choose_format(os.fspath(path), format), separator) is not None
+
+
+def _ending(format_name: str, separator: str | None) -> bytes | None:
+    """What stands behind each document of a file that can be entered, None in another."""
+    if format_name == "jsonl":
+        return b"\n"
+    return separator.encode() if format_name == "txt" and separator else None
+
+
+def _check_part(format_name: str, separator: str | None, within: tuple[int, int] | None) -> None:
+    if within is not None and _ending(format_name, separator) is None:
+        raise ValueError(
+            f"a file of the format {format_name} cannot be entered in its middle; read it whole"
+        )
 
 
 _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[bytes]]]] = {

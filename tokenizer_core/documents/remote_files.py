@@ -33,6 +33,10 @@ _VERSION_FIELDS: Final = {
 Identity = tuple[int, str]
 
 
+class StoreReadError(CorpusError):
+    """A store did not answer, or not with what was asked for; it may the next time."""
+
+
 class RemoteFile(io.RawIOBase):
     """A file of a store, for reading; made by `open_remote_file`. Nothing is asked for until then.
 
@@ -65,6 +69,15 @@ class RemoteFile(io.RawIOBase):
         except Exception as error:
             raise self._failed(error) from None
         self._place += len(data)
+        return data
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, asked for by themselves; fewer where there are fewer."""
+        self._place = start
+        try:
+            data: bytes = self._store.cat_file(self._path, start=start, end=end)
+        except Exception as error:
+            raise self._failed(error) from None
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -105,8 +118,8 @@ class RemoteFile(io.RawIOBase):
                 self._opened.close()
         super().close()
 
-    def _failed(self, error: Exception) -> CorpusError:
-        return CorpusError(
+    def _failed(self, error: Exception) -> StoreReadError:
+        return StoreReadError(
             f"the corpus file {self._address.shown!r} cannot be read at byte {self._place} "
             f"({_reason(error)}); try again, or copy it to the disk first"
         )
@@ -276,7 +289,7 @@ def _not_opened(address: CorpusAddress, error: Exception) -> CorpusError:
         if isinstance(told, CorpusError):
             return told
         told = told.__cause__
-    return CorpusError(
+    return StoreReadError(
         f"the corpus file {address.shown!r} cannot be opened ({_reason(error)}); check the "
         f"address, and who may read it"
     )

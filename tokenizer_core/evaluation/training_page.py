@@ -122,9 +122,23 @@ def _run(run: Mapping[str, Any]) -> Markup:
         ["ties", run["tie_break"]],
         ["size asked for", f"{run['learned_vocab_size']:,}"],
         *([words, options[k]] for k, (words, default) in _OPTIONS.items() if options[k] != default),
+        *_pruning(run.get("pruning")),  # none before there was any
         *([["merges of seed tokens", run["n_seed_merges"]]] if run["n_seed_merges"] else []),
         ["seconds counting", f"{run['seconds_counting']:.1f}"],
         ["seconds learning", f"{run['seconds_learning']:.1f}"],
         ["peak memory", f"{run['peak_memory_bytes'] / 1e6:,.0f} MB"],
     ]
     return table(["", ""], rows)
+
+
+def _pruning(pruning: Mapping[str, Any] | None) -> list[list[str]]:
+    if pruning is None:
+        return []
+    about = (
+        f"{pruning['n_distinct']:,} distinct, {pruning['n_pre_tokens']:,} pre-tokens, "
+        f"{pruning['n_bytes']:,} bytes"
+    )
+    return [
+        [f"left out, below {pruning['min_count']:,} times", about],
+        ["each merge short of the best by at most", f"{pruning['bound']:,} occurrences"],
+    ]

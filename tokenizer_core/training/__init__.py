@@ -9,6 +9,8 @@ from tokenizer_core.training.learn_merges import (
     learn_merges,
 )
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+from tokenizer_core.training.prune_counts import prune_counts
+from tokenizer_core.training.pruning import Pruning
 from tokenizer_core.training.trainer import (
     TrainingProgress,
     TrainingResult,
@@ -25,6 +27,7 @@ __all__ = [
     "LearnedMerges",
     "LearningRules",
     "PretokenCounts",
+    "Pruning",
     "TieBreak",
     "TrainingProgress",
     "TrainingReport",
@@ -33,6 +36,7 @@ __all__ = [
     "combine_counts",
     "count_pretokens",
     "learn_merges",
+    "prune_counts",
     "train",
     "train_bpe",
     "train_from_counts",

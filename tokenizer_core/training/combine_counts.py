@@ -4,8 +4,8 @@ Weights say how much a source shall matter beside the others; what they come to 
 the sources. Only their ratio decides merges, so they are brought to the smallest whole numbers in
 that ratio: no count is rounded, and equal weights are none.
 
-Apart from `pretoken_counts` because what reads counts need not combine them. May import `errors`
-and `pretoken_counts`.
+Apart from `pretoken_counts` because what reads counts need not combine them. May import `errors`,
+`pretoken_counts` and `pruning`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from math import gcd, lcm
 
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts
+from tokenizer_core.training.pruning import Pruning
 
 
 def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> PretokenCounts:
     """The sum of these counts, each as often as its weight says.
 
     The figures of the result (bytes, documents, pre-tokens) are weighted too: they are those of a
-    corpus that holds each source so many times.
+    corpus that holds each source so many times. What was pruned from them adds up likewise.
 
     Raises:
         CorpusError: they were counted with other patterns, special tokens or Unicode tables; one
@@ -48,6 +49,7 @@ def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> Pr
             total[pre_token] = total.get(pre_token, 0) + weight * count
     weighted = [(counts, weight) for (counts, _), weight in zip(parts, weights, strict=True)]
     source_weights = [own * weight for counts, weight in weighted for own in counts.source_weights]
+    pruned = [(counts.pruning, weight) for counts, weight in weighted if counts.pruning is not None]
     combined = PretokenCounts(
         counts=total,
         pattern=first.pattern,
@@ -57,6 +59,7 @@ def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> Pr
         n_documents=sum(weight * counts.n_documents for counts, weight in weighted),
         unicode_tables=first.unicode_tables,
         weights=tuple(source_weights) if any(w != 1 for w in source_weights) else (),
+        pruning=Pruning.combined(pruned) if pruned else None,
     )
     if combined.n_pre_token_bytes > MAX_SUM:
         raise CorpusError(

@@ -19,11 +19,13 @@ It stands apart from the counting because its argument is its own. May import `d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tokenizer_core.documents.corpus_files import open_corpus_file
@@ -33,6 +35,8 @@ from tokenizer_core.pretokenize import find_safe_cut
 
 WINDOW_BYTES: Final = 1 << 16
 """How much is looked at in one step when looking for a cut."""
+
+ReadBytes = Callable[[int, int], bytes]
 
 _READ_BYTES: Final = 1 << 20
 _LONGEST_CODE_POINT_BYTES: Final = 4
@@ -126,9 +130,19 @@ class Chunk:
         Raises:
             CorpusError: the file changed.
         """
+        with self.opened() as descriptor:
+            return self.file.read(descriptor, self.start, self.end)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of the whole file.
+
+        Raises:
+            CorpusError: the file changed.
+        """
         descriptor = self.file.open()
         try:
-            return self.file.read(descriptor, self.start, self.end)
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -171,23 +185,47 @@ class ChunkPlanner:
         digest = hashlib.sha256()
         descriptor = file.open()
         try:
-            start = 0
-            while start < file.size_bytes:
-                end = self._find_cut(file, descriptor, start + self._chunk_bytes)
+            read = partial(file.read, descriptor)
+            for start, end in self._ranges(read, file.size_bytes):
                 for position in range(start, end, _READ_BYTES):
                     digest.update(file.read(descriptor, position, min(position + _READ_BYTES, end)))
                 yield Chunk(file, start, end)
-                start = end
         finally:
             os.close(descriptor)
         self.sha256[file] = digest.hexdigest()
 
-    def _find_cut(self, file: CorpusFile, descriptor: int, position: int) -> int:
-        """The byte offset of the first cut found from `position` on, or the size of the file."""
-        while position < file.size_bytes:
-            end = min(position + self._window_bytes, file.size_bytes)
-            window = file.read(descriptor, position, end)
-            is_last = end == file.size_bytes
+    def cut(self, part: Chunk) -> Iterator[Chunk]:
+        """The chunks of a part of a file, in order; nothing is hashed.
+
+        Raises:
+            CorpusError: the file changed meanwhile.
+        """
+        with part.opened() as descriptor:
+
+            def read(start: int, end: int) -> bytes:
+                return part.file.read(descriptor, part.start + start, part.start + end)
+
+            # Both its ends are cuts, so that it may be taken for a file of its own.
+            for start, end in self._ranges(read, part.end - part.start):
+                yield Chunk(part.file, part.start + start, part.start + end)
+
+    def _ranges(self, read: ReadBytes, size_bytes: int) -> Iterator[tuple[int, int]]:
+        start = 0
+        while start < size_bytes:
+            end = self.find_cut(read, size_bytes, start + self._chunk_bytes)
+            yield start, end
+            start = end
+
+    def find_cut(self, read: ReadBytes, size_bytes: int, position: int) -> int:
+        """The byte offset of the first cut found from `position` on in a file of `size_bytes`, or
+        these; `read(start, end)` gives any of its bytes.
+
+        It is a cut whatever else is cut, and the same for whoever looks from there.
+        """
+        while position < size_bytes:
+            end = min(position + self._window_bytes, size_bytes)
+            window = read(position, end)
+            is_last = end == size_bytes
             next_start = len(window)
             for start, stop in _find_valid_stretches(window):
                 text = window[start:stop].decode("utf-8")
@@ -203,7 +241,7 @@ class ChunkPlanner:
             if is_last:
                 break
             position += next_start
-        return file.size_bytes
+        return size_bytes
 
     def _find_cut_in_text(self, text: str, *, is_file_end: bool) -> int | None:
         """The character offset of a cut in a stretch of valid text from the middle of a file."""

@@ -3,8 +3,8 @@
 Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
 a file, the counts train another size in seconds and without the corpus. They stand apart from the
 counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns`,
-`formats.whole_files`, and `spilled_counts` and `engines.native_training`, whose counts are taken as
-they are.
+`documents`, `storage`, `formats.whole_files`, `pruning`, and `saved_counts`, `spilled_counts` and
+`engines.native_training`, whose counts are taken as they are.
 
 The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
 u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
@@ -17,16 +17,23 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate, islice
+from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.storage import open_stored
+from tokenizer_core.training.pruning import Pruning
+from tokenizer_core.training.saved_counts import open_regular, read_saved_counts
 from tokenizer_core.training.spilled_counts import StoredCounts
 
 MAX_FILE_BYTES: Final = 1 << 36
@@ -58,6 +65,8 @@ class PretokenCounts:
       between special tokens that are not empty.
     - `n_spills`: how often counting came to its memory ceiling and went on on the disk.
     - `weights`: how often each of the sources was counted, in their order; empty: once each.
+    - `pruning`: what was left out, where `prune_counts` left something out. `n_pre_tokens` and
+      `n_pre_token_bytes` are without it.
     """
 
     counts: Mapping[str, int]
@@ -68,6 +77,7 @@ class PretokenCounts:
     n_documents: int = 0
     unicode_tables: str = UNICODE_TABLES
     weights: tuple[int, ...] = ()
+    pruning: Pruning | None = None
     n_spills: int = field(default=0, compare=False)
 
     @property
@@ -77,8 +87,8 @@ class PretokenCounts:
 
     @property
     def n_pre_tokens(self) -> int:
-        """Pre-tokens of the corpus, repetitions included."""
-        if isinstance(self.counts, NativeCounts):
+        """Pre-tokens of the corpus that were not left out, repetitions included."""
+        if isinstance(self.counts, NativeCounts | StoredCounts):
             return self.counts.n_pre_tokens
         return sum(self.counts.values())
 
@@ -95,10 +105,20 @@ class PretokenCounts:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a file, whole or not at all (a temporary file beside it, renamed).
 
+        At an address (`s3://bucket/news.counts`) they are put from a temporary file.
+
         Raises:
             OSError: the file cannot be written.
+            StorageError: the storage at the address cannot be reached, or refuses.
         """
-        write_whole_file(path, self._render())
+        name = os.fspath(path)
+        if not is_address(name):
+            write_whole_file(path, self._render())
+            return
+        storage, stored_name = open_stored(name)
+        with tempfile.TemporaryDirectory() as folder:
+            write_whole_file(path := Path(folder, "counts"), self._render())
+            storage.put(stored_name, path)
 
     def _render(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
@@ -122,6 +142,8 @@ class PretokenCounts:
         }
         if self.weights:
             header["weights"] = list(self.weights)
+        if self.pruning is not None:
+            header["pruning"] = asdict(self.pruning)
         rendered = json.dumps(header, sort_keys=True).encode("ascii")
         yield _MAGIC
         yield len(rendered).to_bytes(8, "little")
@@ -137,19 +159,23 @@ class PretokenCounts:
         *,
         pattern: str | SplitPattern | None = None,
         special_tokens: Sequence[str] | None = None,
+        on_disk: bool = False,
     ) -> PretokenCounts:
         """Read counts that `save` wrote, and check that they are what is expected.
 
-        With `pattern` or `special_tokens` given, the counts must have been made with the same.
+        With `pattern` or `special_tokens` given, the counts must have been made with the same. From
+        an address they are fetched into a temporary file first. With `on_disk` they stay in the
+        file, open as long as they are needed, and are read from it each time they are gone through.
 
         Raises:
             FormatError: the file is no such file, is cut short, or is damaged.
             CorpusError: it was counted with another pattern, other special tokens, or other
                 Unicode tables than those of this installation.
             OSError: the file cannot be read.
+            StorageError: the storage at the address cannot be reached, or has nothing of that name.
         """
         name = os.fspath(path)
-        loaded = _parse(read_whole_file(path, max_bytes=MAX_FILE_BYTES), name)
+        loaded = _read_on_disk(name) if on_disk else _parse(_read(name), name)
         loaded._check_fits(name, pattern, special_tokens)
         return loaded
 
@@ -194,19 +220,14 @@ def _columns_of(counts: Mapping[str, int]) -> _Columns:
             (text for _, _, text in words.columns(_BATCH)),
             words.text_bytes,
         )
-    if isinstance(counts, StoredCounts):  # sorted already, and to be read, not held
-        pre_tokens: Iterable[str] = counts
-        values: Iterable[int] = counts.values()
-        text_bytes = counts.text_bytes
-    else:
-        pre_tokens = sorted(counts)
-        values = map(counts.__getitem__, pre_tokens)
-        text_bytes = sum(len(part) for part in _render_text(pre_tokens))
+    if isinstance(counts, StoredCounts):
+        return _Columns(*counts.columns(), counts.text_bytes)
+    pre_tokens = sorted(counts)
     return _Columns(
         _render_numbers("I", map(len, pre_tokens)),
-        _render_numbers("Q", values),
+        _render_numbers("Q", map(counts.__getitem__, pre_tokens)),
         _render_text(pre_tokens),
-        text_bytes,
+        sum(len(part) for part in _render_text(pre_tokens)),
     )
 
 
@@ -236,7 +257,7 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
     """The counts in `data`; every length is checked against what is there before it is used."""
     if not data.startswith(_MAGIC):
         raise FormatError(f"{name} is not a file of pre-token counts")
-    damaged = FormatError(f"{name} is damaged or cut short; count the corpus again")
+    damaged = _damaged(name)
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if len(body) < len(_MAGIC) + 8 or hashlib.sha256(body).digest() != digest:
         raise damaged
@@ -246,25 +267,67 @@ def _parse(data: bytes, name: str) -> PretokenCounts:
         raise damaged
     try:
         header = json.loads(body[header_start:header_end])
-        counts = _parse_counts(header, body[header_end:])
-        parsed = PretokenCounts(
-            counts=counts,
-            pattern=_parse_pattern(header["pattern"]),
-            special_tokens=tuple(map(str, header["special_tokens"])),
-            sources=tuple(map(_parse_source, header["sources"])),
-            n_bytes=_parse_size(header["n_bytes"]),
-            n_documents=_parse_size(header["n_documents"]),
-            unicode_tables=str(header["unicode_tables"]),
-            weights=_parse_weights(header),
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise damaged from None
-    if parsed.n_pre_token_bytes > MAX_SUM:
+        return _parse_header(header, _parse_counts(header, body[header_end:]), name)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise error if isinstance(error, FormatError) else damaged from None
+
+
+def _read_on_disk(name: str) -> PretokenCounts:
+    with _local(name) as path:
+        file = open_regular(path)
+    try:
+        if os.pread(file.fileno(), len(_MAGIC), 0) != _MAGIC:
+            raise FormatError(f"{name} is not a file of pre-token counts")
+        return _parse_header(*read_saved_counts(file, _MAGIC), name)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        file.close()
+        raise error if isinstance(error, FormatError) else _damaged(name) from None
+
+
+def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) -> PretokenCounts:
+    n_pre_tokens = n_bytes = 0
+    for pre_token, count in counts.items():
+        n_pre_tokens += count
+        n_bytes += count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
+    if n_pre_tokens != _parse_size(header["n_pre_tokens"]):
+        raise ValueError("the counts do not add up")
+    if n_bytes > MAX_SUM:
         raise FormatError(
             f"{name} counts more bytes than 64 bits hold; count the corpus again, or give smaller "
             f"weights"
         )
-    return parsed
+    return PretokenCounts(
+        counts=counts,
+        pattern=_parse_pattern(header["pattern"]),
+        special_tokens=tuple(map(str, header["special_tokens"])),
+        sources=tuple(map(_parse_source, header["sources"])),
+        n_bytes=_parse_size(header["n_bytes"]),
+        n_documents=_parse_size(header["n_documents"]),
+        unicode_tables=str(header["unicode_tables"]),
+        weights=_parse_weights(header),
+        pruning=Pruning.parse(header["pruning"]) if "pruning" in header else None,
+    )
+
+
+def _damaged(name: str) -> FormatError:
+    return FormatError(f"{name} is damaged or cut short; count the corpus again")
+
+
+@contextmanager
+def _local(name: str) -> Iterator[str]:
+    """The path of a file, or of a copy of what is at an address, which is gone afterwards."""
+    if not is_address(name):
+        yield name
+        return
+    storage, stored_name = open_stored(name, read_only=True)
+    with tempfile.TemporaryDirectory() as folder:
+        storage.fetch(stored_name, path := Path(folder, "counts"))
+        yield str(path)
+
+
+def _read(name: str) -> bytes:
+    with _local(name) as path:
+        return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
 
 
 def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
@@ -310,6 +373,4 @@ def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:
     }
     if len(counts) != n_distinct or "" in counts or 0 in counts.values():
         raise ValueError("a pre-token is empty, repeated or never counted")
-    if sum(counts.values()) != _parse_size(header["n_pre_tokens"]):
-        raise ValueError("the counts do not add up")
     return counts

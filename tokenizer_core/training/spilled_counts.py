@@ -17,9 +17,10 @@ import os
 import struct
 import sys
 import tempfile
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from itertools import groupby
-from operator import itemgetter
+from array import array
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -32,22 +33,53 @@ _ENTRY_BYTES: Final = 160
 """What an entry of a dict takes beside its key: its slot while the dict grows, and its number."""
 
 _BUFFER_BYTES: Final = 1 << 16
+_BATCH: Final = 1 << 14
 _RECORD: Final = struct.Struct("<IQ")
 
 
 class StoredCounts(Mapping[str, int]):
-    """Pre-token -> occurrences in a scratch file, sorted. Equal to a dict of the same entries.
+    """Pre-token -> occurrences in scratch files, sorted. Equal to a dict of the same entries.
 
-    Going through it reads the file from its beginning. Asked for a single entry it makes its dict.
-    Pickled, it is a dict.
+    Going through it reads the files from their beginnings. Asked for a single entry it makes its
+    dict. Pickled, it is a dict. The files are the columns of a file of counts: characters of each
+    pre-token (u32, little-endian), the count of each (u64), and all of them joined, in UTF-8.
     """
 
-    def __init__(self, run: IO[bytes], n_entries: int, text_bytes: int) -> None:
-        self._run = run
-        self._n_entries = n_entries
-        self.text_bytes = text_bytes
-        """UTF-8 bytes of the pre-tokens, each once."""
+    def __init__(self, entries: Iterable[Entry], folder: Path | None) -> None:
+        """Write entries, which are in order, to files without names in a folder.
+
+        Raises:
+            OSError: the folder is full or cannot be used.
+        """
+        # They live as long as what is in them is needed.
+        self._lengths, self._counts, self._text = (
+            tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=folder)  # noqa: SIM115
+            for _ in range(3)
+        )
+        self._n_entries = self.n_pre_tokens = self.text_bytes = 0
+        """Pre-tokens, repetitions included; UTF-8 bytes of them, each once."""
         self._entries: dict[str, int] | None = None
+        rest = iter(entries)
+        while batch := list(islice(rest, _BATCH)):
+            self._write(batch)
+        for file in (self._lengths, self._counts, self._text):
+            file.flush()
+
+    def _write(self, batch: Sequence[Entry]) -> None:
+        pre_tokens = [pre_token for pre_token, _ in batch]
+        numbers = [count for _, count in batch]
+        text = b"".join(pre_tokens)
+        plain = pre_tokens if text.isascii() else map(bytes.decode, pre_tokens)
+        self._lengths.write(_little_endian(array("I", map(len, plain))).tobytes())
+        self._counts.write(_little_endian(array("Q", numbers)).tobytes())
+        self._text.write(text)
+        self._n_entries += len(batch)
+        self.n_pre_tokens += sum(numbers)
+        self.text_bytes += len(text)
+
+    def columns(self) -> tuple[Iterator[bytes], Iterator[bytes], Iterator[bytes]]:
+        """The three columns, each in blocks."""
+        return _blocks(self._lengths), _blocks(self._counts), _blocks(self._text)
 
     def items(self) -> ItemsView[str, int]:
         """The entries in the order of the pre-tokens."""
@@ -58,9 +90,17 @@ class StoredCounts(Mapping[str, int]):
         return _Values(self)
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """The entries, read from the file."""
-        for pre_token, count in _read_run(self._run):
-            yield pre_token.decode(), count
+        """The entries, read from the files."""
+        text = io.TextIOWrapper(_from_beginning(self._text), "utf-8", newline="")
+        lengths, counts = _from_beginning(self._lengths), _from_beginning(self._counts)
+        while block := lengths.read(4 * _BATCH):
+            sizes = _little_endian(array("I", block))
+            numbers = _little_endian(array("Q", counts.read(8 * len(sizes))))
+            joined = text.read(sum(sizes))
+            start = 0
+            for size, number in zip(sizes, numbers, strict=True):
+                yield joined[start : start + size], number
+                start += size
 
     def __iter__(self) -> Iterator[str]:
         return (pre_token for pre_token, _ in self.entries())
@@ -130,17 +170,7 @@ class CountTable:
         if not self._runs:
             return self._counts
         self._spill()
-        n_entries = text_bytes = 0
-
-        def counted() -> Iterator[Entry]:
-            nonlocal n_entries, text_bytes
-            for pre_token, count in _merge(self._runs):
-                n_entries += 1
-                text_bytes += len(pre_token)
-                yield pre_token, count
-
-        run = self._write(counted())
-        return StoredCounts(run, n_entries, text_bytes)
+        return StoredCounts(merge_runs(self._runs), self._folder)
 
     def _spill(self) -> None:
         counts, self._counts, self._bytes = self._counts, {}, 0
@@ -148,30 +178,57 @@ class CountTable:
         # The order of the characters is that of their bytes in UTF-8.
         self._runs.append(self._write((t.encode(), counts[t]) for t in sorted(counts)))
         if len(self._runs) >= MAX_RUNS:
-            self._runs = [self._write(_merge(self._runs))]
+            self._runs = [self._write(merge_runs(self._runs))]
 
     def _write(self, entries: Iterable[Entry]) -> IO[bytes]:
         # It lives as long as what is in it is needed.
         run = tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=self._folder)  # noqa: SIM115
-        for pre_token, count in entries:
-            run.write(_RECORD.pack(len(pre_token), count))
-            run.write(pre_token)
+        for entry in entries:
+            write_entry(run, entry)
         run.flush()
         return run
 
 
-def _merge(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
-    """The entries of all runs in order, each pre-token once."""
+def write_entry(run: IO[bytes], entry: Entry) -> None:
+    """Append an entry to a run: u32 length in bytes, u64 count, little-endian, the pre-token."""
+    pre_token, count = entry
+    run.write(_RECORD.pack(len(pre_token), count))
+    run.write(pre_token)
+
+
+def merge_runs(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
+    """The entries of all runs in order, each pre-token once. Reads all of them at once."""
     entries = heapq.merge(*map(_read_run, runs))
-    for pre_token, same in groupby(entries, key=itemgetter(0)):
-        yield pre_token, sum(count for _, count in same)
+    pre_token, count = next(entries, (b"", 0))
+    for other, more in entries:
+        if other == pre_token:
+            count += more
+        else:
+            yield pre_token, count
+            pre_token, count = other, more
+    if pre_token:
+        yield pre_token, count
 
 
 def _read_run(run: IO[bytes]) -> Iterator[Entry]:
-    file = io.BufferedReader(_FromBeginning(run), _BUFFER_BYTES)
+    file = _from_beginning(run)
     while record := file.read(_RECORD.size):
         length, count = _RECORD.unpack(record)
         yield file.read(length), count
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(partial(_from_beginning(file).read, _BUFFER_BYTES), b"")
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _from_beginning(file: IO[bytes]) -> io.BufferedReader:
+    return io.BufferedReader(_FromBeginning(file), _BUFFER_BYTES)
 
 
 class _FromBeginning(io.RawIOBase):

@@ -49,9 +49,10 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far a run is. `count` is measured in bytes of the corpus, `learn` in merges."""
+    """How far a run is. `count` is measured in bytes of the corpus, `learn` in merges; `merge`, of
+    counts that were made in shards, in partitions."""
 
-    phase: Literal["count", "learn"]
+    phase: Literal["count", "merge", "learn"]
     done: int
     total: int
     message: str
@@ -345,6 +346,7 @@ def _learn(
         n_documents=counts.n_documents,
         n_pre_tokens=counts.n_pre_tokens,
         n_distinct_pre_tokens=len(counts.counts),
+        pruning=counts.pruning,
         **describe_merges(plan, learned, spec, counts.n_pre_token_bytes),
     )
     return TrainingResult(learned.merges, spec, report, counts, plan, learned)

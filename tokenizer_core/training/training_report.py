@@ -1,7 +1,7 @@
 """TrainingReport: what a training run did and what it cost, ready for a manifest.
 
 Apart from the trainer so that what reads a report needs no trainer. May import `spec`,
-`learn_merges` and `vocabulary_plan`.
+`learn_merges`, `pruning` and `vocabulary_plan`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.training.learn_merges import LearnedMerges
+from tokenizer_core.training.pruning import Pruning
 from tokenizer_core.training.vocabulary_plan import VocabularyOptions, VocabularyPlan
 
 CURVE_POINTS: Final = 100
@@ -46,6 +47,8 @@ class TrainingReport:
       at 200 characters.
     - `bytes_per_token`: on the text that was trained on, special tokens left out.
     - `seconds_counting`: 0 when the counts came from a file.
+    - `pruning`: what was left out of the counts before learning, and how far a merge may be from
+      the best; None where nothing was. Tokens and pre-tokens are of what was kept.
     """
 
     engine: str
@@ -72,6 +75,7 @@ class TrainingReport:
     longest_token_bytes: int
     longest_token_text: str
     curve: tuple[CurvePoint, ...]
+    pruning: Pruning | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a dict that `json.dumps` takes."""

@@ -103,7 +103,7 @@ def test_addresses_beside_paths_come_once_and_sorted(memory, tmp_path):
         ("memory://corpora", "'memory://corpora' is a folder; name the files"),
         ("memory://corpora/dee*", "'memory://corpora/deep' is a folder"),
         ("nowhere://some.txt", "no kind of store is known as nowhere://; check"),
-        ("s3://bucket/some.txt", "s3:// needs another package .*s3fs"),
+        ("gs://bucket/some.txt", "gs:// needs another package .*gcsfs"),
         ("https://u:SECRET@127.0.0.1:1/x.txt?sig=SECRET", r"'https://127.0.0.1:1/x.txt' .*Connect"),
         ("reference://SECRET", "cannot be opened|needs another package"),
     ],

@@ -1,0 +1,136 @@
+"""What a tokenizer loses whose counts were pruned: what is dropped, the bound, held-out text.
+
+    .venv/bin/python benchmarks/pruning_loss.py ../shared/data/corpora/en_reuters_news.txt
+    .venv/bin/python benchmarks/pruning_loss.py news.txt --min-count 2 10 --vocab-size 50000
+
+A tenth of the documents is drawn and kept apart; the others are counted, learned from, pruned and
+learned from again; and so is a sample of them that leaves as many distinct pre-tokens. `merges
+above it` are the merges, from the first on, that occur more often than the bound. docs/sizing.md
+has the figures of this project's corpora.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.patterns import resolve_pattern
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingResult,
+    count_pretokens,
+    prune_counts,
+    train_from_counts,
+)
+
+END = "<|endoftext|>"
+STEPS = 10
+"""Of the search for a sample of a size."""
+
+COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
+
+
+def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
+    """A tenth of the documents, and the rest."""
+    text = path.read_text(encoding="utf-8")
+    parts = (text.split(separator) for separator in (END, "\n\n", "\n"))
+    documents = next((found for found in parts if len(found) >= 100), [text])
+    random.Random(seed).shuffle(documents)
+    n_held = len(documents) // 10
+    return documents[:n_held], documents[n_held:]
+
+
+def count(documents: list[str], pattern: str) -> PretokenCounts:
+    """The counts of these documents."""
+    text = END.join(documents)
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+        file.write(text.encode())
+        file.flush()
+        return count_pretokens([file.name], pattern=resolve_pattern(pattern), **COUNTING)
+
+
+def bytes_per_token(run: TrainingResult, texts: list[str]) -> float:
+    """On these texts."""
+    ids, _ = Tokenizer.from_spec(run.spec).encode_batch_to_numpy(texts)
+    return sum(len(text.encode()) for text in texts) / len(ids)
+
+
+def n_equal(a: TrainingResult, b: TrainingResult) -> int:
+    """How many merges are the same before the first that is not."""
+    pairs = zip(a.merges, b.merges, strict=False)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a.merges), len(b.merges)))
+
+
+def n_above(run: TrainingResult, bound: int) -> int:
+    """How many merges, from the first on, joined more places than the bound."""
+    counts = run.learned.token_counts
+    joined = (before - after for before, after in pairwise(counts))
+    return next((n for n, places in enumerate(joined) if places <= bound), len(counts) - 1)
+
+
+def sample(documents: list[str], pattern: str, n_distinct: int) -> tuple[float, PretokenCounts]:
+    """The share of the documents that has about so many distinct pre-tokens, and their counts."""
+    low, high = 0, len(documents)
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        counts = count(documents[:middle], pattern)
+        low, high = (low, middle) if len(counts.counts) > n_distinct else (middle, high)
+    return middle / len(documents), counts
+
+
+def show(path: Path, pattern: str, vocab_size: int, min_counts: list[int], seed: int) -> None:
+    """The table of one file."""
+    held, documents = draw(path, seed)
+    counts = count(documents, pattern)
+    whole = train_from_counts(counts, vocab_size)
+    n_bytes, n_distinct = counts.n_pre_token_bytes, len(counts.counts)
+    best = bytes_per_token(whole, held)
+    print(
+        f"\n{path.stem}: {n_bytes / 1e6:.1f} MB, {n_distinct:,} distinct pre-tokens; "
+        f"{len(whole.merges):,} merges; {best:.3f} bytes a token on "
+        f"{sum(len(one.encode()) for one in held) / 1e6:.1f} MB held out\n"
+    )
+    print(
+        "| fewer than | distinct dropped | bytes dropped | bound | merges above it | "
+        "first other merge | same merges | bytes a token, held out | of the whole | "
+        "a sample with as many distinct | of the whole |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for min_count in min_counts:
+        pruned = prune_counts(counts, min_count=min_count)
+        assert pruned.pruning is not None
+        run = train_from_counts(pruned, vocab_size)
+        found = bytes_per_token(run, held)
+        shared = len(set(run.merges) & set(whole.merges)) / len(whole.merges)
+        share, sampled = sample(documents, pattern, len(pruned.counts))
+        of_sample = bytes_per_token(train_from_counts(sampled, vocab_size), held)
+        print(
+            f"| {min_count} | {pruned.pruning.n_distinct / n_distinct:.1%} | "
+            f"{pruned.pruning.n_bytes / n_bytes:.1%} | {pruned.pruning.bound:,} | "
+            f"{n_above(run, pruned.pruning.bound):,} | {n_equal(run, whole) + 1:,} | "
+            f"{shared:.1%} | {found:.3f} | {found / best:.1%} | "
+            f"{share:.1%} | {of_sample / best:.1%} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--pattern", default="gpt2")
+    parser.add_argument("--vocab-size", type=int, default=256 + 1 + 32_000)
+    parser.add_argument("--min-count", type=int, nargs="+", default=[2, 3, 5])
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    for path in arguments.files:
+        show(path, arguments.pattern, arguments.vocab_size, arguments.min_count, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Parts of a file, read apart, have every document once, wherever they are cut."""
+
+import json
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.documents.test_document_pieces import join
+from tokenizer_core.documents import (
+    can_be_entered,
+    corpus_files,
+    open_documents,
+    open_utf8_documents,
+)
+from tokenizer_core.errors import CorpusError
+
+SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
+
+limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+
+
+def read(path: str | Path, separator: str | None, within: tuple[int, int] | None) -> list[bytes]:
+    with open_utf8_documents(path, separator=separator, max_piece_bytes=5, within=within) as reader:
+        documents, parts = [], []
+        for text, is_last in reader:
+            parts.append(text)
+            if is_last:
+                documents.append(b"".join(parts))
+                parts.clear()
+    assert not parts
+    return documents
+
+
+@limits
+@given(
+    text=st.text(st.sampled_from("ab|é<>end\n🙂"), max_size=60),
+    separator=st.sampled_from(SEPARATORS),
+    part_bytes=st.integers(1, 30),
+    block_bytes=st.integers(1, 9),
+)
+def test_parts_of_plain_text(tmp_path, monkeypatch, text, separator, part_bytes, block_bytes):
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(data := text.encode())
+    expected = read(path, separator, None)
+    parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
+    assert [one for part in parts for one in read(path, separator, part)] == expected
+    as_text = partial(open_documents, path, separator=separator, max_piece_chars=5)
+    found = [one for part in parts for one in join(list(as_text(within=part)))]
+    assert found == join(list(as_text()))
+
+
+@pytest.mark.parametrize("separator", ["aa", "aba", "abab"])
+def test_separators_that_overlap_themselves(tmp_path, monkeypatch, separator):
+    """All texts of two letters: of what overlaps, only the first is a separator."""
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 3)
+    path = tmp_path / "corpus.txt"
+    for letters in product("ab", repeat=6):
+        path.write_text(text := "".join(letters))
+        for cut in range(1, len(text)):
+            found = read(path, separator, (0, cut)) + read(path, separator, (cut, len(text)))
+            assert found == read(path, separator, None), (text, cut)
+
+
+@limits
+@given(
+    texts=st.lists(st.text(max_size=12), max_size=8),
+    end=st.sampled_from(["\n", "\r\n"]),
+    is_ended=st.booleans(),
+    part_bytes=st.integers(1, 60),
+)
+def test_parts_of_json_lines(tmp_path, texts, end, is_ended, part_bytes):
+    path = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    path.write_bytes(data := (end.join(lines) + (end if is_ended and lines else "")).encode())
+    parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
+    found = [one.decode() for part in parts for one in read(path, None, part)]
+    assert found == texts
+
+
+def test_most_parts_of_a_run_of_separators_are_not_empty(tmp_path):
+    (tmp_path / "a.txt").write_text("one|" * 100)
+    found = [read(tmp_path / "a.txt", "|", (start, start + 40)) for start in range(0, 400, 40)]
+    assert [len(part) for part in found] == [10] * 10
+
+
+def test_a_part_is_read_from_a_store_too():
+    store = fsspec.filesystem("memory")
+    store.pipe("/parts/a.txt", b"one|two|three")
+    try:
+        assert read("memory://parts/a.txt", "|", (1, 5)) == [b"two"]
+        assert read("memory://parts/a.txt", "|", (5, 13)) == [b"three"]
+    finally:
+        store.rm("/parts", recursive=True)
+
+
+def test_what_cannot_be_entered_says_so(tmp_path):
+    (tmp_path / "a.txt").write_text("one|two")
+    assert can_be_entered("a.txt", separator="|")
+    assert can_be_entered("a.bin", format="jsonl")
+    for name in ("a.txt", "a.txt.gz", "a.jsonl.zst", "a.parquet"):
+        assert not can_be_entered(name, separator=None)
+    with pytest.raises(ValueError, match="format txt cannot be entered in its middle"):
+        open_documents(tmp_path / "a.txt", within=(2, 3))
+    with pytest.raises(CorpusError, match="does not say its format"):
+        can_be_entered("a.bin")
+
+
+def test_errors_say_from_where_they_count(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
+    with (
+        pytest.raises(CorpusError, match=r"a.jsonl from byte 32', line 2: it holds no JSON object"),
+        open_documents(tmp_path / "a.jsonl", within=(17, 90)) as reader,
+    ):
+        list(reader)
+    (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
+    with (
+        pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* wrong at byte 1;"),
+        open_documents(tmp_path / "b.txt", separator="|", within=(2, 6)) as reader,
+    ):
+        list(reader)
+
+
+def test_a_file_that_changes_is_noticed_in_its_parts(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one|two|three")
+    for change in ("one|two|three|four", "one|t"):
+        with open_documents(path, separator="|", within=(4, 8), max_piece_chars=1) as reader:
+            next(reader)
+            path.write_text(change)
+            with pytest.raises(CorpusError, match="changed while it was read"):
+                list(reader)
+        path.write_text("one|two|three")

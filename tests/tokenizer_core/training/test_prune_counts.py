@@ -1,0 +1,200 @@
+"""Pruned counts: what is dropped, and that the bound holds at each step of learning."""
+
+import itertools
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.native_module import native_module
+from tests.tokenizer_core.training.naive_trainer import Merge, merge_word
+from tokenizer_core.engines.native_training import NativeCounts
+from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import (
+    CorpusSource,
+    LearningRules,
+    PretokenCounts,
+    Pruning,
+    combine_counts,
+    learn_merges,
+    prune_counts,
+    train_from_counts,
+)
+from tokenizer_core.training.spilled_counts import CountTable
+
+GPT2 = PATTERNS["gpt2"]
+
+some_counts = st.dictionaries(
+    st.one_of(st.text("ab", min_size=1, max_size=9), st.text("aé漢b", min_size=1, max_size=5)),
+    st.integers(1, 12),
+    min_size=1,
+    max_size=24,
+)
+some_rules = st.builds(
+    LearningRules,
+    min_frequency=st.integers(1, 6),
+    max_token_length=st.one_of(st.none(), st.integers(2, 5)),
+    first_merges=st.sampled_from([(), ((b"a", b"b"),), ((b"b", b"b"), (b"bb", b"a"))]),
+)
+
+
+def pair_counts(counts: dict[str, int], merges: list[Merge]) -> Counter[Merge]:
+    """How often each pair stands in these pre-tokens once the merges are applied, by definition."""
+    found: Counter[Merge] = Counter()
+    for pre_token, count in counts.items():
+        word = [bytes([byte]) for byte in pre_token.encode()]
+        for merge in merges:
+            word = merge_word(word, merge)
+        for pair in itertools.pairwise(word):
+            found[pair] += count
+    return found
+
+
+def kept_and_dropped(
+    counts: dict[str, int], min_count: int
+) -> tuple[PretokenCounts, dict[str, int]]:
+    """Pruned, with one more pre-token that is always kept."""
+    counts |= {"ba": 20}
+    pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=min_count)
+    return pruned, {word: count for word, count in counts.items() if count < min_count}
+
+
+@given(some_counts, st.integers(2, 8), some_rules)
+def test_each_merge_is_within_the_bound_of_the_best(
+    counts: dict[str, int], min_count: int, rules: LearningRules
+) -> None:
+    pruned, dropped = kept_and_dropped(counts, min_count)
+    assert pruned.pruning is not None
+    assert dict(pruned.counts) | dropped == counts
+    learned = learn_merges(pruned.counts, 12, rules=rules)
+    for n_before in range(len(rules.first_merges), len(learned.merges) + 1):
+        state = learned.merges[:n_before]
+        truth = pair_counts(counts, state)
+        for pair, lost in pair_counts(dropped, state).items():
+            assert lost <= pruned.pruning.bound, pair
+        longest = rules.max_token_length or 1000
+        best = max((n for pair, n in truth.items() if len(b"".join(pair)) <= longest), default=0)
+        if n_before < len(learned.merges):
+            taken = truth[learned.merges[n_before]]
+            assert best - taken <= pruned.pruning.bound
+            assert taken >= rules.min_frequency
+        elif learned.no_pair_left:
+            assert best < rules.min_frequency + pruned.pruning.bound
+
+
+@given(some_counts, st.integers(2, 8))
+def test_what_is_dropped_is_counted_and_the_bound_is_that_of_bytes(
+    counts: dict[str, int], min_count: int
+) -> None:
+    pruned, dropped = kept_and_dropped(counts, min_count)
+    assert pruned.pruning == Pruning(
+        min_count=min_count,
+        n_distinct=len(dropped),
+        n_pre_tokens=sum(dropped.values()),
+        n_bytes=sum(count * len(word.encode()) for word, count in dropped.items()),
+        bound=max(pair_counts(dropped, []).values(), default=0),
+    )
+
+
+def test_the_bound_is_reached() -> None:
+    """The pair that is merged is as far from the best as the bound says, and no farther."""
+    counts = {"xy": 5} | {"ab" + "c" * n: 1 for n in range(9)}
+    pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=2)
+    assert pruned.pruning is not None
+    assert learn_merges(pruned.counts, 1).merges == [(b"x", b"y")]
+    truth = pair_counts(counts, [])
+    assert max(truth.values()) - truth[b"x", b"y"] == 28 - 5 <= pruned.pruning.bound == 28
+
+
+def test_a_bound_above_32_bits_is_exact() -> None:
+    counts = {"abab": (1 << 62) - 1, "ab": 1 << 63}
+    pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=1 << 62)
+    assert pruned.pruning is not None
+    assert pruned.pruning.bound == 2 * ((1 << 62) - 1)
+    with pytest.raises(ValueError, match="64 bits"):
+        prune_counts(PretokenCounts({"x" * 9: 1 << 61, "y": 1 << 63}, GPT2), min_count=1 << 62)
+
+
+def test_counts_on_the_disk_and_in_the_compiled_module_are_pruned_alike(tmp_path: Path) -> None:
+    counts = {f"{i * 7919:x}é": 1 + i % 5 for i in range(3000)}
+    expected = prune_counts(PretokenCounts(counts, GPT2), min_count=3)
+    table = CountTable(20_000, tmp_path)
+    table.add(counts)
+    stored = table.finish()
+    assert table.n_spills
+    assert prune_counts(PretokenCounts(stored, GPT2), min_count=3) == expected
+    if native_module() is not None:
+        packed = NativeCounts.of(counts)
+        assert prune_counts(PretokenCounts(packed, GPT2), min_count=3) == expected
+        assert packed._entries is None, "a dict was made of everything"
+
+
+def test_nothing_rare_and_nothing_else() -> None:
+    pruned = prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=5)
+    assert pruned.pruning == Pruning(5, 0, 0, 0, 0)
+    with pytest.raises(CorpusError, match=r"no pre-token occurs 6 times.*give a smaller min_count"):
+        prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=6)
+    with pytest.raises(ValueError, match="min_count must be at least 2, not 1"):
+        prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=1)
+
+
+@given(some_counts, some_counts, st.integers(1, 3))
+def test_pruned_parts_added_up_are_within_the_sum_of_their_bounds(
+    one: dict[str, int], two: dict[str, int], weight: int
+) -> None:
+    parts = [(one | {"kept": 9}, 4, weight), (two | {"kept": 9}, 3, 1)]
+    pruned = [(prune_counts(PretokenCounts(c, GPT2), min_count=m), w) for c, m, w in parts]
+    combined = combine_counts(pruned)
+    again = prune_counts(combined, min_count=6)
+    assert combined.pruning is not None
+    assert again.pruning is not None
+    assert again.pruning.min_count == 6
+    for part in (combined, again):
+        truth: Counter[str] = Counter()
+        for counts, _, times in parts:
+            truth.update({word: times * count for word, count in counts.items()})
+        assert part.pruning is not None
+        assert sum(part.counts.values()) + part.pruning.n_pre_tokens == sum(truth.values())
+        merges = learn_merges(part.counts, 5).merges
+        for n_before in range(len(merges)):
+            pairs = pair_counts(truth, merges[:n_before])
+            assert max(pairs.values()) - pairs[merges[n_before]] <= part.pruning.bound
+
+
+def test_the_file_keeps_it_and_one_of_before_is_not_pruned(tmp_path: Path) -> None:
+    source = CorpusSource("news.txt", 4, "ab" * 32)
+    counts = PretokenCounts({"ab": 5, "c": 1}, GPT2, sources=(source,), n_bytes=11)
+    counts.save(tmp_path / "whole")
+    assert b"pruning" not in (tmp_path / "whole").read_bytes()
+    assert PretokenCounts.load(tmp_path / "whole").pruning is None
+    pruned = prune_counts(counts, min_count=2)
+    pruned.save(tmp_path / "pruned")
+    assert PretokenCounts.load(tmp_path / "pruned") == pruned
+    assert combine_counts([(pruned, 1)]) == pruned
+    assert combine_counts([(counts, 1)]).pruning is None
+
+
+@pytest.mark.parametrize("wrong", [{"bound": -1}, {"bound": 1.5}, {"bound": None}, {"more": 1}])
+def test_a_record_of_another_kind_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    table = asdict(Pruning(2, 1, 1, 1, 0)) | wrong
+    with pytest.raises((ValueError, TypeError)):
+        Pruning.parse(table)
+    header = PretokenCounts({"ab": 5}, GPT2, pruning=Pruning(2, 1, 1, 1, wrong.get("bound", 0)))
+    if "more" not in wrong:
+        header.save(tmp_path / "counts")
+        with pytest.raises(FormatError):
+            PretokenCounts.load(tmp_path / "counts")
+
+
+def test_the_report_says_it() -> None:
+    counts = PretokenCounts({"low": 5, "slow": 1}, GPT2)
+    assert train_from_counts(counts, 258).report.to_dict()["pruning"] is None
+    run = train_from_counts(prune_counts(counts, min_count=2), 258)
+    assert run.report.to_dict()["pruning"] == asdict(Pruning(2, 1, 1, 4, 1))
+    assert run.at_size(257).report.pruning == run.report.pruning
+    assert replace(run.counts, pruning=None).counts == {"low": 5}
