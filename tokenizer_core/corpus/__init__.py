@@ -4,12 +4,15 @@
 trainer · `token_writer`, `split_writer`, `open_document`, `staged_folder`, `staged_file` writing
 them · `token_manifest` what binds them · `document_ends` where documents are · `token_use` how
 often each id · `token_files` reading · `verify_token_files` checking them · `token_dataset`
-batches for training · `corpus_encoding` the documents of files to token files, by
-`document_batches`, `document_cuts`, `batch_encoding` and `document_shuffle`.
+batches for training · `remote_token_files` all of it in a bucket · `corpus_encoding` the documents
+of files to token files, by `document_batches`, `document_cuts`, `batch_encoding`, `encoding_run`
+and `document_shuffle`.
 """
 
-from tokenizer_core.corpus.corpus_encoding import EncodingProgress, encode_corpus
+from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.document_batches import CorpusFormat
+from tokenizer_core.corpus.encoding_run import EncodingProgress
+from tokenizer_core.corpus.remote_token_files import upload_token_files
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
@@ -43,5 +46,6 @@ __all__ = [
     "can_resume",
     "encode_corpus",
     "plan_token_files",
+    "upload_token_files",
     "verify_token_files",
 ]

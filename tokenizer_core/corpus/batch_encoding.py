@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenizer_core.engines.segmented_encoding import as_texts, join_documents
+from tokenizer_core.engines.segmented_encoding import join_documents
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
 
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.corpus.document_batches import CorpusPlace, DocumentBatch
+    from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
     from tokenizer_core.engines import EncodedDocuments
     from tokenizer_core.tokenizer import Tokenizer
+    from tokenizer_core.training.pretoken_counts import CorpusSource
 
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
 _BATCHES_AHEAD: Final = 2
+_BATCHES_AHEAD_OF_OLDEST: Final = 8
+"""For each process, so that a batch that takes long holds up none of the others for a while."""
 
 
 class SplitPart(NamedTuple):
@@ -44,19 +47,83 @@ class SplitPart(NamedTuple):
     is_open: bool
 
 
+class DocumentIds(NamedTuple):
+    """Documents of a corpus, one after the other, each between the plan's tokens: document `i` is
+    `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may go on
+    with the one before, the last may not be whole."""
+
+    ids: Ids
+    offsets: Offsets
+    n_bytes: NDArray[np.uint64]
+
+
+class Place(Protocol):
+    """How far the documents were encoded: whole ones, bytes of the files as they lie on the disk,
+    and the files that were read to their end."""
+
+    @property
+    def n_documents(self) -> int: ...  # noqa: D102
+
+    @property
+    def bytes_done(self) -> int: ...  # noqa: D102
+
+    @property
+    def sources(self) -> tuple[CorpusSource, ...]: ...  # noqa: D102
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """The ids of a batch, with the plan's tokens around each document; `place` is behind it."""
 
     parts: list[SplitPart]
-    place: CorpusPlace
+    place: Place
+
+
+class SplitDraw:
+    """Draws which documents are held out, by their numbers in the corpus.
+
+    One draw for each document, so that neither batches nor another share move those of others.
+    """
+
+    def __init__(self, plan: TokenFilesPlan, validation_share: float) -> None:
+        self._share, self._seed = validation_share, plan.seed or 0
+
+    def parts(
+        self, first_document: int, documents: DocumentIds, *, is_open: bool
+    ) -> list[SplitPart]:
+        """The documents of the corpus from `first_document` on, by their splits; with `is_open` the
+        last is not whole."""
+        ids, offsets, n_bytes = documents
+        n_documents = len(offsets) - 1
+        if not n_documents:
+            return []
+        if not self._share:
+            return [SplitPart("train", ids, offsets, int(n_bytes.sum()), is_open)]
+        bits = np.random.PCG64(self._seed)
+        bits.advance(first_document)
+        is_held_out = np.random.Generator(bits).random(n_documents) < self._share
+        found = []
+        split: Split
+        for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
+            if chosen.any():
+                size = int(n_bytes[chosen].sum())
+                ends_open = is_open and bool(chosen[-1])
+                found.append(SplitPart(split, *_choose(ids, offsets, chosen), size, ends_open))
+        return found
 
 
 class BatchEncoder:
-    """Encodes batches as a plan says, and draws what is held out. Can be sent to a process."""
+    """Encodes batches as a plan says. Can be sent to a process."""
 
-    def __init__(self, tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float) -> None:
-        self._tokenizer, self._share, self._seed = tokenizer, validation_share, plan.seed or 0
+    def __init__(
+        self, tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float = 0.0
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._draw = SplitDraw(plan, validation_share)
         self._allowed = plan.recognised_special
         self._recognised, self._forbidden = resolve_policy(
             tokenizer.spec.added_tokens, plan.recognised_special, plan.forbidden_special
@@ -65,59 +132,42 @@ class BatchEncoder:
         self._narrow = plan.disk_dtype == np.uint16
 
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
-        """The ids of a batch.
+        """The ids of a batch, by splits.
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.
             SpecialTokenForbiddenError: a text holds a token that the plan forbids.
         """
-        texts = batch.texts
-        if not texts:
-            return EncodedBatch([], batch.place)
-        ids, offsets, n_bytes = self._encode(batch)
-        if not self._share:
-            whole = SplitPart("train", ids, offsets, int(n_bytes.sum()), batch.is_open)
-            return EncodedBatch([whole], batch.place)
-        is_held_out = self._draw(batch)
-        parts = []
-        split: Split
-        for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
-            if chosen.any():
-                is_open = batch.is_open and bool(chosen[-1])
-                size = int(n_bytes[chosen].sum())
-                parts.append(SplitPart(split, *_choose(ids, offsets, chosen), size, is_open))
+        documents = self.encode_documents(batch)
+        parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
         return EncodedBatch(parts, batch.place)
 
-    def _draw(self, batch: DocumentBatch) -> NDArray[np.bool_]:
-        """Whether each document is held out; one draw for each document of the corpus, so that
-        neither batches nor another share move those of others."""
-        bits = np.random.PCG64(self._seed)
-        bits.advance(batch.first_document)
-        return np.random.Generator(bits).random(len(batch.texts)) < self._share
-
-    def _encode(self, batch: DocumentBatch) -> tuple[Ids, Offsets, NDArray[np.uint64]]:
-        """The documents between the begin and end ids, and their sizes: the begin not before one
-        that goes on, nor the end behind one that is open."""
+    def encode_documents(self, batch: DocumentBatch) -> DocumentIds:
+        """The documents between the begin and end ids: the begin not before one that goes on, nor
+        the end behind one that is open. Raises as `encode`."""
+        if not batch.texts:
+            no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
+            return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
         ids, places, n_bytes = self._encode_texts(batch.texts)
         offsets = places.astype(np.int64)
         if batch.is_continued and self._begin is not None:
             ids, offsets = ids[1:], np.maximum(offsets - 1, 0)
         if batch.is_open and self._end is not None:
             ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
-        return ids, offsets, n_bytes
+        return DocumentIds(ids, offsets, n_bytes)
 
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
         is_nfc = tokenizer.spec.normalizer == "nfc"
         if self._forbidden or is_nfc:
-            decoded = as_texts(texts)
+            decoded = [text.decode() for text in texts]
             for text in decoded:
                 forbid(text, self._forbidden)
             if is_nfc and not all(map(tokenizer.engine.is_nfc, decoded)):
                 found = [
                     tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
                 ]
-                return join_documents(decoded, found, around, narrow=self._narrow)
+                return join_documents(texts, found, around, narrow=self._narrow)
         matcher = matcher_of(self._recognised)
         return tokenizer.engine.encode_documents(texts, around, matcher, narrow=self._narrow)
 
@@ -143,10 +193,16 @@ def encode_batches(
 def _encode_in_processes(
     encoder: BatchEncoder, batches: Iterator[DocumentBatch], workers: int
 ) -> Generator[EncodedBatch, None, None]:
-    """Results come in the order they are done; those that came too early wait."""
+    """Results come in the order they are done; those that came too early wait, so many at most."""
     waiting: dict[int, EncodedBatch] = {}
     following = 0
-    tasks = run_tasks(BatchEncoder.encode, batches, num_workers=workers, state=encoder)
+    tasks = run_tasks(
+        BatchEncoder.encode,
+        batches,
+        num_workers=workers,
+        state=encoder,
+        max_ahead=_BATCHES_AHEAD_OF_OLDEST * workers,
+    )
     with closing(tasks):
         for index, encoded in tasks:
             waiting[index] = encoded

@@ -105,6 +105,15 @@ def iterate_batches(
     yield batches.take(batches.place)
 
 
+def iterate_open_file(
+    reader: DocumentReader[Utf8Piece], cuts: DocumentCuts, batch_bytes: int
+) -> Iterator[DocumentBatch]:
+    """As `iterate_batches`, the documents of one open file, or of a part of it; raises the same."""
+    batches = _Batches(cuts, CorpusPlace(), batch_bytes)
+    yield from batches.read(reader, reader.path)
+    yield batches.take(batches.place)
+
+
 class _Batches:
     """The batch that is being filled, and the beginning of a document that is not in it yet."""
 
@@ -168,7 +177,7 @@ class _Batches:
         if not is_last and self._held_bytes < max(self._batch_bytes, self._look_at):
             return False
         text = b"".join(self._held)
-        cut = len(text) if is_last else self._find_cut(text)
+        cut = len(text) if is_last else self._cuts.find_last_in_utf8(text)
         if cut is None:  # looked for again when there is twice as much, so that the work is linear
             self._held, self._look_at = [text], 2 * len(text)
             return False
@@ -178,11 +187,6 @@ class _Batches:
         self._held = [] if is_last else [rest]
         self._held_bytes, self._look_at = len(rest), 0
         return True
-
-    def _find_cut(self, text: bytes) -> int | None:
-        characters = text.decode()
-        cut = self._cuts.find_last(characters)
-        return None if cut is None else len(characters[:cut].encode())
 
     def _end_file(
         self, reader: DocumentReader[Utf8Piece], path: str, n_in_file: int, done: int

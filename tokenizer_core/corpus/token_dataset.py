@@ -57,14 +57,17 @@ class TokenDataset:
         tokenizer: Tokenizer | None = None,
         *,
         split: str = "train",
+        cache: str | os.PathLike[str] | None = None,
     ) -> TokenDataset:
         """The split of the token files in a folder, of that tokenizer if one is given.
+
+        At an address, `s3://bucket/prefix`, they are read through the folder `cache`.
 
         Raises:
             LookupError: no such split.
             TokenFilesError and what is below it: as `TokenFiles.open`.
         """
-        return cls(TokenFiles.open(folder, tokenizer), split)
+        return cls(TokenFiles.open(folder, tokenizer, cache=cache), split)
 
     def __len__(self) -> int:
         """The number of ids."""

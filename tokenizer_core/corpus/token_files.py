@@ -3,7 +3,7 @@
 Nothing is read whole: shards are mapped, and of the document index two numbers are read for a
 document. Opening checks the manifest, the size of each file and the header of each shard that is
 touched, not the hashes: `verify_token_files` does. May import `token_manifest`, `token_use`,
-`document_ends` and `store.folders`.
+`document_ends`, `remote_token_files` and `documents`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenizer_core.corpus.document_ends import document_range
-from tokenizer_core.corpus.token_manifest import (
-    MANIFEST_NAME,
-    MAX_MANIFEST_BYTES,
-    TokenManifest,
-    check_size,
-)
+from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
+from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
 from tokenizer_core.corpus.token_use import read_token_use
-from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenizerMismatchError,
-)
-from tokenizer_core.store.folders import open_folder, read_file
+from tokenizer_core.documents.corpus_addresses import is_address
+from tokenizer_core.errors import TokenFilesCorruptError, TokenizerMismatchError
 
 if TYPE_CHECKING:
     import os
@@ -60,36 +51,57 @@ class TokenFiles:
         (2, 'second')
     """
 
-    def __init__(self, folder: Path, manifest: TokenManifest) -> None:
+    def __init__(
+        self, folder: Path, manifest: TokenManifest, stored: StoredTokenFiles | None = None
+    ) -> None:
         self.folder, self.manifest = folder, manifest
+        self._stored = stored
         self._readers = {split.name: _SplitReader(self, split) for split in manifest.splits}
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], tokenizer: Tokenizer | None = None) -> TokenFiles:
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        tokenizer: Tokenizer | None = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> TokenFiles:
         """The token files in a folder, of that tokenizer if one is given.
+
+        The folder may be an address, `s3://bucket/prefix`. Then each file is fetched into the
+        folder `cache` (by default one of this user) when it is first needed, and checked.
 
         Raises:
             TokenFilesError: there are no token files.
             TokenFilesCorruptError: the manifest is damaged, a file is missing or of another size.
             TokenizerMismatchError: another tokenizer wrote them; names both.
+            StorageError: the storage at the address cannot be reached; also later.
             OSError: the disk refuses.
         """
-        path = Path(folder)
-        try:
-            with open_folder(path) as descriptor:
-                data = read_file(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-        except (FileNotFoundError, NotADirectoryError, ArtifactCorruptError) as error:
-            raise TokenFilesError(
-                f"{path.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
-                f"written last, so they were never finished, or it was removed; name another "
-                f"folder, or write them anew"
-            ) from None
-        manifest = TokenManifest.from_json(data)
-        for name, record in manifest.files().items():
-            check_size(path / name, record.size_bytes)
+        if isinstance(folder, str) and is_address(folder):
+            stored = StoredTokenFiles(folder, cache)
+            files = cls(stored.folder, stored.manifest, stored)
+        else:
+            path = Path(folder)
+            files = cls(path, TokenManifest.from_json(read_manifest(path)))
+            for name, record in files.manifest.files().items():
+                check_size(path / name, record.size_bytes)
         if tokenizer is not None:
-            check_tokenizer(manifest.plan, tokenizer)
-        return cls(path, manifest)
+            check_tokenizer(files.manifest.plan, tokenizer)
+        return files
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether `folder` is a cache, of what lies at an address."""
+        return self._stored is not None
+
+    def path(self, name: str) -> Path:
+        """The path of one of the files; fetched now where it is to be and was not yet.
+
+        Raises:
+            TokenFilesCorruptError, StorageError, OSError: it cannot be fetched.
+        """
+        return self.folder / name if self._stored is None else self._stored.path(name)
 
     def n_tokens(self, split: str = "train") -> int:
         """The number of ids of a split; raises LookupError where there is no such split."""
@@ -101,7 +113,7 @@ class TokenFiles:
 
     def token_use(self, split: str = "train") -> NDArray[np.uint64]:
         """How often each id stands in a split, shape (largest_id + 1,), as it was counted."""
-        return read_token_use(self.folder / self.manifest.split(split).use_name)
+        return read_token_use(self.path(self.manifest.split(split).use_name))
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.
@@ -124,7 +136,7 @@ class TokenFiles:
             raise IndexError(
                 f"there is no document {index}: {split} has documents 0 to {record.n_documents - 1}"
             )
-        start, stop = document_range(self.folder / record.ends_name, index)
+        start, stop = document_range(self.path(record.ends_name), index)
         if not 0 <= start <= stop <= record.n_tokens:
             raise TokenFilesCorruptError(
                 f"{record.ends_name} says document {index} has the ids {start} to {stop} of "
@@ -165,7 +177,7 @@ class _SplitReader:
     def shard(self, index: int) -> TokenArray:
         if index not in self._shards:
             plan, record = self._files.manifest.plan, self._record.shards[index]
-            path = self._files.folder / plan.shard_name(self._record.name, index)
+            path, *_ = [self._files.path(name) for name in record.files]  # the ids first
             self._shards[index] = plan.layout.map_shard(path, plan.dtype, record.n_tokens)
         return self._shards[index]
 

@@ -22,10 +22,17 @@ from tokenizer_core.corpus.token_plan import (
     TokenFilesPlan,
     TokenizerIdentity,
 )
-from tokenizer_core.errors import FormatError, TokenFilesCorruptError, TokenFilesPlanError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    FormatError,
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.store import FileRecord
+from tokenizer_core.store.folders import open_folder, read_file
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -196,6 +203,24 @@ def use_name(split: Split) -> str:
         'train.token-use.u64'
     """
     return ("val" if split == "validation" else split) + USE_SUFFIX
+
+
+def read_manifest(folder: Path) -> bytes:
+    """The text of the manifest in a folder.
+
+    Raises:
+        TokenFilesError: there is none.
+        OSError: the disk refuses.
+    """
+    try:
+        with open_folder(folder) as descriptor:
+            return read_file(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, ArtifactCorruptError) as error:
+        raise TokenFilesError(
+            f"{folder.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
+            f"written last, so they were never finished, or it was removed; name another "
+            f"folder, or write them anew"
+        ) from None
 
 
 def check_size(path: Path, size_bytes: int) -> None:

@@ -51,6 +51,7 @@ def verify_token_files(
     *,
     tokenizer: Tokenizer | None = None,
     texts: Mapping[str, Iterable[str]] | None = None,
+    cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> VerifiedTokenFiles:
     """Check everything about token files that can be checked; what was found sound.
@@ -61,8 +62,9 @@ def verify_token_files(
     stands there as often as was counted. With a
     `tokenizer`: that it is the one, and that each id is in its vocabulary. With `texts`, for each
     split named the source texts in order of the documents: that each document decodes to its text,
-    around which the begin and end ids are taken off. `progress` gets bytes done and bytes in all:
-    those of all files, and those of the ids a second time.
+    around which the begin and end ids are taken off. Those at an address (`s3://bucket/prefix`) are
+    read through the folder `cache`, as by `TokenFiles.open`. `progress` gets bytes done and bytes
+    in all: those of all files, and those of the ids a second time.
 
     Raises:
         TokenFilesCorruptError: what is wrong, and in which file.
@@ -89,7 +91,7 @@ def verify_token_files(
     """
     if texts and tokenizer is None:
         raise TokenFilesError("comparing with texts needs the tokenizer; give it too")
-    files = TokenFiles.open(folder, tokenizer)
+    files = TokenFiles.open(folder, tokenizer, cache=cache)
     reading = _Reading(files, progress)
     _check_files(files, reading)
     known = _known_ids(files, tokenizer)
@@ -137,14 +139,15 @@ def _check_files(files: TokenFiles, reading: _Reading) -> None:
         )
     for name, record in records.items():
         digest = hashlib.sha256()
-        with (files.folder / name).open("rb") as file:
+        with files.path(name).open("rb") as file:
             while data := file.read(_PIECE):
                 digest.update(data)
                 reading.add(len(data))
         if (found := digest.hexdigest()) != record.sha256:
+            remedy = f"remove {files.path(name)}" if files.is_cached else _REMEDY
             raise TokenFilesCorruptError(
                 f"{name} was changed or damaged after it was written: its sha256 is "
-                f"{found[:12]}..., the manifest says {record.sha256[:12]}...; {_REMEDY}"
+                f"{found[:12]}..., the manifest says {record.sha256[:12]}...; {remedy}"
             )
 
 

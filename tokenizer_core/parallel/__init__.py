@@ -1,6 +1,16 @@
-"""Work beside the caller's: `run_tasks` in processes, `run_ahead` and `map_ahead` in threads."""
+"""Work beside the caller's: `run_tasks` in processes, `run_ahead` and `map_ahead` in threads;
+executors, which outlive their workers."""
 
+from tokenizer_core.parallel.executors import Executor, LocalExecutor, TaskFailure
 from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead
 from tokenizer_core.parallel.worker_processes import WorkerTracebackError, run_tasks
 
-__all__ = ["WorkerTracebackError", "map_ahead", "run_ahead", "run_tasks"]
+__all__ = [
+    "Executor",
+    "LocalExecutor",
+    "TaskFailure",
+    "WorkerTracebackError",
+    "map_ahead",
+    "run_ahead",
+    "run_tasks",
+]

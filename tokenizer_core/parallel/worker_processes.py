@@ -30,7 +30,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import IO, Any, Final, NoReturn, TypeVar
+from typing import IO, Any, Final, Generic, NoReturn, TypeVar
 
 from tokenizer_core.errors import WorkerProcessError
 from tokenizer_core.parallel.worker import FRAME_HEADER
@@ -69,6 +69,7 @@ def run_tasks(
     max_tasks_per_worker: int | None = None,
     caller_takes_part: bool = False,
     max_in_flight_per_worker: int = 2,
+    max_ahead: int | None = None,
     while_waiting: Callable[[], object] | None = None,
 ) -> Generator[tuple[int, Result], None, None]:
     """Yield `(index, function(state, task))` for every task, in the order they finish.
@@ -82,11 +83,14 @@ def run_tasks(
       tasks here, without a process.
     - `max_tasks_per_worker`: a worker is replaced after that many, which returns its memory.
     - `caller_takes_part`: the calling process works on tasks itself whenever all workers are busy.
+    - `max_ahead`: no task begins so many after the oldest one that is not done: for who puts the
+      results in order, and holds those that came too early.
     - `while_waiting`: called at least every 0.1 s while there is nothing else to do, and between
       results; what it raises ends the run (this is how to cancel).
 
     Raises:
-        WorkerProcessError: a worker died, or cannot be started.
+        WorkerProcessError: a worker died (`tasks` has the indices of what it had in hand), or
+            cannot be started.
         Exception: whatever `function` raised; in a worker, with the worker's traceback as cause.
 
     Example:
@@ -94,10 +98,11 @@ def run_tasks(
         >>> sorted(run_tasks(mul, [1, 2, 3], num_workers=1, state=10))
         [(0, 10), (1, 20), (2, 30)]
     """
-    if max_in_flight_per_worker < 1 or (
-        max_tasks_per_worker is not None and max_tasks_per_worker < 1
-    ):
-        raise ValueError("max_in_flight_per_worker and max_tasks_per_worker must be at least 1")
+    bounds = (max_in_flight_per_worker, max_tasks_per_worker, max_ahead)
+    if any(bound is not None and bound < 1 for bound in bounds):
+        raise ValueError(
+            "max_in_flight_per_worker, max_tasks_per_worker and max_ahead must be at least 1"
+        )
     if num_workers <= 1:
         return _run_here(function, tasks, state, while_waiting)
     _check_processes_can_work(function)
@@ -108,7 +113,7 @@ def run_tasks(
         max_in_flight_per_worker=max_in_flight_per_worker,
     )
     here = (lambda task: function(state, task)) if caller_takes_part else None
-    return _run_in_workers(crew, enumerate(tasks), here, while_waiting)
+    return _run_in_workers(crew, _Window(enumerate(tasks), max_ahead), here, while_waiting)
 
 
 def _run_here(
@@ -139,34 +144,63 @@ def _check_processes_can_work(function: Callable[..., object]) -> None:
 
 def _run_in_workers(
     crew: _Crew,
-    numbered_tasks: Iterator[tuple[int, Task]],
+    window: _Window[Task],
     here: Callable[[Task], Result] | None,
     while_waiting: Callable[[], object] | None,
 ) -> Generator[tuple[int, Result], None, None]:
     finished = False
-    more_tasks = True
     try:
-        while more_tasks or crew.in_flight:
-            while more_tasks and crew.has_room():
-                numbered = next(numbered_tasks, None)
-                if numbered is None:
-                    more_tasks = False
-                else:
-                    crew.hand_out(*numbered)
+        while window.more_tasks or crew.in_flight:
+            while crew.has_room() and (numbered := window.take()) is not None:
+                crew.hand_out(*numbered)
             if while_waiting is not None:
                 while_waiting()
-            helping = here is not None and more_tasks
+            helping = here is not None and window.is_open
             answers = crew.collect(timeout_seconds=0.0 if helping else _POLL_SECONDS)
-            yield from answers
-            if helping and here is not None and not answers:
-                numbered = next(numbered_tasks, None)
-                if numbered is None:
-                    more_tasks = False
-                else:
-                    yield numbered[0], here(numbered[1])
+            for index, result in answers:
+                window.note_done(index)
+                yield index, result
+            if here is not None and not answers and (numbered := window.take()) is not None:
+                result = here(numbered[1])
+                window.note_done(numbered[0])
+                yield numbered[0], result
         finished = True
     finally:
         crew.end(kill=not finished)
+
+
+class _Window(Generic[Task]):
+    """The tasks that may begin: none so many after the oldest one that is not done."""
+
+    def __init__(self, numbered_tasks: Iterator[tuple[int, Task]], size: int | None) -> None:
+        self._numbered_tasks, self._size = numbered_tasks, size
+        self.more_tasks = True
+        self._n_begun = self._oldest = 0
+        self._done: set[int] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next task, if there is one, may begin."""
+        is_far = self._size is not None and self._n_begun - self._oldest >= self._size
+        return self.more_tasks and not is_far
+
+    def take(self) -> tuple[int, Task] | None:
+        """The next task, if it may begin."""
+        if not self.is_open:
+            return None
+        numbered = next(self._numbered_tasks, None)
+        if numbered is None:
+            self.more_tasks = False
+        else:
+            self._n_begun += 1
+        return numbered
+
+    def note_done(self, index: int) -> None:
+        """A task is done."""
+        self._done.add(index)
+        while self._oldest in self._done:
+            self._done.remove(self._oldest)
+            self._oldest += 1
 
 
 class _Worker:
@@ -346,7 +380,7 @@ class _Crew:
 
 def _raise_death(worker: _Worker) -> NoReturn:
     worker.end(kill=False)
-    raise WorkerProcessError(_describe_death(worker.process.returncode))
+    raise WorkerProcessError(_describe_death(worker.process.returncode), tuple(worker.in_hand))
 
 
 def _describe_death(status: int) -> str:

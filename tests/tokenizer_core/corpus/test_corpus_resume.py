@@ -27,6 +27,7 @@ from tokenizer_core.corpus import (
     can_resume,
     corpus_encoding,
     encode_corpus,
+    encoding_run,
     plan_token_files,
 )
 from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
@@ -74,8 +75,8 @@ def encode(
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
-    monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -212,7 +213,7 @@ def test_checkpoints_take_a_fiftieth_of_the_time(
             now += 1.0  # a slow disk
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    checkpoints = corpus_encoding._Checkpoints(Writer())  # type: ignore[arg-type]
+    checkpoints = encoding_run._Checkpoints(Writer())  # type: ignore[arg-type]
     while now < 200:
         checkpoints.write_if_due(dict)
         now += 0.5
@@ -225,10 +226,10 @@ def test_checkpoints_take_a_fiftieth_of_the_time(
 PROGRAM = """
 import json, os, random, signal, sys, threading
 from tests.tokenizer_core.corpus import test_corpus_resume as here
-from tokenizer_core.corpus import corpus_encoding
+from tokenizer_core.corpus import corpus_encoding, encoding_run
 
 what, seed, seconds, most_batches, corpus_encoding.BATCH_BYTES = json.loads(sys.argv[1])
-corpus_encoding.CHECKPOINT_SECONDS = 0
+encoding_run.CHECKPOINT_SECONDS = 0
 draws = random.Random(seed)
 left = draws.randint(2, most_batches) if seed else 0
 

@@ -19,6 +19,7 @@ from tokenizer_core.corpus import (
     corpus_encoding,
     document_shuffle,
     encode_corpus,
+    encoding_run,
     plan_token_files,
     verify_token_files,
 )
@@ -38,8 +39,8 @@ def documents_of(folder: Path) -> dict[str, list[bytes]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
-    monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 900)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 

@@ -119,6 +119,35 @@ def test_tasks_are_read_lazily():
     assert done == read == 100
 
 
+@pytest.mark.parametrize("caller_takes_part", [False, True])
+def test_no_task_begins_long_before_the_oldest_is_done(tmp_path, caller_takes_part):
+    may_end, begun, answered, looks = tmp_path / "may end", [], [], []
+
+    def tasks():
+        for task in range(30):
+            begun.append(task)
+            yield task
+
+    def release():
+        # Not when all others are answered: one of them may wait behind the first, in its worker.
+        looks.append(len(answered))
+        if len(begun) >= 6 and looks[-5:] == 5 * looks[-1:]:
+            may_end.touch()
+
+    for index, _ in run_tasks(
+        worker_tasks.first_waits,
+        tasks(),
+        num_workers=3,
+        state=may_end,
+        max_ahead=6,
+        caller_takes_part=caller_takes_part,
+        while_waiting=release,
+    ):
+        answered.append(index)
+        assert may_end.exists() or len(begun) <= 6
+    assert sorted(answered) == list(range(30))
+
+
 def test_large_frames_both_ways_do_not_block_each_other():
     tasks = [bytes([i]) * 3_000_000 for i in range(12)]
     results = dict(run_tasks(worker_tasks.large, tasks, num_workers=2, state=None))

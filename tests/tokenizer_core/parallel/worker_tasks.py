@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from tokenizer_core.errors import CorpusError
+
 
 def multiply(state: int, task: int) -> int:
     return state * task
@@ -34,6 +36,12 @@ def die(state: int, task: int) -> NoReturn:
 def die_on_seven(state: None, task: int) -> int:
     if task == 7:
         os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def first_waits(state: Path, task: int) -> int:
+    while task == 0 and not state.exists():
+        time.sleep(0.01)
     return task
 
 
@@ -79,3 +87,15 @@ def note_and_sleep(state: str, task: int) -> int:
 
 def imported_modules(state: None, task: object) -> list[str]:
     return sorted(sys.modules)
+
+
+def refuse(state: None, task: int) -> int:
+    if task == 3:
+        raise CorpusError("the corpus file x is not UTF-8 at byte 7")
+    return task
+
+
+def sleep_on_odd(state: float, task: int) -> int:
+    if task % 2:
+        time.sleep(state)
+    return task

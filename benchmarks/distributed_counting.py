@@ -1,0 +1,103 @@
+"""What counting in a run costs beside counting on one machine, and what Ray adds to that.
+
+    .venv/bin/python benchmarks/distributed_counting.py ../shared/data/corpora/*.txt
+
+Each way counts the same files, several times in turn, each time in a process and a run of its own:
+`count_pretokens`; a run by processes of this machine; the same run on a Ray cluster of this machine
+that is there already, with as many workers. All must come to the same file, byte for byte.
+docs/scale.md quotes the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tokenizer_core.distributed import count_distributed
+from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.parallel.ray_cluster import connect_to_ray
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import count_pretokens
+
+WAYS = ("one machine", "local run", "run on Ray")
+SPECIALS = ["<|endoftext|>"]
+PATTERN = PATTERNS["gpt2"]
+
+
+def count(way: str, files: list[Path], workers: int, folder: Path) -> tuple[float, float]:
+    """Seconds until all is ready to begin, and seconds of counting, to the file on the disk."""
+    started = time.perf_counter()
+    output = folder / "counts"
+    if way == "one machine":
+        counts = count_pretokens(
+            files, pattern=PATTERN, special_tokens=SPECIALS, num_workers=workers
+        )
+        counts.save(output)
+        return 0.0, time.perf_counter() - started
+    options = {"pattern": PATTERN, "special_tokens": SPECIALS, "output": output}
+    if way == "local run":
+        count_distributed(files, storage=folder / "run", executor=LocalExecutor(workers), **options)
+        return 0.0, time.perf_counter() - started
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+    ready = time.perf_counter()
+    with connect_to_ray() as executor:
+        count_distributed(files, storage=folder / "run", executor=executor, **options)
+    seconds = time.perf_counter() - ready
+    ray.shutdown()
+    return ready - started, seconds
+
+
+def measure(way: str, files: list[Path], workers: int) -> dict[str, object]:
+    """One time, here."""
+    with tempfile.TemporaryDirectory(prefix="counting-") as name:
+        start, seconds = count(way, files, workers, Path(name))
+        digest = hashlib.sha256(Path(name, "counts").read_bytes()).hexdigest()
+    return {"start": start, "seconds": seconds, "digest": digest}
+
+
+def main() -> int:
+    """Measure, print, and fail where the files differ."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.way:
+        print(json.dumps(measure(arguments.way, arguments.files, arguments.workers)))
+        return 0
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    digests = set()
+    for _ in range(arguments.times):
+        for way in WAYS:
+            command = [sys.executable, *sys.argv, "--way", way]
+            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+            result = json.loads(printed.splitlines()[-1])
+            digests.add(result["digest"])
+            found[way].append(result)
+    n_bytes = sum(path.stat().st_size for path in arguments.files)
+    print(f"{n_bytes:,} bytes, {arguments.workers} workers, median of {arguments.times} (least)")
+    for way, results in found.items():
+        seconds = sorted(result["seconds"] for result in results)
+        start = statistics.median(result["start"] for result in results)
+        print(
+            f"{way:12} {statistics.median(seconds):7.2f} s ({seconds[0]:.2f})"
+            + (f", and {start:.1f} s to start the cluster" if start else "")
+        )
+    print(f"files that differ: {len(digests) - 1}; sha256 {min(digests)[:16]}")
+    return len(digests) > 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

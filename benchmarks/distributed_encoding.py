@@ -1,0 +1,97 @@
+"""What encoding in a run costs beside encoding on one machine, and what Ray adds to that.
+
+    .venv/bin/python benchmarks/distributed_encoding.py \\
+        --tokenizer ../shared/data/vocab/gpt2.tokenizer.json ../shared/data/corpora/*.txt
+
+Each way encodes the same files, several times in turn, each time in a process and a run of its own:
+`encode_corpus`; a run by processes of this machine; the same run on a Ray cluster of this machine
+that is there already, with as many workers. All must come to the same token files, byte for byte.
+docs/scale.md quotes the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import CorpusFormat, encode_corpus, plan_token_files
+from tokenizer_core.distributed import encode_distributed
+from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.parallel.ray_cluster import connect_to_ray
+
+WAYS = ("one machine", "local run", "run on Ray")
+
+
+def encode(way: str, arguments: argparse.Namespace, folder: Path) -> float:
+    """Seconds until the token files are on the disk; the cluster is there before."""
+    tokenizer = Tokenizer.from_tokenizer_json(arguments.tokenizer)
+    plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>")
+    what = (tokenizer, arguments.files, folder / "tokens", plan)
+    how = {"corpus_format": CorpusFormat(separator=arguments.separator), "validation_share": 0.01}
+    if way == "run on Ray":
+        import ray
+
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        ray.init(num_cpus=arguments.workers, include_dashboard=False, log_to_driver=False)
+    started = time.perf_counter()
+    if way == "one machine":
+        encode_corpus(*what, workers=arguments.workers, **how)
+    elif way == "local run":
+        executor = LocalExecutor(arguments.workers)
+        encode_distributed(*what, storage=folder / "run", executor=executor, **how)
+    else:
+        with connect_to_ray() as on_ray:
+            encode_distributed(*what, storage=folder / "run", executor=on_ray, **how)
+    return time.perf_counter() - started
+
+
+def measure(way: str, arguments: argparse.Namespace) -> dict[str, object]:
+    """One time, here."""
+    with tempfile.TemporaryDirectory(prefix="encoding-") as name:
+        seconds = encode(way, arguments, Path(name))
+        # It has the sha256 of all the others.
+        manifest = Path(name, "tokens", "manifest.json").read_bytes()
+    return {"seconds": seconds, "digest": hashlib.sha256(manifest).hexdigest()}
+
+
+def main() -> int:
+    """Measure, print, and fail where the token files differ."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--separator", default="\n")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.way:
+        print(json.dumps(measure(arguments.way, arguments)))
+        return 0
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    digests = set()
+    for _ in range(arguments.times):
+        for way in WAYS:
+            command = [sys.executable, *sys.argv, "--way", way]
+            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+            result = json.loads(printed.splitlines()[-1])
+            digests.add(result["digest"])
+            found[way].append(result["seconds"])
+    n_bytes = sum(path.stat().st_size for path in arguments.files)
+    print(f"{n_bytes:,} bytes, {arguments.workers} workers, median of {arguments.times} (least)")
+    for way, seconds in found.items():
+        print(f"{way:12} {statistics.median(seconds):7.2f} s ({min(seconds):.2f})")
+    print(f"token files that differ: {len(digests) - 1}; manifest {min(digests)[:16]}")
+    return len(digests) > 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""What the shards of runs do in tests; found by name in the processes that do it."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tokenizer_core.distributed import Attempt
+from tokenizer_core.errors import CorpusError
+
+
+def double(state: int, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """Writes one file, and one figure."""
+    attempt.put("doubled", str(payload * state).encode())
+    return {"doubled": payload * state}
+
+
+def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """As above, and leaves a note each time it is done."""
+    Path(folder, f"{payload}-{time.monotonic_ns()}").touch()
+    return double(2, payload, attempt)
+
+
+def killed_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """The worker dies at the first try of every odd shard, behind its file."""
+    figures = double(2, payload, attempt)
+    note = Path(folder, f"died-{payload}")
+    if payload % 2 and not note.exists():
+        note.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return figures
+
+
+def killed_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """The worker dies of shard 3, each time."""
+    if payload == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return double(2, payload, attempt)
+
+
+def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """Shard 3 fails, each time."""
+    figures = double(2, payload, attempt)
+    if payload == 3:
+        raise OSError(28, "No space left on device")
+    return figures
+
+
+def failing_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """All but shard 2 fail at their first try."""
+    note = Path(folder, f"failed-{payload}")
+    if payload != 2 and not note.exists():
+        note.touch()
+        raise OSError(5, "Input/output error")
+    return double(2, payload, attempt)
+
+
+def secretive(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """Fails with a text that nobody may see."""
+    raise RuntimeError("s3://me:password@host")
+
+
+def bad_data(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """The input of shard 2 is none."""
+    if payload == 2:
+        raise CorpusError("the corpus file x is not UTF-8 at byte 7")
+    return double(2, payload, attempt)
+
+
+def slow(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
+    """Says that it began, and takes its time."""
+    Path(folder, f"began-{os.getpid()}").touch()
+    time.sleep(60)
+    return {}

@@ -1,0 +1,130 @@
+"""A corpus is cut into shards that have every document once; one of them is encoded."""
+
+import hashlib
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from tests.tokenizer_core.corpus.small_corpora import NARROW
+from tokenizer_core.corpus import CorpusFormat, TokenFilesPlan, plan_token_files
+from tokenizer_core.corpus.batch_encoding import BatchEncoder
+from tokenizer_core.distributed import Attempt
+from tokenizer_core.distributed.corpus_shards import (
+    CorpusShard,
+    ShardEncoding,
+    cut_corpus,
+    encode_shard,
+    hash_source,
+)
+from tokenizer_core.distributed.corpus_sources import SourceFile
+from tokenizer_core.errors import CorpusError, RunError
+from tokenizer_core.storage import open_storage
+
+LINES = CorpusFormat(separator="\n")
+
+
+def encoding(plan: TokenFilesPlan | None = None) -> ShardEncoding:
+    plan = plan or plan_token_files(NARROW)
+    return ShardEncoding(BatchEncoder(NARROW, plan), plan, LINES)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return Attempt(open_storage(tmp_path / "run"), "some-run", "encode", 0, scratch)
+
+
+def shard_of(path: Path, start: int = 0, stop: int | None = None) -> CorpusShard:
+    source = SourceFile.examine(str(path))
+    return CorpusShard(source, start, source.size_bytes if stop is None else stop)
+
+
+def test_only_what_can_be_entered_is_cut():
+    files = [
+        SourceFile(name, name, 25, "") for name in ("a.txt", "b.txt.gz", "c.parquet", "d.jsonl")
+    ]
+    found = [(s.source.path, s.start, s.stop) for s in cut_corpus(files, LINES, 10)]
+    cut = [(0, 10), (10, 20), (20, 25)]
+    whole = [("b.txt.gz", 0, 25), ("c.parquet", 0, 25)]
+    assert found == [
+        *(("a.txt", *stretch) for stretch in cut),
+        *whole,
+        *(("d.jsonl", *stretch) for stretch in cut),
+    ]
+    assert len(list(cut_corpus(files[:1], CorpusFormat(), 10))) == 1
+    (empty,) = cut_corpus([SourceFile("a.txt", "a.txt", 0, "")], LINES, 10)
+    assert (empty.start, empty.stop, empty.is_whole) == (0, 0, True)
+
+
+def test_a_shard_is_its_documents(tmp_path, attempt):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"ab\nxyz\n\nlast")
+    figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
+    assert figures == {"n_documents": 2, "n_tokens": 3, "n_bytes": 3, "sha256": None}
+    assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
+    assert np.fromfile(attempt.scratch / "documents", "<u8").tolist() == [3, 3, 0, 0]
+    assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
+
+
+def test_a_file_is_hashed_where_it_is_one_shard_or_apart(tmp_path, attempt):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntwo")
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert encode_shard(encoding(), shard_of(path), attempt)["sha256"] == expected
+    assert hash_source(encoding(), SourceFile.examine(str(path)), attempt) == {"sha256": expected}
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_bytes_that_are_not_utf8_are_told_with_their_place(tmp_path, attempt, is_part):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntw\xff\n")
+    match = r"a.txt from byte 4' is not UTF-8: .* byte 2;" if is_part else r"a.txt' is .* byte 6;"
+    with pytest.raises(CorpusError, match=match):
+        encode_shard(encoding(), shard_of(path, 1 if is_part else 0), attempt)
+
+
+def test_what_the_plan_forbids_is_told_with_its_file(tmp_path, attempt):
+    (tmp_path / "a.txt").write_text("one <|end|>")
+    plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
+    with pytest.raises(CorpusError, match=r"a.txt' cannot be encoded: .*<\|end\|>"):
+        encode_shard(encoding(plan), shard_of(tmp_path / "a.txt"), attempt)
+
+
+def test_a_file_that_has_changed_is_refused(tmp_path, attempt):
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    shard = shard_of(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(CorpusError, match=r"a.txt changed while it was read"):
+        encode_shard(encoding(), shard, attempt)
+    with pytest.raises(CorpusError, match=r"a.txt changed while it was read"):
+        hash_source(encoding(), shard.source, attempt)
+
+
+def test_a_worker_with_other_tables_refuses(tmp_path, attempt):
+    (tmp_path / "a.txt").write_text("one")
+    other = replace(encoding(), unicode_tables="regex 2020.1.1")
+    with pytest.raises(RunError, match="install the same version everywhere"):
+        encode_shard(other, shard_of(tmp_path / "a.txt"), attempt)
+
+
+def test_a_store_that_does_not_answer_is_asked_again(attempt):
+    store = fsspec.filesystem("memory")
+    store.pipe("/some/a.txt", b"one")
+    shard = CorpusShard(SourceFile.examine("memory://some/a.txt"), 0, 3)
+    store.rm("/some", recursive=True)
+    with pytest.raises(RunError, match="cannot be opened"):
+        encode_shard(encoding(), shard, attempt)
+
+
+def test_a_process_makes_its_encoder_once():
+    data = pickle.dumps(encoding())
+    first, second = pickle.loads(data), pickle.loads(data)
+    assert first is second
+    assert first.plan == plan_token_files(NARROW)

@@ -1,0 +1,266 @@
+"""Counting in shards: the file of one machine, however it is cut, whoever counts or dies."""
+
+import random
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tokenizer_core.distributed import (
+    SourceFile,
+    count_distributed,
+    count_shards,
+    merge_shards,
+)
+from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
+from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.training import PretokenCounts, count_pretokens
+from tokenizer_core.training.corpus_chunks import ChunkPlanner, ReadBytes
+from tokenizer_core.training.count_pretokens import CountingRules
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+GPT2 = PATTERNS["gpt2"]
+HERE = LocalExecutor(1)
+ALPHABET = "aab c\n  é漢😀<|e>'s"
+
+
+@pytest.fixture(autouse=True)
+def _work_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> list[Path]:
+    """Three files, one of them empty; special tokens, and words enough for many shards."""
+    rng = random.Random(7)
+    words = ["".join(rng.choices("abcdé漢", k=rng.randint(1, 6))) for _ in range(400)]
+    texts = [
+        "<|e|>".join(" ".join(rng.choices(words, k=30)) for _ in range(300)),
+        "",
+        " ".join(rng.choices(words, k=9_000)) + "\n",
+    ]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8", newline="")
+    return [tmp_path / f"{number}.txt" for number in range(3)]
+
+
+def local(
+    files: list[Path], specials: list[str], path: Path, pattern: SplitPattern = GPT2
+) -> bytes:
+    count_pretokens(files, pattern=pattern, special_tokens=specials).save(path)
+    return path.read_bytes()
+
+
+def distributed(files: list[Path], specials: list[str], folder: Path, **options: object) -> bytes:
+    asked = {"pattern": GPT2, "executor": HERE, "storage": folder / "run"} | options
+    count_distributed(files, special_tokens=specials, output=folder / "out", **asked)  # type: ignore[arg-type]
+    return (folder / "out").read_bytes()
+
+
+def committed(folder: Path) -> dict[str, bytes]:
+    """The manifests of the shards that are counted."""
+    found = next((folder / "run").glob("*/count"))
+    return {path.name: path.read_bytes() for path in found.iterdir()}
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    texts=st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=4).filter("".join),
+    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),
+    joined=st.booleans(),
+    shard_bytes=st.integers(1, 200),
+    n_partitions=st.integers(1, 5),
+    pattern=st.sampled_from([*PATTERNS.values(), resolve_pattern(r"\w+|\s")]),
+    engine=st.sampled_from(["auto", "python"]),
+)
+def test_however_it_is_cut(
+    texts, specials, joined, shard_bytes, n_partitions, pattern, engine, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("cut")
+    files = []
+    for number, text in enumerate(texts):
+        files.append(folder / str(number))
+        if joined and specials:
+            text = specials[-1].join(text.split("b"))
+        files[-1].write_text(text, encoding="utf-8", newline="")
+    if not any(file.stat().st_size for file in files):
+        return
+    assert distributed(
+        files,
+        specials,
+        folder,
+        pattern=pattern,
+        shard_bytes=shard_bytes,
+        n_partitions=n_partitions,
+        engine=engine,
+    ) == local(files, specials, folder / "local", pattern)
+
+
+@pytest.mark.parametrize(("num_workers", "engine_name"), [(1, "python"), (2, "auto")])
+def test_whoever_counts(corpus, tmp_path, num_workers, engine_name):
+    seen = []
+    found = distributed(
+        corpus,
+        ["<|e|>"],
+        tmp_path,
+        executor=LocalExecutor(num_workers),
+        shard_bytes=9_000,
+        n_partitions=3,
+        engine=engine_name,
+        progress=lambda *step: seen.append(step),
+    )
+    assert found == local(corpus, ["<|e|>"], tmp_path / "local")
+    n_bytes = sum(file.stat().st_size for file in corpus)
+    counted = [step for step in seen if step[0] == "count"]
+    assert len(counted) > 9
+    assert counted[-1] == ("count", n_bytes, n_bytes)
+    assert seen[-1] == ("merge", 4, 4)
+
+
+def test_a_table_that_comes_to_its_ceiling(corpus, tmp_path):
+    found = distributed(corpus, ["<|e|>"], tmp_path, engine="python", max_memory_bytes=20_000)
+    assert found == local(corpus, ["<|e|>"], tmp_path / "local")
+
+
+def test_more_runs_than_may_be_open(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(merge_shards, "MAX_RUNS", 3)
+    found = distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, n_partitions=1)
+    assert found == local(corpus, ["<|e|>"], tmp_path / "local")
+    assert len(committed(tmp_path)) > 9
+
+
+def test_a_file_without_cuts_is_looked_through_once(tmp_path, monkeypatch):
+    (tmp_path / "some.txt").write_text("a" * 5_000)
+    find_cut, looks = ChunkPlanner.find_cut, []
+
+    def noted(self: ChunkPlanner, read: ReadBytes, size_bytes: int, position: int) -> int:
+        looks.append(position)
+        return find_cut(self, read, size_bytes, position)
+
+    monkeypatch.setattr(ChunkPlanner, "find_cut", noted)
+    source = SourceFile.examine(tmp_path / "some.txt")
+    rules = count_shards.ShardRules(CountingRules(GPT2, ()), "auto", 1, 1)
+    found = count_shards.find_cuts(rules, (source, range(100, 5_000, 100)), None)  # type: ignore[arg-type]
+    assert found["cuts"][-1] == 5_000
+    assert looks == [100]
+
+
+def test_it_goes_on_where_it_was(corpus, tmp_path):
+    class EnoughError(Exception):
+        pass
+
+    def stop_at(part: float) -> object:
+        def look(phase: str, done: int, total: int) -> None:
+            if phase == "count" and done > part * total:
+                raise EnoughError
+
+        return look
+
+    options = {"shard_bytes": 9_000, "n_partitions": 3}
+    with pytest.raises(EnoughError):
+        distributed(corpus, ["<|e|>"], tmp_path, progress=stop_at(0.5), **options)
+    assert not (tmp_path / "out").exists()
+    before = committed(tmp_path)
+    assert 0 < len(before) < 12
+    found = distributed(corpus, ["<|e|>"], tmp_path, executor=LocalExecutor(2), **options)
+    assert found == local(corpus, ["<|e|>"], tmp_path / "local")
+    assert before.items() <= committed(tmp_path).items()
+
+
+def test_what_is_done_is_there_and_needs_no_corpus(corpus, tmp_path):
+    found = distributed(corpus, ["<|e|>"], tmp_path)
+    left = sorted(p.name for p in (tmp_path / "run").glob("*/attempts/*/*/*"))
+    assert left == ["pretokens.counts"]
+    (tmp_path / "out").unlink()
+    assert distributed(corpus, ["<|e|>"], tmp_path) == found
+
+
+def test_another_corpus_is_another_run(corpus, tmp_path):
+    distributed(corpus, ["<|e|>"], tmp_path)
+    with pytest.raises(RunConflictError, match=r"\(special_tokens differ\)"):
+        distributed(corpus, [], tmp_path)
+    corpus[0].write_text("other words")
+    with pytest.raises(RunConflictError, match=r"\(inputs differ\)"):
+        distributed(corpus, ["<|e|>"], tmp_path)
+
+
+@pytest.mark.parametrize("engine_name", ["auto", "python"])
+def test_what_is_not_utf_8_is_named_with_its_byte(corpus, tmp_path, engine_name):
+    data = bytearray(corpus[2].read_bytes())
+    data[20_000:20_000] = b"\xff"
+    corpus[2].write_bytes(data)
+    with pytest.raises(CorpusError, match=r"2\.txt is not UTF-8 at byte 20000 \(0xff"):
+        distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, engine=engine_name)
+
+
+@pytest.mark.parametrize("n_bytes", [11, None], ids=["shorter", "as long"])
+def test_a_file_that_changes_ends_the_run(corpus, tmp_path, n_bytes):
+    n_bytes = n_bytes or corpus[2].stat().st_size
+
+    def change(phase: str, done: int, total: int) -> None:
+        corpus[2].write_bytes(b"x" * n_bytes)
+
+    with pytest.raises(CorpusError, match=r"2\.txt changed while it was read"):
+        distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, progress=change)
+
+
+def test_nothing_to_count(tmp_path):
+    (tmp_path / "empty").touch()
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        distributed([tmp_path / "empty"], [], tmp_path)
+    with pytest.raises(CorpusError, match="no corpus file"):
+        distributed([], [], tmp_path)
+
+
+def test_counts_that_do_not_add_up_are_never_written(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(count_shards._SpecialBytes, "__call__", lambda self, chunk: 0)
+    with pytest.raises(ShardFailedError, match=r"stage 'count' .* which is a defect"):
+        distributed(corpus, ["<|e|>"], tmp_path)
+
+
+def test_a_partition_that_lost_a_count_is_found(corpus, tmp_path, monkeypatch):
+    write_entry = count_shards.write_entry
+
+    def lose_some(run: object, entry: tuple[bytes, int]) -> None:
+        write_entry(run, (entry[0], 1))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(count_shards, "write_entry", lose_some)
+    with pytest.raises(ShardFailedError, match=r"shard 0 of the stage 'merge' .* defect"):
+        distributed(corpus, ["<|e|>"], tmp_path)
+
+
+def test_other_unicode_tables_split_elsewhere(corpus, tmp_path, monkeypatch):
+    rules = count_shards.ShardRules(None, "auto", 1, 1, "regex 1999.1.1")  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="install the same version everywhere"):
+        rules.check_tables()
+
+
+def test_workers_are_killed_and_the_file_is_the_same(corpus, tmp_path):
+    """A few kills at moments of chance: fewer than a shard may have."""
+    rng, ended = random.Random(3), threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while not ended.wait(rng.uniform(0.05, 0.3)) and len(killed) < 3:
+            workers = [p for p in psutil.Process().children() if "worker" in " ".join(p.cmdline())]
+            if workers:
+                victim = rng.choice(workers)
+                victim.kill()
+                killed.append(victim.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        found = distributed(
+            corpus * 6, ["<|e|>"], tmp_path, executor=LocalExecutor(2), shard_bytes=20_000
+        )
+    finally:
+        ended.set()
+        killer.join()
+    assert killed
+    assert found == local(corpus * 6, ["<|e|>"], tmp_path / "local")
+    assert PretokenCounts.load(tmp_path / "out").n_pre_tokens > 0

@@ -1,0 +1,266 @@
+"""Runs: done once, gone on from where they were, whoever dies, wakes late or comes second."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.tokenizer_core.distributed import shard_work
+from tokenizer_core.distributed import Attempt, Run, Stage, runs
+from tokenizer_core.distributed.committed_shards import scratch_folder
+from tokenizer_core.distributed.runs import MAX_ATTEMPTS, _attempt, _Task, _Work, remove_run
+from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
+from tokenizer_core.parallel import LocalExecutor
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HERE, TWO = LocalExecutor(1), LocalExecutor(2)
+
+
+@pytest.fixture(autouse=True)
+def _work_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "run", {"inputs": ["a", "b"], "pattern": "gpt2"})
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    return folder
+
+
+def stage(work: object, n_shards: int = 6, state: object = None) -> Stage:
+    return Stage("double", work, range(n_shards), state)  # type: ignore[arg-type]
+
+
+def figures(run: Run, work: object, executor: LocalExecutor, state: object = None) -> list[int]:
+    done = run.carry_out([stage(work, state=state)], executor)["double"]
+    for manifest in done:
+        assert manifest.figures["doubled"] == int(
+            run.storage.read(manifest.files["doubled"].name, max_bytes=9)
+        )
+    return [manifest.figures["doubled"] for manifest in done]
+
+
+def attempts(run: Run) -> list[str]:
+    return run.storage.names(f"{run.id}/attempts/")
+
+
+@pytest.mark.parametrize("executor", [HERE, TWO], ids=["here", "two"])
+def test_every_shard_is_done_and_committed(run, executor):
+    seen = []
+    done = run.carry_out([stage(shard_work.double, state=2)], executor, on_commit=seen.append)
+    assert [m.figures["doubled"] for m in done["double"]] == [0, 2, 4, 6, 8, 10]
+    assert sorted(m.shard for m in seen) == [0, 1, 2, 3, 4, 5]
+    assert len(attempts(run)) == 6
+
+
+def test_what_is_committed_is_not_done_again(run, notes):
+    with pytest.raises(ShardFailedError):
+        run.carry_out([stage(shard_work.failing_always)], HERE)
+    seen = []
+    again = stage(shard_work.double_noted, state=str(notes))
+    run.carry_out([again], HERE, on_commit=seen.append)
+    assert [note.name.partition("-")[0] for note in notes.iterdir()] == ["3"]
+    assert len(seen) == 6
+
+
+def test_stages_side_by_side(run):
+    other = Stage("other", shard_work.double, [7], 3)
+    done = run.carry_out([stage(shard_work.double, state=2), other], TWO)
+    assert [m.figures["doubled"] for m in done["other"]] == [21]
+    assert len(done["double"]) == 6
+
+
+def test_a_killed_worker_costs_a_try(run, notes):
+    assert figures(run, shard_work.killed_once, TWO, str(notes)) == [0, 2, 4, 6, 8, 10]
+    assert len(list(notes.iterdir())) == 3
+
+
+@pytest.mark.parametrize("work", [shard_work.killed_always, shard_work.failing_always])
+def test_a_shard_that_always_fails_is_named(run, work):
+    with pytest.raises(ShardFailedError, match=r"shard 3 of the stage 'double' failed 3 times"):
+        run.carry_out([stage(work)], TWO)
+    assert MAX_ATTEMPTS == 3
+    assert len(run.storage.names(f"{run.id}/double/")) == 5
+
+
+def test_where_nothing_works_few_shards_are_tried(run, monkeypatch):
+    monkeypatch.setattr(runs, "MANY_FAILURES", 4)
+    tried = []
+    monkeypatch.setattr(runs.Attempt, "discard", lambda attempt: tried.append(attempt))
+    with pytest.raises(ShardFailedError, match="shard 0 of the stage 'double' failed 3 times"):
+        run.carry_out([stage(shard_work.secretive, 1000)], HERE)
+    assert len(tried) == 4 + 4 + 1
+
+
+def test_failures_among_others_wait_for_their_turn(run, notes, monkeypatch):
+    monkeypatch.setattr(runs, "MANY_FAILURES", 2)
+    assert figures(run, shard_work.failing_once, HERE, str(notes)) == [0, 2, 4, 6, 8, 10]
+
+
+def test_the_last_reason_is_said_and_no_secret(run):
+    with pytest.raises(ShardFailedError, match=r"OSError: No space left on device"):
+        run.carry_out([stage(shard_work.failing_always)], HERE)
+    with pytest.raises(ShardFailedError, match=r"RuntimeError") as caught:
+        run.carry_out([Stage("other", shard_work.secretive, [0])], HERE)
+    assert "password" not in str(caught.value)
+
+
+def test_many_files_are_put_side_by_side(run, tmp_path, monkeypatch):
+    paths = {f"{number}": tmp_path / f"{number}" for number in range(40)}
+    for name, path in paths.items():
+        path.write_text(name)
+    put, both = run.storage.put, threading.Barrier(2)
+
+    def put_with_another(name: str, source: Path) -> None:
+        both.wait(timeout=20)
+        put(name, source)
+
+    monkeypatch.setattr(run.storage, "put", put_with_another)
+    attempt = Attempt(run.storage, run.id, "double", 0, tmp_path)
+    attempt.put_all(paths)
+    for name, file in attempt.commit({}).files.items():
+        assert run.storage.read(file.name, max_bytes=9) == name.encode()
+    assert len(attempts(run)) == 40
+
+
+def test_an_attempt_that_failed_leaves_no_file(run):
+    with pytest.raises(ShardFailedError):
+        run.carry_out([stage(shard_work.failing_always)], HERE)
+    assert len(attempts(run)) == 5
+
+
+def test_bad_data_stops_at_once(run):
+    with pytest.raises(CorpusError, match="byte 7"):
+        run.carry_out([stage(shard_work.bad_data)], HERE)
+    assert len(run.storage.names(f"{run.id}/double/")) == 2
+
+
+def test_cancelling_ends_the_workers(run, notes):
+    class CancelledError(Exception):
+        pass
+
+    def cancel() -> None:
+        if any(notes.iterdir()):
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        run.carry_out([stage(shard_work.slow, state=str(notes))], TWO, while_waiting=cancel)
+    assert not any(Path("/proc", note.name.partition("-")[2]).exists() for note in notes.iterdir())
+
+
+def test_who_wakes_late_changes_nothing(run, tmp_path):
+    """Stopped between its file and its manifest; the shard was done by another meanwhile."""
+    late = Attempt(run.storage, run.id, "double", 0, tmp_path)
+    late.put("doubled", b"late")
+    assert figures(run, shard_work.double, HERE, 2)[0] == 0
+    before = {name: run.storage.read(name, max_bytes=9999) for name in run.storage.names()}
+    found = late.commit({"doubled": "late"})
+    assert found.figures == {"doubled": 0}
+    assert {n for n in before if n.endswith(".json")} <= set(run.storage.names())
+    assert b"late" not in [run.storage.read(name, max_bytes=9999) for name in attempts(run)]
+    assert len(attempts(run)) == 6
+
+
+def test_who_is_second_to_oneself_keeps_what_it_wrote(run, tmp_path):
+    """The storage created the manifest, its answer was lost, and it was asked again."""
+    attempt = Attempt(run.storage, run.id, "double", 0, tmp_path)
+    attempt.put("doubled", b"0")
+    first, second = attempt.commit({"doubled": 0}), attempt.commit({"doubled": 0})
+    assert first == second
+    assert run.storage.read(first.files["doubled"].name, max_bytes=9) == b"0"
+
+
+def test_a_worker_that_comes_late_reads_what_there_is(run, notes, tmp_path):
+    work = _Work(
+        str(tmp_path / "run"), run.id, None, {"double": (shard_work.double_noted, str(notes))}
+    )
+    assert _attempt(work, _Task("double", 1, 1)) == _attempt(work, _Task("double", 1, 1))
+    assert len(list(notes.iterdir())) == 1
+
+
+def test_another_run_is_refused_the_same_is_not(run, tmp_path):
+    Run(tmp_path / "run", {"pattern": "gpt2", "inputs": ["a", "b"]})
+    with pytest.raises(RunConflictError, match=r"\(inputs, seed differ\); name another place"):
+        Run(tmp_path / "run", {"pattern": "gpt2", "inputs": ["a"], "seed": 1})
+    remove_run(tmp_path / "run")
+    Run(tmp_path / "run", {"pattern": "gpt2", "inputs": ["a"]})
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"stage": 1}', b"\xff"])
+def test_a_damaged_manifest_is_named(run, data):
+    run.storage.put(f"{run.id}/double/000001.json", data)
+    with pytest.raises(RunError, match=r"double/000001\.json .* is damaged"):
+        run.carry_out([stage(shard_work.double, state=2)], HERE)
+
+
+def test_a_figure_that_was_changed_is_found(run):
+    figures(run, shard_work.double, HERE, 2)
+    name = f"{run.id}/double/000003.json"
+    data = run.storage.read(name, max_bytes=1 << 16)
+    assert data.count(b'"doubled": 6') == 1
+    run.storage.put(name, data.replace(b'"doubled": 6', b'"doubled": 7'))
+    with pytest.raises(RunError, match=r"double/000003\.json .* is damaged"):
+        figures(run, shard_work.double, HERE, 2)
+
+
+def test_what_somebody_left_beside_manifests_is_none(run):
+    for name in ("000001.json.bak", "notes", "x.json"):
+        run.storage.put(f"{run.id}/double/{name}", b"x")
+    assert figures(run, shard_work.double, HERE, 2) == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_file_that_is_not_what_was_committed_is_named(run, tmp_path):
+    manifest = run.carry_out([stage(shard_work.double, state=2)], HERE)["double"][4]
+    file = manifest.files["doubled"]
+    file.fetch(run.storage, tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"8"
+    run.storage.put(file.name, b"9")
+    with pytest.raises(RunError, match="is not what was written"):
+        file.fetch(run.storage, tmp_path / "fetched")
+    run.storage.remove(file.name)
+    with pytest.raises(RunError, match="is gone"):
+        file.fetch(run.storage, tmp_path / "fetched")
+
+
+def test_sweeping_keeps_the_result(run):
+    done = run.carry_out([stage(shard_work.double, state=2)], HERE)["double"]
+    run.sweep(done[:1])
+    assert attempts(run) == [done[0].files["doubled"].name]
+
+
+@pytest.mark.parametrize("n_removed", [0, 3, 9])
+def test_a_run_whose_end_was_interrupted_misses_no_file(run, monkeypatch, n_removed):
+    figures(run, shard_work.double, HERE, 2)
+    remove, left = run.storage.remove, [1] * n_removed
+
+    def remove_some(name: str) -> None:
+        left.pop()
+        remove(name)
+
+    monkeypatch.setattr(run.storage, "remove", remove_some)
+    with pytest.raises(IndexError):
+        run.remove()
+    monkeypatch.undo()
+    assert figures(run, shard_work.double, HERE, 2) == [0, 2, 4, 6, 8, 10]
+    run.remove()
+    assert run.storage.names() == []
+
+
+def test_scratch_of_the_dead_goes_of_the_living_stays(tmp_path):
+    (tmp_path / "tokenizer-run-dead").mkdir()
+    (tmp_path / "tokenizer-run-dead" / "file").touch()
+    with scratch_folder(tmp_path) as one, scratch_folder(tmp_path) as two:
+        assert sorted(tmp_path.iterdir()) == sorted([one, two])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_json_says_what_the_run_is(run):
+    said = json.loads(run.storage.read("run.json", max_bytes=999))
+    assert said == {"inputs": ["a", "b"], "pattern": "gpt2"}

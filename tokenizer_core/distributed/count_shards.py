@@ -1,0 +1,237 @@
+"""What a worker does with a shard of the corpus: count it, and write its counts out in partitions.
+
+A pre-token belongs to a partition by its bytes alone, so that all its counts, of whichever shard,
+meet in one. Within its partition each shard's counts are sorted: a run, as `spilled_counts` writes
+it. May import `committed_shards`, `corpus_sources`, `engines`, `errors`, `patterns` and the parts
+of `training` that count.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.distributed.committed_shards import Attempt
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile
+from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
+from tokenizer_core.errors import CorpusError, RunError
+from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
+from tokenizer_core.training.count_pretokens import (
+    CountingRules,
+    choose_counting_engine,
+    count_chunk,
+)
+from tokenizer_core.training.spilled_counts import CountTable, Entry, StoredCounts, write_entry
+
+_CHUNK_BYTES: Final = 1 << 20
+_BATCH: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRules:
+    """What every worker that counts is told: what decides the counts, and what it may take."""
+
+    rules: CountingRules
+    engine: str
+    n_partitions: int
+    max_memory_bytes: int
+    unicode_tables: str = UNICODE_TABLES
+
+    def check_tables(self) -> None:
+        """Raise RunError where this worker would split text otherwise than who asks."""
+        if self.unicode_tables != UNICODE_TABLES:
+            raise RunError(
+                f"a worker has the Unicode tables of {UNICODE_TABLES}, not {self.unicode_tables}, "
+                f"and may split text elsewhere; install the same version everywhere"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    counts: Mapping[str, int]
+    n_documents: int
+    special_bytes: int
+
+
+def find_cuts(
+    state: ShardRules, payload: tuple[SourceFile, Sequence[int]], attempt: Attempt
+) -> dict[str, Any]:
+    """Where a file may be cut: for each of some places, in order, the first cut from there on.
+
+    One that lies behind the next place is its cut as well: where a file has few, looking from each
+    place would read it to its end each time.
+    """
+    state.check_tables()
+    source, places = payload
+    planner = _planner(state.rules)
+    cuts = [0]
+    with source.reading() as read:
+        for place in places:
+            if cuts[-1] < place:
+                cuts.append(planner.find_cut(read, source.size_bytes, place))
+    return {"cuts": cuts}
+
+
+def hash_sources(
+    state: None, sources: Sequence[SourceFile], attempt: Attempt
+) -> dict[str, list[str]]:
+    """The sha256 of each of some files."""
+    return {"sha256": [source.sha256() for source in sources]}
+
+
+def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
+    """The counts of some parts of the corpus: a sorted run for each partition that has any.
+
+    Raises:
+        CorpusError: a part is not UTF-8, or its file changed.
+        RunError: the store of a file does not answer; or the counts do not add up to the bytes,
+            which is a defect.
+    """
+    state.check_tables()
+    chunks = [part.to_chunk(attempt.scratch / f"part-{i}") for i, part in enumerate(parts)]
+    count = _count_natively if _is_native(state) else _count_in_python
+    try:
+        counted = count(state, chunks, attempt.scratch)
+        for chunk in chunks:
+            chunk.file.check_unchanged()
+    except CorpusError as error:
+        raise CorpusError(_with_names(str(error), chunks, parts)) from None
+    folder = attempt.scratch / "partitions"
+    folder.mkdir()
+    partition_bytes = _write_partitions(sorted_entries(counted.counts), state.n_partitions, folder)
+    n_bytes = sum(part.n_bytes for part in parts)
+    if sum(partition_bytes) + counted.special_bytes != n_bytes:
+        raise RunError(
+            f"the pre-tokens of a shard of {n_bytes} bytes have {sum(partition_bytes)} and its "
+            f"special tokens {counted.special_bytes}, which is a defect; please report it"
+        )
+    attempt.put_all(
+        {run_name(p): folder / str(p) for p, n_bytes in enumerate(partition_bytes) if n_bytes}
+    )
+    return {
+        "n_bytes": n_bytes,
+        "special_bytes": counted.special_bytes,
+        "n_documents": counted.n_documents,
+        "partition_bytes": partition_bytes,
+    }
+
+
+def run_name(partition: int) -> str:
+    """What a shard calls its run of a partition."""
+    return f"{partition:05d}"
+
+
+def sorted_entries(counts: Mapping[str, int]) -> Iterator[Entry]:
+    """All entries in the order of their bytes, whatever holds them.
+
+    Example:
+        >>> list(sorted_entries({"b": 1, "a": 2}))
+        [(b'a', 2), (b'b', 1)]
+    """
+    if isinstance(counts, NativeCounts):
+        return _entries_of_columns(counts.sorted().columns(_BATCH))
+    entries = counts.items() if isinstance(counts, StoredCounts) else sorted(counts.items())
+    return ((pre_token.encode(), count) for pre_token, count in entries)
+
+
+def _entries_of_columns(columns: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[Entry]:
+    for lengths, counts, text in columns:
+        decoded = text.decode()
+        start = 0
+        for length, count in zip(_numbers("I", lengths), _numbers("Q", counts), strict=True):
+            yield decoded[start : start + length].encode(), count
+            start += length
+
+
+def _numbers(typecode: str, data: bytes) -> array[int]:
+    values: array[int] = array(typecode)
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _write_partitions(entries: Iterable[Entry], n_partitions: int, folder: Path) -> list[int]:
+    """One sorted run for each partition; the bytes of the pre-tokens in each, repetitions too."""
+    sizes = [0] * n_partitions
+    with ExitStack() as files:
+        runs = [files.enter_context((folder / str(p)).open("xb")) for p in range(n_partitions)]
+        for entry in entries:
+            pre_token, count = entry
+            partition = zlib.crc32(pre_token) % n_partitions
+            write_entry(runs[partition], entry)
+            sizes[partition] += count * len(pre_token)
+    return sizes
+
+
+def _is_native(state: ShardRules) -> bool:
+    return choose_counting_engine(state.engine, state.rules.pattern, "strict") == "native"
+
+
+def _count_natively(state: ShardRules, parts: Sequence[Chunk], scratch: Path) -> _Counted:
+    rules, chunks, special_bytes = state.rules, list[Chunk](), 0
+    planner, special_bytes_of = _planner(rules), _SpecialBytes(rules.special_tokens)
+    ceiling = (state.max_memory_bytes, str(scratch))
+    with NativeCounter(rules.pattern.name, rules.special_tokens, 1, ceiling) as counter:
+        for chunk in chain.from_iterable(map(planner.cut, parts)):
+            chunks.append(chunk)
+            special_bytes += special_bytes_of(chunk)
+            if not _submit(counter, chunk):
+                break
+        counted = counter.finish()
+    if isinstance(counted, int):
+        count_chunk(rules, chunks[counted])  # raises what is wrong with it
+        raise chunks[counted].file.changed()
+    counts, n_documents, _ = counted
+    return _Counted(counts, n_documents, special_bytes)
+
+
+def _submit(counter: NativeCounter, chunk: Chunk) -> bool:
+    with chunk.opened() as descriptor:
+        return counter.submit(descriptor, chunk.start, chunk.end)
+
+
+def _count_in_python(state: ShardRules, parts: Sequence[Chunk], scratch: Path) -> _Counted:
+    table = CountTable(state.max_memory_bytes // 2, scratch)
+    planner, special_bytes_of = _planner(state.rules), _SpecialBytes(state.rules.special_tokens)
+    n_documents = special_bytes = 0
+    for chunk in chain.from_iterable(map(planner.cut, parts)):
+        counted = count_chunk(state.rules, chunk)
+        table.add(counted.counts)
+        n_documents += counted.n_documents
+        special_bytes += special_bytes_of(chunk)
+    return _Counted(table.finish(), n_documents, special_bytes)
+
+
+class _SpecialBytes:
+    """How many bytes of a chunk are special tokens, found apart from the counting, which is held
+    against it."""
+
+    def __init__(self, special_tokens: Sequence[str]) -> None:
+        longest_first = sorted((token.encode() for token in special_tokens), key=len, reverse=True)
+        self._any = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def __call__(self, chunk: Chunk) -> int:
+        if self._any is None:
+            return 0
+        return sum(map(len, self._any.findall(chunk.read())))
+
+
+def _planner(rules: CountingRules) -> ChunkPlanner:
+    return ChunkPlanner(rules.pattern, rules.special_tokens, chunk_bytes=_CHUNK_BYTES)
+
+
+def _with_names(message: str, chunks: Sequence[Chunk], parts: Sequence[Part]) -> str:
+    """With files called what the caller calls them."""
+    for chunk, part in zip(chunks, parts, strict=True):
+        message = message.replace(chunk.file.path, part.source.shown)
+    return message

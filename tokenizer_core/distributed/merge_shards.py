@@ -1,0 +1,160 @@
+"""What a worker does with the runs of all shards: merge those of a partition, and at the end the
+partitions into the file of counts.
+
+Runs are sorted, so a merge reads them front to back and holds an entry of each: memory does not
+grow with the corpus, and nowhere are all counts in one table. May import `committed_shards`,
+`errors`, `parallel`, `patterns` and the parts of `training` that hold counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
+from tokenizer_core.errors import CorpusError, RunError
+from tokenizer_core.parallel import map_ahead
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.training.pretoken_counts import MAX_SUM, CorpusSource, PretokenCounts
+from tokenizer_core.training.spilled_counts import (
+    MAX_RUNS,
+    Entry,
+    StoredCounts,
+    merge_runs,
+    write_entry,
+)
+
+MERGED: Final = "merged"
+"""What a partition calls its only run."""
+
+_THREADS: Final = 8
+
+COUNTS: Final = "pretokens.counts"
+"""What the last stage calls the file of counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The runs of one partition, and the bytes their pre-tokens must come to."""
+
+    runs: Sequence[CommittedFile]
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCorpus:
+    """The merged partitions, and what the file of counts says of the corpus."""
+
+    partitions: Sequence[CommittedFile]
+    pattern: SplitPattern
+    special_tokens: tuple[str, ...]
+    sources: tuple[CorpusSource, ...]
+    n_documents: int
+    special_bytes: int
+
+
+def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict[str, Any]:
+    """One sorted run of all runs of a partition.
+
+    Raises:
+        RunError: they do not come to the bytes that were counted, or one is damaged.
+    """
+    path = attempt.scratch / MERGED
+    n_entries = n_bytes = 0
+    with _merged(partition.runs, attempt) as entries, path.open("xb") as file:
+        for entry in entries:
+            write_entry(file, entry)
+            n_entries += 1
+            n_bytes += len(entry[0]) * entry[1]
+    if n_bytes != partition.n_bytes:
+        raise RunError(
+            f"a partition has pre-tokens of {n_bytes} bytes, and {partition.n_bytes} were counted "
+            f"into it, which is a defect; please report it"
+        )
+    attempt.put(MERGED, path)
+    return {"n_entries": n_entries, "n_bytes": n_bytes}
+
+
+def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dict[str, Any]:
+    """The file of counts, byte for byte the one of a count on one machine.
+
+    Raises:
+        CorpusError: the counts do not fit 64 bits.
+        RunError: they do not come to the bytes of the corpus, or a partition is damaged.
+    """
+    n_bytes = sum(source.size_bytes for source in corpus.sources)
+    if n_bytes > MAX_SUM:
+        raise CorpusError("the corpus has more bytes than 64 bits count; count less of it")
+    with _merged(corpus.partitions, attempt) as entries:
+        summed = _Summed(entries)
+        counts = StoredCounts(summed, attempt.scratch)
+    if summed.n_bytes + corpus.special_bytes != n_bytes:
+        raise RunError(
+            f"the pre-tokens of a corpus of {n_bytes} bytes have {summed.n_bytes} and its special "
+            f"tokens {corpus.special_bytes}, which is a defect; please report it"
+        )
+    path = attempt.scratch / COUNTS
+    PretokenCounts(
+        counts=counts,
+        pattern=corpus.pattern,
+        special_tokens=corpus.special_tokens,
+        sources=corpus.sources,
+        n_bytes=n_bytes,
+        n_documents=corpus.n_documents,
+    ).save(path)
+    attempt.put(COUNTS, path)
+    return {"n_entries": len(counts), "n_bytes": n_bytes}
+
+
+class _Summed:
+    """Entries as they are, whose bytes are summed up on the way."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries, self.n_bytes = entries, 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in self._entries:
+            self.n_bytes += len(entry[0]) * entry[1]
+            yield entry
+
+
+@contextlib.contextmanager
+def _merged(files: Sequence[CommittedFile], attempt: Attempt) -> Iterator[Iterator[Entry]]:
+    """The entries of all runs in order, merged in steps of so many runs as may be open at once."""
+    waiting: list[CommittedFile | Path] = list(files)
+    n_made = 0
+    while len(waiting) > MAX_RUNS:
+        path = attempt.scratch / f"merged-{n_made}"
+        with _opened(waiting[:MAX_RUNS], attempt) as runs, path.open("xb") as file:
+            for entry in merge_runs(runs):
+                write_entry(file, entry)
+        # Behind the others: so every step is among runs of about the same size.
+        waiting = [*waiting[MAX_RUNS:], path]
+        n_made += 1
+    with _opened(waiting, attempt) as runs:
+        yield merge_runs(runs)
+
+
+@contextlib.contextmanager
+def _opened(
+    runs: Sequence[CommittedFile | Path], attempt: Attempt
+) -> Iterator[Sequence[IO[bytes]]]:
+    """The runs on this machine's disk, from which they go as soon as they are open."""
+
+    def to_disk(numbered: tuple[int, CommittedFile | Path]) -> Path:
+        number, run = numbered
+        if isinstance(run, Path):
+            return run
+        path = attempt.scratch / f"fetched-{number}"
+        run.fetch(attempt.storage, path)
+        return path
+
+    with contextlib.ExitStack() as stack:
+        files = []
+        for path in map_ahead(to_disk, enumerate(runs), num_threads=_THREADS):
+            files.append(stack.enter_context(path.open("rb")))
+            path.unlink()
+        yield files
