@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from app.live_tokenizers import LiveTokenizers
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.store import ArtifactRef, ArtifactStore
+    from tokenizer_core.store import ArtifactRef, Artifacts
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
@@ -47,7 +47,7 @@ class ArtifactFiles:
     """Gives out the files of versions; safe to use from several threads."""
 
     def __init__(
-        self, store: ArtifactStore, live: LiveTokenizers, *, max_kept_bytes: int = MAX_KEPT_BYTES
+        self, store: Artifacts, live: LiveTokenizers, *, max_kept_bytes: int = MAX_KEPT_BYTES
     ) -> None:
         self._store, self._live = store, live
         self._max_kept_bytes = max_kept_bytes

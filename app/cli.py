@@ -200,12 +200,24 @@ def _open_standard_streams() -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
+    came = False
+
     def end(*_: object) -> NoReturn:
+        nonlocal came
+        came = True
         raise _Terminated
 
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except KeyboardInterrupt as error:
+        if not came or isinstance(error, _Terminated):
+            raise
+        # Ray raises one of its own in the place of what a handler raises within its calls.
+        terminated = _Terminated()
+        for note in getattr(error, "__notes__", []):
+            terminated.add_note(note)
+        raise terminated from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import re
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -20,16 +20,19 @@ from fastapi import Header
 from starlette.responses import Response
 
 from app.jobs import job_kinds
+from app.jobs.job import Job, Kind
 from app.jobs.job_events import JobEvent, JobEventStream
 from app.jobs.job_folder import JobFolder, is_job_id
-from app.jobs.job_store import IdempotencyConflictError, Job, Kind, QueueFullError
-from app.problems import Problem, problem_responses
+from app.jobs.job_store import IdempotencyConflictError, QueueFullError
+from app.problems import Problem, problem_response, problem_responses
 from app.services import services_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.services import Services
+
+log = logging.getLogger("app.jobs")
 
 Answer = TypeVar("Answer")
 
@@ -78,7 +81,7 @@ def take_job(
 
     Raises:
         Problem: 409 no place, 422 the key was used for another request, and what `prepare` raises.
-        OSError, sqlite3.Error: the disk refuses.
+        OSError, JobDatabaseError: the disk refuses.
     """
     jobs, limit = services.jobs, services.settings.train_queue
     try:
@@ -163,20 +166,21 @@ async def off_the_loop(work: Callable[[], Answer]) -> Answer:
     """Run what touches the disk in a thread; a disk that refuses is said as what it is.
 
     Raises:
-        Problem: 507 when no space is left, 503 when the job database is busy or unreadable.
+        Problem: 507 when no space is left, 503 when the disk fails.
+        JobDatabaseError: answered by `answer_job_database_error`.
     """
     try:
         return await asyncio.to_thread(work)
     except OSError as error:
         raise _storage_problem(full=error.errno in _FULL_DISK) from error
-    except sqlite3.Error as error:
-        raise _storage_problem(full=error_is_full_disk(error)) from error
 
 
-def error_is_full_disk(error: sqlite3.Error) -> bool:
-    """Whether SQLite says the disk is full; an I/O error while writing mostly is that as well."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    return name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR_WRITE")
+async def answer_job_database_error(request: Request, error: Exception) -> Response:
+    """The 507 or 503 of any route whose jobs cannot be read or written; why is for the log."""
+    if not getattr(error, "is_away", False):  # which has been said
+        log.error("the job database cannot be used: %s", error)
+    problem = _storage_problem(full=getattr(error, "is_full", False))
+    return problem_response(problem, request.scope)
 
 
 def _require_job(job: Job | None, kind: Kind | None) -> Job:

@@ -6,14 +6,15 @@ Counting them in a process would be wrong as soon as there are two, or one resta
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from app.jobs.job_store import FINAL_STATES, JOBS_KEPT
+from app.jobs.job import FINAL_STATES
+from app.jobs.job_database import JobDatabaseError
+from app.jobs.job_store import JOBS_KEPT
 from app.jobs.job_work import WORK_OF_KIND
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from app.jobs.job_store import Job, JobStore
+    from app.jobs.job import Job
+    from app.jobs.job_store import JobStore
 
 _UNFINISHED: Final = 100
 
@@ -37,7 +39,7 @@ class JobCollector(Collector):
         """The metrics now; nothing while the database cannot be read."""
         try:
             jobs = self._jobs.latest(limit=JOBS_KEPT + _UNFINISHED)
-        except sqlite3.Error:
+        except JobDatabaseError:
             return
         for kind, work in WORK_OF_KIND.items():
             yield from _metrics(kind, work.process, [job for job in jobs if job.kind == kind])

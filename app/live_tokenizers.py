@@ -2,30 +2,37 @@
 
 `active` is one attribute. A request reads it once and keeps what it got: no lock, no mixed answer,
 and a retired tokenizer is freed when its last request ends. Every process polls the pointer of the
-artifact store, so that all of them swap whoever promoted; `promote` writes the pointer and returns
-when all of them answer with the new version, or puts everything back. A version that fails to load
-never replaces one that works. May import `settings`, `metrics`, `problems`, `promotion_lock`,
-`worker_states` and the core.
+store, so that all of them swap whoever promoted, on whichever host; `promote` moves the pointer and
+returns when all processes of this host answer with the new version, or puts everything back. A
+version that fails to load never replaces one that works, and a store that is away takes nothing
+away. May import `settings`, `metrics`, `problems`, `pinned_tokenizers`, `pointer_watch`,
+`promotion_lock`, `swap_problems`, `worker_states` and the core.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
-import threading
+import random
 import time
-from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.live_tokenizer import LiveTokenizer, check_round_trip
-from app.problems import Problem, problem_of_disk
+from app.pinned_tokenizers import PinnedTokenizers
+from app.pointer_watch import PointerWatch
+from app.problems import problem_of_disk
 from app.promotion_lock import hold_promotion_lock
+from app.swap_problems import NoTokenizerError, SwapFailedError, SwapTimeoutError
 from app.worker_states import WorkerStates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
+    ArtifactStorageError,
+    PointerMovedError,
     TokenizerCoreError,
 )
 from tokenizer_core.tokenizer import Tokenizer
@@ -36,47 +43,16 @@ if TYPE_CHECKING:
     from app.metrics import ServedRow, ServiceMetrics
     from app.settings import Settings
     from app.worker_states import WorkerState
-    from tokenizer_core.store import ArtifactRef, ArtifactStore
+    from tokenizer_core.store import ArtifactRef, Artifacts
 
 log = logging.getLogger("app.live_tokenizers")
 
-POLL_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 10.0
 SWAP_TIMEOUT_SECONDS: Final = 30.0
 ACTIVE: Final = "active"
 """The reserved name of whatever is active."""
 
-PINNED_VERSIONS: Final = 4
-"""Versions besides the active one that stay loaded because requests named them."""
-
-
-class SwapTimeoutError(Problem):
-    """Some process did not swap in time; all are back on what was served before."""
-
-    def __init__(self, seconds: float, waiting: int) -> None:
-        super().__init__(
-            503,
-            "swap_timeout",
-            f"{waiting} server processes did not load it within {seconds:g} seconds; all are back "
-            f"on what they served before. See the log, then promote again.",
-            headers={"Retry-After": "30"},
-        )
-
-
-class SwapFailedError(Problem):
-    """A process could not load the new version; all are back on what was served before."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            503, "swap_failed", f"A server process could not load it ({reason}); nothing changed."
-        )
-
-
-class NoTokenizerError(Problem):
-    """Nothing is served."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(503, "no_tokenizer", reason, headers={"Retry-After": "5"})
+_MOST_MOVES: Final = 8
 
 
 class LiveTokenizers:
@@ -85,15 +61,15 @@ class LiveTokenizers:
     def __init__(
         self,
         settings: Settings,
-        store: ArtifactStore,
+        store: Artifacts,
         metrics: ServiceMetrics | None = None,
         *,
         swap_timeout_seconds: float = SWAP_TIMEOUT_SECONDS,
         states: WorkerStates | None = None,
     ) -> None:
         self._settings, self._store, self._metrics = settings, store, metrics
-        self._run_dir = store.root / "run"
-        self._pointer_path = store.root / "active.json"
+        self._run_dir = settings.artifacts_dir / "run"
+        self._pointer = PointerWatch(store)
         self._lock_path = self._run_dir / "promotion.lock"
         self._states = states or WorkerStates(self._run_dir / "workers")
         self._swap_timeout_seconds = swap_timeout_seconds
@@ -101,10 +77,9 @@ class LiveTokenizers:
         self._reason: str | None = "The server is starting."
         self._failed: str | None = None
         self._pointer_seen: object = ()
+        self._is_store_away = False
         self._retry_at = 0.0
-        self._pinned: OrderedDict[str, LiveTokenizer] = OrderedDict()
-        self._pinned_lock = threading.Lock()
-        self._load_locks: dict[str, threading.Lock] = {}
+        self._pinned = PinnedTokenizers()
         self._swap_lock = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -142,11 +117,7 @@ class LiveTokenizers:
         active = self._active
         if active is not None and str(active.ref) == name:
             return active
-        with self._pinned_lock:
-            found = self._pinned.get(name)
-            if found is not None:
-                self._pinned.move_to_end(name)
-            return found
+        return self._pinned.find(name)
 
     def get(self, name: str | None) -> LiveTokenizer:
         """The tokenizer `name` (its newest version), `name@version`, or with None the active one.
@@ -159,18 +130,17 @@ class LiveTokenizers:
         found = self.peek(name)
         if found is not None or name is None:
             return found or self.require_active()
-        ref = self._store.resolve(name)
-        with self._load_lock(str(ref)):
+        ref = self._store.resolve_near(name)
+        with self._pinned.loading(str(ref)):
             found = self.peek(str(ref))
             if found is None:
                 found = self._load(ref)
-                self._keep_pinned(found)
+                self._pinned.keep(found)
         return found
 
     def loaded(self) -> list[LiveTokenizer]:
         """All that is in memory for requests: the active one and the pinned."""
-        with self._pinned_lock:
-            pinned = list(self._pinned.values())
+        pinned = self._pinned.all()
         active = self._active
         return pinned if active is None or active in pinned else [active, *pinned]
 
@@ -203,7 +173,8 @@ class LiveTokenizers:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            # Not all replicas at once.
+            await asyncio.sleep(self._store.poll_seconds * random.uniform(0.8, 1.2))
             try:
                 await self._follow_pointer()
             except Exception:
@@ -211,31 +182,32 @@ class LiveTokenizers:
 
     async def _follow_pointer(self) -> None:
         """Serve what the pointer names now, if it changed or a retry is due."""
-        async with self._swap_lock:
-            signature = self._pointer_signature()
-            is_due = self._retry_at and time.monotonic() >= self._retry_at
-            if signature == self._pointer_seen and not is_due:
-                return
-            self._pointer_seen, self._retry_at = signature, 0.0
-            await asyncio.to_thread(self._follow, has_pointer=signature is not None)
-
-    def _pointer_signature(self) -> object:
         try:
-            status = self._pointer_path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+            mark = await self._pointer.read()  # without the lock: a promotion waits for no store
+            if mark is None and self._pointer_seen:  # nothing here takes it away
+                raise ArtifactStorageError(errno.ENOENT, "the pointer is gone; is it mounted?")
+        except (TokenizerCoreError, OSError) as error:
+            async with self._swap_lock:
+                await asyncio.to_thread(self._do_without_store, error)
+            return
+        async with self._swap_lock:
+            is_due = self._retry_at and time.monotonic() >= self._retry_at
+            if mark == self._pointer_seen and not is_due and not self._is_store_away:
+                return
+            self._pointer_seen, self._retry_at = mark, 0.0
+            await asyncio.to_thread(self._follow, has_pointer=mark is not None)
+            self._note_store(is_away=False)
 
     def _follow(self, *, has_pointer: bool) -> None:
-        if not has_pointer:
-            if self._active is None:
-                self._start_default()
-            return
         wanted = "the active pointer"
         try:
-            ref = self._store.active()
+            ref = self._store.active() if has_pointer else None
             if ref is None:
-                raise ArtifactCorruptError("it names nothing")
+                if self._active is None:
+                    self._start_default()
+                else:
+                    self._settle(self._active)
+                return
             wanted = str(ref)
             if self._active is not None and self._active.ref == ref:
                 self._settle(self._active)
@@ -243,6 +215,29 @@ class LiveTokenizers:
             self._adopt(self._load(ref))
         except (TokenizerCoreError, OSError) as error:
             self._fail(wanted, error)
+
+    def _do_without_store(self, error: Exception) -> None:
+        """Go on with what is loaded, or with what this host has of the last good version."""
+        if not self._is_store_away:
+            log.error("the store of tokenizers cannot be read: %s", error)
+            self._note_store(is_away=True)
+        if self._active is None and time.monotonic() >= self._retry_at:
+            self._active = self._load_last_good()
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            self._write_state()
+        serving = self._active
+        still = f"still serving {serving.ref}" if serving else "and this host has none to serve"
+        self._reason = (
+            f"The store of tokenizers cannot be read ({_in_short(error)}); {still}. It is tried "
+            f"again all the time."
+        )
+
+    def _note_store(self, *, is_away: bool) -> None:
+        if self._is_store_away and not is_away:
+            log.info("the store of tokenizers can be read again")
+        self._is_store_away = is_away
+        if self._metrics is not None:
+            self._metrics.store_away.set(is_away)
 
     def _start_default(self) -> None:
         """Nothing was ever promoted: serve what other processes serve, else the default."""
@@ -265,8 +260,7 @@ class LiveTokenizers:
     def _adopt(self, loaded: LiveTokenizer) -> None:
         previous = self._active
         self._active = loaded
-        with self._pinned_lock:
-            self._pinned.pop(str(loaded.ref), None)
+        self._pinned.drop(loaded)
         if previous is None:
             log.info("serving %s", loaded.ref)
         elif previous.ref != loaded.ref:
@@ -302,79 +296,102 @@ class LiveTokenizers:
         self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def _load_last_good(self) -> LiveTokenizer | None:
-        candidates: list[Callable[[], ArtifactRef]] = []
+        for find in self._candidates():
+            with contextlib.suppress(TokenizerCoreError, OSError):
+                return self._load(find())
+        return None
+
+    def _candidates(self) -> Iterator[Callable[[], ArtifactRef]]:
+        """What may be served where the pointer cannot be followed, the best first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = (self._run_dir / "last_good.json").read_text(encoding="utf-8")
             last_good = str(json.loads(text)["tokenizer"])
-            candidates.append(lambda: self._store.resolve(last_good))
-        candidates.append(lambda: self._store.resolve(self._settings.default))
+            yield partial(self._store.resolve_near, last_good)
+        yield partial(self._store.resolve_near, self._settings.default)
         with contextlib.suppress(TokenizerCoreError, OSError):
             newest_first = sorted(self._store.list(), key=lambda ref: ref.version, reverse=True)
-            candidates += [lambda ref=ref: ref for ref in newest_first]  # type: ignore[misc]
-        for candidate in candidates:
-            with contextlib.suppress(TokenizerCoreError, OSError):
-                return self._load(candidate())
-        return None
+            for ref in newest_first:
+                yield partial(lambda ref: ref, ref)
 
     # The swap
 
     async def promote(
-        self, ref: ArtifactRef, *, check: Callable[[ArtifactRef], None] = lambda present: None
+        self,
+        ref: ArtifactRef,
+        *,
+        check: Callable[[ArtifactRef | None], None] = lambda present: None,
     ) -> ArtifactRef | None:
         """Make `ref` what every process answers with; what was active before.
 
-        It returns when all serving processes of this host have swapped. `check` is given what is
-        active now and may raise: nobody else's promotion comes between the two.
+        It returns when all serving processes of this host have swapped; those of other hosts follow
+        the pointer. `check` is given what is active now and may raise: nobody else's promotion or
+        fence, on whichever host, comes between the two. It is called in a thread, and again where
+        somebody did.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
             SwapTimeoutError, SwapFailedError: some process did not follow; everything is back.
+            PointerMovedError: others move the pointer again and again; nothing changed.
             Problem: 503 or 507, the disk fails or is full.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
         try:
             async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
-                present = await asyncio.to_thread(self._read_present)
-                if present is not None:
-                    check(present)
-                return await self._swap_everywhere(loaded)
+                return await self._swap_everywhere(loaded, check)
         except OSError as error:
             raise problem_of_disk(error) from error
 
-    async def _swap_everywhere(self, loaded: LiveTokenizer) -> ArtifactRef | None:
+    async def _swap_everywhere(
+        self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
+    ) -> ArtifactRef | None:
         before = self._active
         async with self._swap_lock:
-            await asyncio.to_thread(self._store.promote, loaded.ref)
-            self._pointer_seen = self._pointer_signature()
+            await asyncio.to_thread(self._move_pointer, loaded.ref, check)
             await asyncio.to_thread(self._adopt, loaded)
         try:
-            await self._wait_for_all(loaded.ref)
+            await self._wait_for_all(loaded)
         except BaseException as error:
             if isinstance(error, SwapTimeoutError):
                 self._count_swap("timeout")
             if before is not None:
-                await asyncio.shield(self._restore(before))
+                await asyncio.shield(self._restore(before, loaded))
             raise
         return None if before is None else before.ref
 
-    def _read_present(self) -> ArtifactRef | None:
-        """What is active by the pointer, which this process follows a moment late; by what is
-        served where the pointer is damaged or was never written."""
-        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-            named = self._store.active()
-            if named is not None:
-                return named
-        return None if self._active is None else self._active.ref
+    def _move_pointer(self, ref: ArtifactRef, check: Callable[[ArtifactRef | None], None]) -> None:
+        for tries_left in reversed(range(_MOST_MOVES)):
+            state = self._store.pointer_state()
+            # What is served, where the pointer is damaged or was never written.
+            present = None if self._active is None else self._active.ref
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                present = self._store.named_by(state) or present
+            check(present)
+            try:
+                self._store.promote(ref, expected=state)
+                return
+            except PointerMovedError:
+                if not tries_left:
+                    raise
 
-    async def _restore(self, before: LiveTokenizer) -> None:
+    async def _restore(self, before: LiveTokenizer, loaded: LiveTokenizer) -> None:
         async with self._swap_lock:
-            await asyncio.to_thread(self._store.promote, before.ref)
-            self._pointer_seen = self._pointer_signature()
-            await asyncio.to_thread(self._adopt, before)
+            if await asyncio.to_thread(self._move_back, before.ref, loaded.ref):
+                await asyncio.to_thread(self._adopt, before)
 
-    async def _wait_for_all(self, ref: ArtifactRef) -> None:
+    def _move_back(self, before: ArtifactRef, ref: ArtifactRef) -> bool:
+        """False where somebody else has promoted meanwhile, which stays."""
+        state = self._store.pointer_state()
+        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError):
+            if self._store.named_by(state) == ref:
+                self._store.promote(before, expected=state)
+                return True
+        self._pointer_seen = ()
+        return False
+
+    async def _wait_for_all(self, loaded: LiveTokenizer) -> None:
+        ref = loaded.ref
         deadline = time.monotonic() + self._swap_timeout_seconds
-        while True:
+        while self._active is loaded:  # else another host's promotion has come after this one
             states = await asyncio.to_thread(self._states.read_alive)
             waiting = [state for state in states if state.digest != ref.digest]
             if not waiting:
@@ -394,24 +411,6 @@ class LiveTokenizers:
         tokenizer = Tokenizer.from_spec(spec, engine=self._settings.engine)
         check_round_trip(tokenizer)
         return LiveTokenizer.of(ref, tokenizer)
-
-    @contextlib.contextmanager
-    def _load_lock(self, key: str) -> Iterator[None]:
-        """Two requests for one version load it once."""
-        with self._pinned_lock:
-            lock = self._load_locks.setdefault(key, threading.Lock())
-        try:
-            with lock:
-                yield
-        finally:
-            with self._pinned_lock:
-                self._load_locks.pop(key, None)
-
-    def _keep_pinned(self, loaded: LiveTokenizer) -> None:
-        with self._pinned_lock:
-            self._pinned[str(loaded.ref)] = loaded
-            while len(self._pinned) > PINNED_VERSIONS:
-                self._pinned.popitem(last=False)
 
     def _write_state(self) -> None:
         active = self._active

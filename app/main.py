@@ -26,11 +26,13 @@ from app import openapi_document
 from app.artifact_files import ArtifactFiles
 from app.auth import AccessKeys, access_keys
 from app.connection_guard import STATE_KEY, ConnectionGuard
+from app.job_answers import answer_job_database_error
 from app.job_metrics import JobCollector
 from app.jobs.corpus_store import CorpusStore
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_events import JobWatch
 from app.jobs.job_runner import JobRunner
-from app.jobs.job_store import DATABASE_NAME, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.token_files_store import TokenFilesStore
 from app.jobs.version_retention import VersionRetention
 from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
@@ -62,7 +64,7 @@ from app.settings import Settings, unknown_variables
 from app.short_way import ShortWay, find_short_routes
 from app.tracing import Traces, Tracing, open_traces
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.store import open_artifacts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -140,6 +142,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
         app.include_router(router, prefix="/v1", include_in_schema=False)
     install_problem_handlers(app)
+    app.add_exception_handler(JobDatabaseError, answer_job_database_error)
     openapi_document.install_openapi(app)
     service_metrics.prepare_handlers(_handlers(app))
     return app
@@ -193,11 +196,12 @@ async def _lifespan(
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
         closing.callback(executor.shutdown, wait=False, cancel_futures=True)
-        store = ArtifactStore(settings.artifacts_dir)
+        store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
         written = TokenFilesStore(settings.artifacts_dir, settings.token_files_max_bytes)
-        job_store = await asyncio.to_thread(JobStore, settings.artifacts_dir / DATABASE_NAME)
+        job_store = await asyncio.to_thread(_open_jobs, settings)
+        closing.callback(job_store.database.close)
         await asyncio.to_thread(_sweep, stored, written, job_store)
         runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)
@@ -245,13 +249,22 @@ def _guard(
     )
 
 
+def _open_jobs(settings: Settings) -> JobStore:
+    address = settings.jobs_database
+    return JobStore.open(
+        settings.artifacts_dir,
+        None if address is None else address.get_secret_value(),
+        lease_seconds=settings.lease_seconds,
+    )
+
+
 def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -> None:
     """Remove what processes that were killed left of their uploads and token files."""
     try:
         stored.sweep()
         names = written.left_over()
         written.sweep(names, [job.id for job in job_store.unfinished()])
-    except OSError as error:  # nothing is wrong with what is served
+    except (OSError, JobDatabaseError) as error:  # nothing is wrong with what is served
         log.warning("files that were left over cannot be removed: %s", error)
 
 

@@ -216,6 +216,12 @@ class ServiceMetrics:
             mode="max",
         )
 
+        self.store_away = self._gauge(
+            "tokenizer_store_away",
+            "1 while a process cannot read the store of tokenizers, and serves what it has.",
+            mode="livemax",
+        )
+
     def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
         """Make the series of these (method, route template) pairs exist at zero."""
         for method, handler in handlers:

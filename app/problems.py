@@ -79,6 +79,7 @@ _CORE_STATUS: Final[tuple[tuple[type[core.TokenizerCoreError], int], ...]] = (
     (core.ArtifactNotFoundError, 404),
     (core.ArtifactNameError, 422),
     (core.ArtifactInUseError, 409),
+    (core.PointerMovedError, 409),
     (core.ArtifactError, 422),
 )
 

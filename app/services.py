@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.metrics import ServiceMetrics
     from app.settings import Settings
     from tokenizer_core.engines import EngineChoice
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.store import Artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Services:
 
     settings: Settings
     engine: EngineChoice
-    store: ArtifactStore
+    store: Artifacts
     live: LiveTokenizers
     files: ArtifactFiles
     corpora: CorpusStore

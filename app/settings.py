@@ -8,9 +8,11 @@ reads the environment. May import `corpus_urls`.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -50,6 +52,11 @@ class Settings(BaseSettings):
     artifacts_dir: Path = Field(
         default=Path("artifacts"),
         description="Folder of the published tokenizers, the active pointer and the job database.",
+    )
+    store: str | None = Field(
+        default=None,
+        description="Where versions and the active pointer are, if hosts share them: "
+        "`s3://bucket/prefix`, or a folder. Unset: in TOKENIZER_ARTIFACTS_DIR.",
     )
     corpus_roots: FolderList = Field(
         default=(Path("corpora"),),
@@ -150,6 +157,18 @@ class Settings(BaseSettings):
         le=10_000,
         description="Jobs, training or encoding, that may wait; 0: none, 409 when busy.",
     )
+    jobs_database: SecretStr | None = Field(
+        default=None,
+        description="Database of the jobs that replicas share: "
+        "`postgresql://user:password@host/database`; unset: a SQLite file in the artifacts folder.",
+    )
+    lease_seconds: float = Field(
+        default=60,
+        ge=1,
+        le=86400,
+        description="Seconds after which another host may begin a job again whose server has not "
+        "said that it lives.",
+    )
     train_memory_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
@@ -163,6 +182,22 @@ class Settings(BaseSettings):
         le=1024,
         description="Threads, or processes of the Python engine, that count or encode a corpus; "
         "unset: one for each core.",
+    )
+    executor: Literal["local", "ray"] = Field(
+        default="local",
+        description="Who counts for a training job, and encodes: `local`, its own process, or "
+        "`ray`, a cluster whose nodes see its files at the same paths.",
+    )
+    ray_address: str = Field(
+        default="auto",
+        min_length=1,
+        description="Where that cluster is: `host:port`, or `auto`: on this machine.",
+    )
+    run_storage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Where the cluster's workers keep what they have done, a folder they share or "
+        "`s3://bucket/prefix`; unset: the job's folder below the artifacts.",
     )
     keep_versions: int = Field(
         default=0,
@@ -186,6 +221,13 @@ class Settings(BaseSettings):
             value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
             for entry in value:
                 ListedHost.parse(entry)
+        return value
+
+    @field_validator("jobs_database", mode="after")
+    @classmethod
+    def _check_database(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _require_postgres_address(value.get_secret_value())
         return value
 
     @field_validator("corpus_roots", mode="before")
@@ -237,6 +279,23 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
             remedy = f"did you mean {near[0]}?" if near else "see the table of settings"
             lines.append(f"{name} is not a setting; {remedy}")
     return lines
+
+
+def _require_postgres_address(address: str) -> None:
+    """Raise ValueError, which repeats nothing of it, unless it can be one and can be used."""
+    try:
+        parts = urlsplit(address)
+        # An @ in a password would make the rest of it a part of the host, which errors name.
+        is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(
+            "it must read like postgresql://user:password@host:5432/database; within user and "
+            "password write @ : / as %40 %3A %2F"
+        )
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError("it needs the extra postgres; pip install 'tokenizer-service[postgres]'")
 
 
 def _render_default(value: Any) -> str:

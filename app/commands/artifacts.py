@@ -22,7 +22,7 @@ from app.commands.outputs import print_json
 from app.commands.vocabulary_files import add_reading_options, read_files, special_options
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.store import ArtifactRef, Artifacts
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -148,7 +148,7 @@ def run_list(arguments: argparse.Namespace) -> None:
         print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
 
 
-def _find_served(store: ArtifactStore) -> ArtifactRef | None:
+def _find_served(store: Artifacts) -> ArtifactRef | None:
     """What requests are answered with that name none; None where there is nothing yet."""
     try:
         return store.active() or store.resolve(default_tokenizer())
@@ -243,7 +243,7 @@ def run_rollback(arguments: argparse.Namespace) -> None:
     _promote(store, ref, as_json=arguments.json)
 
 
-def _served_before(store: ArtifactStore) -> ArtifactRef:
+def _served_before(store: Artifacts) -> ArtifactRef:
     before = store.previously_active()  # asked first: what is active may be what is broken
     if before is not None:
         return before
@@ -262,7 +262,7 @@ def _served_before(store: ArtifactStore) -> ArtifactRef:
     return default
 
 
-def _version_before(store: ArtifactStore, name: str) -> ArtifactRef:
+def _version_before(store: Artifacts, name: str) -> ArtifactRef:
     active = store.active() or store.resolve(default_tokenizer())
     if "@" in name:
         raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
@@ -276,7 +276,7 @@ def _version_before(store: ArtifactStore, name: str) -> ArtifactRef:
     return earlier[-1]
 
 
-def _promote(store: ArtifactStore, ref: ArtifactRef, *, as_json: bool) -> None:
+def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
     previous = store.promote(ref)
     if as_json:
         print_json({"active": _identity(ref), "previous": previous and _identity(previous)})

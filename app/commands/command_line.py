@@ -1,7 +1,7 @@
 """What all subcommands share: one-line errors, the parser class, where artifacts are.
 
 It stands alone so that the subcommands do not import each other. Every command waits for it, also
-`--help`, so it imports nothing that takes time: of the environment it reads two variables itself,
+`--help`, so it imports nothing that takes time: of the environment it reads three variables itself,
 and `app.settings`, which checks all of them, is for the service. May import the core, where a
 function needs it.
 """
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.store import Artifacts
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -100,16 +100,28 @@ def default_tokenizer() -> str:
     return os.environ.get("TOKENIZER_DEFAULT") or DEFAULT_TOKENIZER
 
 
-def open_store(arguments: argparse.Namespace) -> ArtifactStore:
+def open_store(arguments: argparse.Namespace) -> Artifacts:
     """The artifact store the arguments or the environment name."""
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.store import open_artifacts
 
-    return ArtifactStore(artifacts_dir_of(arguments))
+    return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
 
 
-def require_files(paths: list[Path]) -> None:
-    """Raise CommandError naming the first path that is no readable file."""
+def parse_place(text: str) -> Path | str:
+    """A path, or an address (`s3://...`) as it is, of which a path would make another.
+
+    Example:
+        >>> parse_place("s3://bucket/news.counts"), parse_place("news.counts").name
+        ('s3://bucket/news.counts', 'news.counts')
+    """
+    return text if "://" in text else Path(text)
+
+
+def require_files(paths: Sequence[Path | str]) -> None:
+    """Raise CommandError naming the first path that is no readable file; not of addresses."""
     for path in paths:
+        if isinstance(path, str):
+            continue
         if path.is_dir():
             raise CommandError(f"{path} is a folder; name the files in it")
         if not path.exists():

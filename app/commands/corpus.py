@@ -1,23 +1,28 @@
 """`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them.
 
-May import `command_line`, `outputs`, `progress`, `tokenizer_arguments` and the core.
+May import `command_line`, `corpus_sample`, `outputs`, `progress`, `run_options`,
+`tokenizer_arguments`, `uploaded_output` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError
+from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError, parse_place
+from app.commands.corpus_sample import add_sample
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
+from app.commands.run_options import add_run_options, check_run_options, encode_in_run
 from app.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,
     find_tokenizer,
     load_tokenizer,
 )
+from app.commands.uploaded_output import add_scratch, encode_and_upload
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
@@ -32,6 +37,7 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.documents import FORMATS, find_corpus_files
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.store import ArtifactRef
@@ -45,18 +51,23 @@ def add_parsers(subcommands: Any) -> None:
     """Add the subcommand and what is below it."""
     corpus = subcommands.add_parser(
         "corpus",
-        description="Turn corpora into token files that a model trains on, and check such files.",
+        description=(
+            "Turn corpora into token files that a model trains on, check such files, and draw\n"
+            "samples of corpora."
+        ),
         epilog=(
             "examples:\n"
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus verify stories-tokens\n"
-            "  tokenizer corpus inspect stories-tokens --document 17"
+            "  tokenizer corpus inspect stories-tokens --document 17\n"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --share 0.01 -o sample.txt"
         ),
     )
     below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
     _add_encode(below)
     _add_verify(below)
     _add_inspect(below)
+    add_sample(below)
 
 
 def _add_encode(subcommands: Any) -> None:
@@ -73,7 +84,10 @@ def _add_encode(subcommands: Any) -> None:
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \\\n"
             "      --layout npy --validation-share 0.005 --output tokens\n"
-            "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n\n"
+            "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
+            "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
+            "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
+            "      --ray-address head:6379 --run-storage s3://runs/news --output tokens\n\n"
             "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
             "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c). What is\n"
             "interrupted, even by kill -9, goes on with --resume to the same bytes."
@@ -86,8 +100,14 @@ def _add_encode(subcommands: Any) -> None:
         help="files, addresses (s3://...), or patterns of them in quotes",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="a new folder"
+        "-o",
+        "--output",
+        type=parse_place,
+        required=True,
+        metavar="FOLDER",
+        help="a new folder, or an address (s3://bucket/prefix)",
     )
+    add_scratch(parser)
     parser.add_argument(
         "--layout", choices=sorted(LAYOUTS), default="raw", help="how the ids stand (default: raw)"
     )
@@ -131,7 +151,10 @@ def _add_encode(subcommands: Any) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the order and the draw for validation (default: 0)"
     )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="default: 1, and in a run as many as processors"
+    )
+    add_run_options(parser)
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -153,7 +176,7 @@ def _add_verify(subcommands: Any) -> None:
         ),
         epilog="example:\n  tokenizer corpus verify stories-tokens",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of token files")
+    _add_folder(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_quiet(parser)
     parser.set_defaults(run=run_verify)
@@ -170,13 +193,25 @@ def _add_inspect(subcommands: Any) -> None:
             "  tokenizer corpus inspect stories-tokens --document 17"
         ),
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of token files")
+    _add_folder(parser)
     parser.add_argument("--document", type=int, metavar="N", help="counted from 0")
     parser.add_argument("--split", default="train", help="which documents (default: train)")
     parser.add_argument("--ids", action="store_true", help="its ids, not its text")
     parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_inspect)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=parse_place, metavar="FOLDER", help="of token files, or s3://bucket/prefix"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="where files of an address are kept (default: a folder below ~/.cache)",
+    )
 
 
 def _parse_utf8(text: str) -> str:
@@ -189,10 +224,37 @@ def _parse_utf8(text: str) -> str:
 
 def run_encode(arguments: argparse.Namespace) -> None:
     """Encode, and say what was written."""
+    check_run_options(arguments)
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     separator = _END_OF_TEXT if arguments.separator is None else arguments.separator
     files = find_corpus_files(arguments.inputs)
+    corpus_format = CorpusFormat(arguments.format, arguments.field, separator or None)
+    encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format)
+    if isinstance(arguments.output, Path):
+        manifest = encode(arguments.output)
+    else:
+        paths = [str(Path(file).absolute()) for file in files]
+        share, shuffle = arguments.validation_share, arguments.shuffle
+        manifest = encode_and_upload(
+            encode,
+            arguments.output,
+            (render_plan(plan), paths, corpus_format, share, shuffle),
+            scratch=arguments.scratch,
+            resume=arguments.resume,
+            quiet=arguments.quiet,
+        )
+    _print_manifest(manifest, arguments.output, as_json=arguments.json)
+
+
+def _encode(
+    arguments: argparse.Namespace,
+    tokenizer: Tokenizer,
+    files: list[str],
+    plan: TokenFilesPlan,
+    corpus_format: CorpusFormat,
+    folder: Path,
+) -> TokenManifest:
     with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
 
         def show(progress: EncodingProgress) -> None:
@@ -201,24 +263,29 @@ def run_encode(arguments: argparse.Namespace) -> None:
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
             bar.update(progress.bytes_done - bar.n)
 
+        if arguments.run_storage is None:
+            workers = 1 if arguments.workers is None else arguments.workers
+            encode = partial(encode_corpus, workers=workers)
+        else:
+            encode = partial(encode_in_run, arguments)
         try:
-            manifest = encode_corpus(
+            return encode(
                 tokenizer,
                 files,
-                arguments.output,
+                folder,
                 plan,
-                corpus_format=CorpusFormat(arguments.format, arguments.field, separator or None),
+                corpus_format=corpus_format,
                 validation_share=arguments.validation_share,
                 shuffle=arguments.shuffle,
-                workers=arguments.workers,
                 resume=arguments.resume,
                 progress=show,
             )
         except KeyboardInterrupt as interrupt:
-            if can_resume(arguments.output):
+            if arguments.run_storage is not None:
+                interrupt.add_note("the same command goes on with the shards that are done")
+            elif can_resume(folder):
                 interrupt.add_note("the same command with --resume goes on from here")
             raise
-    _print_manifest(manifest, arguments.output, as_json=arguments.json)
 
 
 def _plan(
@@ -249,7 +316,7 @@ def run_verify(arguments: argparse.Namespace) -> None:
                 bar.total = total
                 bar.update(done - bar.n)
 
-            found = verify_token_files(arguments.folder, progress=show)
+            found = verify_token_files(arguments.folder, cache=arguments.cache, progress=show)
     except TokenFilesCorruptError as error:
         raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
     if arguments.json:
@@ -267,7 +334,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
     if arguments.document is None:
         if arguments.ids:
             raise UsageError("--ids belongs to --document")
-        files = TokenFiles.open(arguments.folder)
+        files = TokenFiles.open(arguments.folder, cache=arguments.cache)
         _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
         for split in () if arguments.json else files.manifest.splits:
             _print_use(files, split)
@@ -276,17 +343,18 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         raise UsageError("--json shows the manifest; leave --document out")
     try:
         if arguments.ids:
-            ids = TokenFiles.open(arguments.folder).document(arguments.document, arguments.split)
+            files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+            ids = files.document(arguments.document, arguments.split)
             print(" ".join(map(str, ids.tolist())))
             return
         tokenizer = load_tokenizer(arguments)
-        files = TokenFiles.open(arguments.folder, tokenizer)
+        files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
         print(files.decode_document(arguments.document, tokenizer, arguments.split))
     except LookupError as error:  # no such document, or split
         raise CommandError(str(error.args[0])) from None
 
 
-def _print_manifest(manifest: TokenManifest, folder: Path, *, as_json: bool) -> None:
+def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: bool) -> None:
     if as_json:
         print(manifest.to_json().decode(), end="")
         return

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.commands.command_line import CommandError, UsageError
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 
 _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
@@ -72,6 +73,15 @@ def check_counting_options(arguments: argparse.Namespace) -> None:
         raise UsageError("--workers must be at least 1")
     if arguments.scratch is not None and not arguments.scratch.is_dir():
         raise CommandError(f"the scratch folder {arguments.scratch} is not there; make it first")
+
+
+def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
+    """What was left out of the counts of a corpus of so many bytes, and what that means."""
+    return (
+        f"without {pruning.n_distinct:,} distinct pre-tokens that occur fewer than "
+        f"{pruning.min_count} times, {pruning.n_bytes / max(n_bytes, 1):.1%} of the text: a merge "
+        f"may be one that occurs up to {pruning.bound:,} times less often than the best"
+    )
 
 
 def names_special_tokens(arguments: argparse.Namespace) -> bool:

@@ -1,33 +1,43 @@
-"""`tokenizer counts make`, `extend`, `merge`, `inspect`: counts of pre-tokens as files.
+"""`tokenizer counts make`, `extend`, `merge`, `prune`, `inspect`: counts of pre-tokens as files.
 
-May import `command_line`, `counting_options`, `outputs`, `progress` and the core.
+May import `command_line`, `counting_options`, `outputs`, `progress`, `run_options` and the core.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from app.commands.command_line import require_files
+from app.commands.command_line import UsageError, parse_place, require_files
 from app.commands.counting_options import (
     add_counting_options,
     add_memory_options,
     check_counting_options,
+    describe_pruning,
     special_tokens_of,
 )
 from app.commands.outputs import print_json, require_folder_of, require_other_files
 from app.commands.progress import ProgressBars, add_quiet
+from app.commands.run_options import (
+    add_run_options,
+    check_run_inputs,
+    check_run_options,
+    open_executor,
+)
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingProgress,
     combine_counts,
     count_pretokens,
+    prune_counts,
 )
 
 _WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
@@ -39,13 +49,15 @@ def add_parsers(subcommands: Any) -> None:
         "counts",
         description=(
             "Count what training counts and keep it in a file. tokenizer train --from-counts\n"
-            "learns from it what it would learn from the text."
+            "learns from it what it would learn from the text. A file of counts may be at an\n"
+            "address as well: s3://bucket/news.counts."
         ),
         epilog=(
             "examples:\n"
             "  tokenizer counts make news.txt --output news.counts\n"
             "  tokenizer counts extend news.counts more-news.txt\n"
             "  tokenizer counts merge news.counts=2 code.counts=1/3 --output mixed.counts\n"
+            "  tokenizer counts prune mixed.counts --min-count 2 --output pruned.counts\n"
             "  tokenizer train --from-counts mixed.counts --vocab-size 8000,32000 --name mixed"
         ),
     )
@@ -53,6 +65,7 @@ def add_parsers(subcommands: Any) -> None:
     _add_make(below)
     _add_extend(below)
     _add_merge(below)
+    _add_prune(below)
     _add_inspect(below)
 
 
@@ -64,12 +77,21 @@ def _add_make(subcommands: Any) -> None:
         epilog=(
             "examples:\n"
             "  tokenizer counts make news.txt --output news.counts\n"
-            "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output all.counts"
+            "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts\n"
+            "  tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \\\n"
+            "      --ray-address head:6379 --run-storage s3://runs/news --output news.counts"
         ),
     )
-    make.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
+    make.add_argument(
+        "inputs",
+        nargs="+",
+        type=parse_place,
+        metavar="INPUT",
+        help="UTF-8 text files; with --run-storage also addresses, s3:// for instance",
+    )
     _add_output(make)
     add_counting_options(make)
+    add_run_options(make)
     _add_json(make)
     add_quiet(make)
     make.set_defaults(run=run_make)
@@ -85,7 +107,7 @@ def _add_extend(subcommands: Any) -> None:
         ),
         epilog="example:\n  tokenizer counts extend news.counts more-news.txt",
     )
-    extend.add_argument("counts", type=Path, metavar="COUNTS", help="a file of counts")
+    extend.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
     extend.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
     extend.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
@@ -118,6 +140,33 @@ def _add_merge(subcommands: Any) -> None:
     merge.set_defaults(run=run_merge)
 
 
+def _add_prune(subcommands: Any) -> None:
+    prune = subcommands.add_parser(
+        "prune",
+        help="leave out what is rare, and bound what that changes",
+        description=(
+            "Leave out the pre-tokens that occur seldom: most of the distinct ones, which\n"
+            "learning has to hold in memory. What is learned may then differ. The file says by\n"
+            "how much: each merge occurs in the whole text at most so many times less than the\n"
+            "best one."
+        ),
+        epilog=(
+            "example:\n  tokenizer counts prune news.counts --min-count 2 --output pruned.counts"
+        ),
+    )
+    prune.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
+    prune.add_argument(
+        "--min-count",
+        type=int,
+        required=True,
+        metavar="N",
+        help="keep what occurs so often, 2 or more; with the weights of merged counts",
+    )
+    _add_output(prune)
+    _add_json(prune)
+    prune.set_defaults(run=run_prune)
+
+
 def _add_inspect(subcommands: Any) -> None:
     inspect = subcommands.add_parser(
         "inspect",
@@ -125,47 +174,55 @@ def _add_inspect(subcommands: Any) -> None:
         description="Check a file of counts, and show what it holds.",
         epilog="example:\n  tokenizer counts inspect news.counts",
     )
-    inspect.add_argument("counts", type=Path, metavar="COUNTS", help="a file of counts")
+    inspect.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
     _add_json(inspect)
     inspect.set_defaults(run=run_inspect)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="where to")
+    parser.add_argument(
+        "-o", "--output", type=parse_place, required=True, metavar="FILE", help="where to"
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="what the file holds, as JSON")
 
 
-def parse_weighted(text: str) -> tuple[Path, Fraction]:
+def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
     """`FILE=WEIGHT`, or `FILE` with the weight 1.
 
     Example:
-        >>> parse_weighted("news.counts=1/3")[1], parse_weighted("a=b.counts")[0].name
+        >>> parse_weighted("news.counts=1/3")[1], str(parse_weighted("a=b.counts")[0])
         (Fraction(1, 3), 'a=b.counts')
     """
     path, _, weight = text.rpartition("=")
     if not path or not _WEIGHT.fullmatch(weight):
-        return Path(text), Fraction(1)
+        return parse_place(text), Fraction(1)
     try:
         parsed = Fraction(weight)
     except ZeroDivisionError:
         parsed = Fraction(0)
     if not parsed:
         raise argparse.ArgumentTypeError(f"the weight of {text!r} must be above 0")
-    return Path(path), parsed
+    return parse_place(path), parsed
 
 
 def run_make(arguments: argparse.Namespace) -> None:
     """Count, write, and say what was counted."""
     check_counting_options(arguments)
+    check_run_options(arguments)
+    check_run_inputs(arguments)
     require_files(arguments.inputs)
     require_folder_of(arguments.output)
     require_other_files([arguments.output], arguments.inputs)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
-    counts = _count(arguments, pattern, special_tokens_of(arguments))
-    counts.save(arguments.output)
+    special_tokens = special_tokens_of(arguments)
+    if arguments.run_storage is not None:
+        counts = _count_in_run(arguments, pattern, special_tokens)
+    else:
+        counts = _count(arguments, pattern, special_tokens)
+        counts.save(arguments.output)
     _print(counts, arguments.output, arguments)
 
 
@@ -188,6 +245,19 @@ def run_merge(arguments: argparse.Namespace) -> None:
     counts = combine_counts(
         [(PretokenCounts.load(path), weight) for path, weight in arguments.counts]
     )
+    counts.save(arguments.output)
+    _print(counts, arguments.output, arguments)
+
+
+def run_prune(arguments: argparse.Namespace) -> None:
+    """Leave out, write, and say what and what it means."""
+    if arguments.min_count < 2:
+        raise UsageError("--min-count must be at least 2: everything occurs once")
+    require_files([arguments.counts])
+    require_folder_of(arguments.output)
+    require_other_files([arguments.output], [arguments.counts])
+    before = PretokenCounts.load(arguments.counts, on_disk=True)
+    counts = prune_counts(before, min_count=arguments.min_count)
     counts.save(arguments.output)
     _print(counts, arguments.output, arguments)
 
@@ -216,7 +286,39 @@ def _count(
         )
 
 
-def _print(counts: PretokenCounts, path: Path, arguments: argparse.Namespace) -> None:
+def _count_in_run(
+    arguments: argparse.Namespace, pattern: SplitPattern, special_tokens: Sequence[str]
+) -> PretokenCounts:
+    from tokenizer_core.distributed import count_distributed  # what most commands do not need
+
+    messages = {"count": "counting pre-tokens", "merge": "merging counts"}
+    with ExitStack() as stack:
+        output = arguments.output
+        if not isinstance(output, Path):
+            folder = tempfile.TemporaryDirectory(dir=arguments.scratch)
+            output = Path(stack.enter_context(folder), "counts")
+        executor = stack.enter_context(open_executor(arguments))
+        bars = stack.enter_context(ProgressBars(quiet=arguments.quiet))
+        count_distributed(
+            arguments.inputs,
+            pattern=pattern,
+            special_tokens=special_tokens,
+            storage=arguments.run_storage,
+            executor=executor,
+            output=output,
+            max_memory_bytes=arguments.memory,
+            scratch_folder=arguments.scratch,
+            progress=lambda phase, done, total: bars.show(
+                TrainingProgress(phase, done, total, messages[phase])
+            ),
+        )
+        counts = PretokenCounts.load(output)
+        if output is not arguments.output:
+            counts.save(arguments.output)
+    return counts
+
+
+def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(_figures(counts))
         return
@@ -232,6 +334,8 @@ def _print(counts: PretokenCounts, path: Path, arguments: argparse.Namespace) ->
         if not name.isprintable():  # its maker's escapes are not for this terminal
             name = ascii(name)
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
+    if counts.pruning is not None:
+        print(f"  pruned   {describe_pruning(counts.pruning, counts.n_bytes)}")
     if counts.n_spills:
         print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")
 
@@ -246,5 +350,6 @@ def _figures(counts: PretokenCounts) -> dict[str, Any]:
         "n_documents": counts.n_documents,
         "n_pre_tokens": counts.n_pre_tokens,
         "n_distinct_pre_tokens": len(counts.counts),
+        "pruning": None if counts.pruning is None else asdict(counts.pruning),
         "sources": [asdict(source) | {"weight": weight} for source, weight in sources],
     }

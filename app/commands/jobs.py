@@ -1,15 +1,15 @@
 """`tokenizer jobs list`, `show`, `watch`, `cancel`: what a service trains and encodes.
 
-They read the job database in the artifacts folder, as every process of a service does, so they need
-neither its address nor a key, only the folder. May import `command_line`, `outputs`, `progress`,
-and of the service `app.jobs`.
+They read the job database, as every process of a service does, so they need neither its address nor
+a key: only the artifacts folder, or the database that TOKENIZER_JOBS_DATABASE names. May import
+`command_line`, `outputs`, `progress`, and of the service `app.jobs`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sqlite3
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,9 +25,12 @@ from app.commands.command_line import (
 )
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_kinds import cancel_job
-from app.jobs.job_store import DATABASE_NAME, Job, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.job_views import summary_of, view_of
+from app.jobs.sqlite_database import DATABASE_NAME
 
 _POLL_SECONDS: Final = 0.5
 _MOST_LISTED: Final = 10_000
@@ -186,11 +189,23 @@ def run_cancel(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
-    """The job database of the folder; None where no service ever ran on it."""
-    path = artifacts_dir_of(arguments) / DATABASE_NAME
+    """The job database of the service; None where none ever ran on the folder."""
+    folder = artifacts_dir_of(arguments)
+    address = os.environ.get("TOKENIZER_JOBS_DATABASE")
+    path = folder / DATABASE_NAME
     try:
-        yield JobStore(path) if path.exists() else None
-    except sqlite3.Error as error:
+        if address:
+            from app.jobs.postgres_database import PostgresDatabase  # an extra
+
+            yield JobStore(PostgresDatabase(address))  # of no folder: nothing is added or run here
+        else:
+            yield JobStore.open(folder) if path.exists() else None
+    except JobDatabaseError as error:
+        if address:
+            raise CommandError(
+                f"the database that TOKENIZER_JOBS_DATABASE names cannot be used ({error}); check "
+                f"the address, and that it runs"
+            ) from None
         raise CommandError(
             f"{path} cannot be used ({error}); check its permissions, the disk, and that it is "
             f"the artifacts folder of a service"
@@ -201,7 +216,8 @@ def _find(store: JobStore | None, job_id: str | None) -> Job:
     if store is not None and job_id is not None:
         job = store.get(job_id)
     elif store is not None:
-        job = next(iter([*store.running(), *store.latest(limit=1)]), None)
+        running = [job for job in store.unfinished() if job.state == "running"]
+        job = next(iter([*running, *store.latest(limit=1)]), None)
     else:
         job = None
     if job is None:

@@ -58,16 +58,18 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     write_whole_file(os.path.realpath(path), parts)  # what a link leads to, not the link
 
 
-def require_folder_of(path: Path) -> None:
+def require_folder_of(path: Path | str) -> None:
     """Raise CommandError where the folder a file is to be written into is not there, or the file
-    is a folder itself."""
+    is a folder itself; not of an address."""
+    if isinstance(path, str):
+        return
     if not path.absolute().parent.is_dir():
         raise CommandError(f"the folder of {path} is not there; make it first")
     if path.is_dir():
         raise CommandError(f"{path} is a folder; name the file to write in it")
 
 
-def require_other_files(targets: Iterable[Path | None], inputs: Iterable[Path]) -> None:
+def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
     """Raise UsageError where an output would take the place of an input.
 
     `train --json news.txt` reads as if news.txt were the corpus, and would be its end.

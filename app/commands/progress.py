@@ -80,11 +80,12 @@ class ProgressBars:
             self._close()
             self._phase = progress.phase
             in_bytes = progress.phase == "count"
+            unit = {"count": "B", "merge": " partitions"}.get(progress.phase, " merges")
             self._bar = progress_bar(
                 quiet=False,
                 total=progress.total,
                 desc=progress.message,
-                unit="B" if in_bytes else " merges",
+                unit=unit,
                 unit_scale=in_bytes,
                 leave=True,
                 delay=0,

@@ -33,7 +33,7 @@ from app.logs import configure_logging
 from app.settings import Settings, SettingsError, describe
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.store import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[st
 
 
 def _encode_sample(settings: Settings) -> list[int] | None:
-    store = ArtifactStore(settings.artifacts_dir)
+    store = open_artifacts(settings.store, settings.artifacts_dir)
     try:
         ref = store.active() or store.resolve(settings.default)
         return Tokenizer.from_spec(store.open(ref)).encode(_TRIED_TEXT)

@@ -17,11 +17,13 @@ from app.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     open_store,
+    parse_place,
     require_files,
 )
 from app.commands.counting_options import (
     add_counting_options,
     check_counting_options,
+    describe_pruning,
     names_special_tokens,
     special_tokens_of,
 )
@@ -81,10 +83,13 @@ def add_parsers(subcommands: Any) -> None:
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name to publish it under")
     parser.add_argument(
-        "--save-counts", type=Path, metavar="FILE", help="keep the counts of the corpus"
+        "--save-counts", type=parse_place, metavar="FILE", help="keep the counts of the corpus"
     )
     parser.add_argument(
-        "--from-counts", type=Path, metavar="FILE", help="train from saved counts, not from files"
+        "--from-counts",
+        type=parse_place,
+        metavar="FILE",
+        help="train from saved counts, not from files",
     )
     parser.add_argument(
         "--promote", action="store_true", help="serve it from now on (running servers follow)"
@@ -309,12 +314,13 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
 def _report(result: TrainingResult) -> None:
     report = result.report
     longest = report.longest_token_text
+    text = "this text" if report.pruning is None else "what was kept of this text"
     print(
         f"{report.vocab_size} tokens ({report.n_merges} merges) from {report.n_bytes} bytes, "
         f"{report.n_documents} documents, {report.n_distinct_pre_tokens} distinct pre-tokens"
     )
     print(
-        f"{report.bytes_per_token:.3f} bytes per token on this text; longest token "
+        f"{report.bytes_per_token:.3f} bytes per token on {text}; longest token "
         f"{report.longest_token_bytes} bytes: {longest!r}"
     )
     print(
@@ -323,5 +329,7 @@ def _report(result: TrainingResult) -> None:
         f"{report.seconds_learning:.1f} s learning, "
         f"peak memory {report.peak_memory_bytes / 1e6:.0f} MB with the workers"
     )
+    if report.pruning:
+        print(describe_pruning(report.pruning, report.n_bytes))
     if report.stopped_early:
         print(f"ended early: {report.stopped_early}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from app.jobs.child_job import ChildJob, open_inputs, say
+from app.jobs.cluster_runs import cluster_encoder
 from app.jobs.corpus_paths import CorpusFile, readable_path
 from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
 from tokenizer_core.corpus import (
@@ -28,8 +29,12 @@ from tokenizer_core.corpus import (
     plan_token_files,
 )
 from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import TokenFilesCorruptError, TokenizerMismatchError
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.errors import (
+    TokenFilesCorruptError,
+    TokenFilesPlanError,
+    TokenizerMismatchError,
+)
+from tokenizer_core.store import open_artifacts
 from tokenizer_core.store.folders import replace_synced
 from tokenizer_core.tokenizer import Tokenizer
 
@@ -42,16 +47,21 @@ def encode_and_publish(job: ChildJob) -> None:
     request = job.request
     tokenizer, plan = _open_pinned(job)
     folders = TokenFilesFolder.of(job.artifacts_dir)
-    growing = folders.growing(request["job_id"])
-    manifest = _published_before(job, folders.place(request["token_files_id"]))
+    growing = folders.growing(request["job_id"], request["takeovers"])
+    place = folders.place(request["token_files_id"])
+    manifest = _published_before(job, place)
     if manifest is None:
         if growing.exists():  # an earlier attempt was done but for the leave
             manifest = TokenFiles.open(growing, tokenizer).manifest
         else:
             manifest = _encode(job, tokenizer, plan, growing)
-        replace_synced(_note_of(job), manifest.to_json())
+        replace_synced(folders.note(growing), manifest.to_json())
         job.wait_for_leave()
-        folders.publish(request["job_id"], request["token_files_id"])
+        try:
+            folders.publish(growing, request["token_files_id"])
+        except TokenFilesTakenError:
+            if _published_before(job, place) is None:  # by who had the job before, and leave
+                raise
     say(f"published the token files {request['token_files_id']}")
     job.tell_published(
         id=request["token_files_id"],
@@ -64,7 +74,7 @@ def encode_and_publish(job: ChildJob) -> None:
 def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
     """The tokenizer of the request, and the plan that was checked with it."""
     pinned = job.request["tokenizer"]
-    store = ArtifactStore(job.artifacts_dir)
+    store = open_artifacts(job.request.get("store"), job.artifacts_dir)
     ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
     engine = choose_engine(job.request["engine"])
     tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
@@ -74,11 +84,6 @@ def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
         )
     say(f"{ref} encodes with the {engine.name} engine: {engine.reason}")
     return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
-
-
-def _note_of(job: ChildJob) -> Path:
-    """Where a job keeps the manifest of what it publishes."""
-    return job.folder.scratch_path / "manifest.json"
 
 
 def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
@@ -91,9 +96,9 @@ def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
     if not place.exists():
         return None
     manifest = TokenFiles.open(place).manifest
-    with contextlib.suppress(FileNotFoundError):
-        if _note_of(job).read_bytes() == manifest.to_json():
-            return manifest
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    if manifest.to_json() in folders.notes(job.request["job_id"]):
+        return manifest
     raise TokenFilesTakenError(
         "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
         "name others in token_files_id, and post the request again"
@@ -105,24 +110,34 @@ def _encode(
 ) -> TokenManifest:
     request = job.request
     files = [CorpusFile.from_json(value) for value in request["inputs"]]
-    with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
+    with _encoder(job, files) as encoder:
         encode = partial(
-            encode_corpus,
+            encoder,
             tokenizer,
-            paths,
-            growing,
-            plan,
+            folder=growing,
+            plan=plan,
             corpus_format=CorpusFormat(**request["corpus_format"]),
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
-            workers=request["num_workers"],
             progress=_reporter(job),
         )
         try:
             return encode(resume=True)
-        except TokenFilesCorruptError as error:  # damaged, or of an earlier release
+        # Damaged, of an earlier release, or begun while another executor was to encode.
+        except (TokenFilesCorruptError, TokenFilesPlanError) as error:
             say(f"what an earlier attempt left is of no use, it begins anew: {error}")
             return encode(resume=False)
+
+
+@contextlib.contextmanager
+def _encoder(job: ChildJob, files: list[CorpusFile]) -> Iterator[Callable[..., TokenManifest]]:
+    """What encodes these files: this process, or the cluster the server was told of."""
+    if "ray_address" in job.request:
+        with cluster_encoder(job, files) as encode:
+            yield encode
+        return
+    with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
+        yield partial(encode_corpus, files=paths, workers=job.request["num_workers"])
 
 
 @contextlib.contextmanager

@@ -1,108 +1,127 @@
-"""The SQLite file of the jobs: its table, how an older one is brought up, transactions.
+"""The database of the jobs, as `job_store` asks it: two kinds, one table, one error.
 
-It stands alone because it knows how the file is opened and nothing of what a job is. Every use
-opens its own connection (0.1 ms), does one short transaction and closes it, so nothing is held that
-a fork, a thread or a `kill -9` could spoil.
+`sqlite_database` is a file in the artifacts folder, for the servers of that folder;
+`postgres_database` is a server that replicas on several hosts share. The statements of `job_store`
+are written once, in what both understand, with three words that each says in its own way:
 
-`journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
-database in WAL mode when two connections checkpoint at once, and a row that was acknowledged must
-be on the disk. May import the standard library only.
+    ?                          a value
+    unix_now()                 Unix seconds by the clock of the database (SQLite: of this host)
+    FOR UPDATE SKIP LOCKED     pass over rows others are writing (SQLite has one writer: nothing)
+
+May import the standard library only.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
-_BUSY_TIMEOUT_SECONDS: Final = 15.0
+Rows = list[dict[str, Any]]
+Run = Callable[[str, Sequence[object]], Rows]
+"""Runs one statement with its values; the rows it gives back."""
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS jobs (
-    sequence         INTEGER PRIMARY KEY AUTOINCREMENT,
+
+class JobDatabaseError(Exception):
+    """The jobs cannot be read or written; the message says why, for the log, and holds no secret.
+
+    `is_full`: the disk of the database is. `is_away`: the database as a whole, not this statement,
+    is the trouble; it has been logged, once, where it was noticed.
+    """
+
+    def __init__(self, reason: str, *, is_full: bool = False, is_away: bool = False) -> None:
+        self.is_full, self.is_away = is_full, is_away
+        super().__init__(reason)
+
+
+class JobDatabase(Protocol):
+    """One table of jobs. Safe to use from several threads, processes and, if `is_shared`, hosts.
+
+    Raises (from every method): JobDatabaseError; what was acknowledged before stays.
+    """
+
+    is_shared: bool
+    """Whether servers of several hosts and folders use it: each host then runs a job of its own."""
+
+    def read(self) -> AbstractContextManager[Run]:
+        """For statements that change nothing."""
+        ...
+
+    def transaction(self, *, alone: str = "") -> AbstractContextManager[Run]:
+        """For statements that happen together or not at all. On the disk at the end of the block;
+        an error in it takes all back. `alone`: no other transaction of that word goes on
+        meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open and unused; a later call opens it again."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be used at present, as far as was noticed, in words for clients."""
+        ...
+
+    @property
+    def answers_for_seconds(self) -> float:
+        """How long it has been usable without a break, as far as was noticed."""
+        ...
+
+
+TABLE: Final = """
+CREATE TABLE jobs (
+    sequence         {sequence},
     id               TEXT NOT NULL UNIQUE,
     idempotency_key  TEXT UNIQUE,
     request_digest   TEXT NOT NULL,
     request          TEXT NOT NULL,
     state            TEXT NOT NULL,
     phase            TEXT NOT NULL,
-    progress         REAL NOT NULL DEFAULT 0,
-    counters         TEXT NOT NULL DEFAULT '{}',
+    progress         DOUBLE PRECISION NOT NULL DEFAULT 0,
+    counters         TEXT NOT NULL DEFAULT '{{}}',
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     attempt          INTEGER NOT NULL DEFAULT 0,
     owner            TEXT,
     owner_host       TEXT,
-    lease_ends_at    REAL,
+    lease_ends_at    DOUBLE PRECISION,
     child            TEXT,
     kind             TEXT,
     deaths           INTEGER,
     result           TEXT,
     error            TEXT,
-    created_at       REAL NOT NULL,
-    started_at       REAL,
-    finished_at      REAL
-);
-CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, sequence);
+    created_at       DOUBLE PRECISION NOT NULL,
+    started_at       DOUBLE PRECISION,
+    finished_at      DOUBLE PRECISION,
+    folder           TEXT,
+    takeovers        INTEGER
+)
 """
+INDEX: Final = "CREATE INDEX jobs_by_state ON jobs (state, sequence)"
 
 _COLUMNS_SINCE: Final = {
     "owner_host": "TEXT",
-    "lease_ends_at": "REAL",
+    "lease_ends_at": "DOUBLE PRECISION",
     "kind": "TEXT",
     "deaths": "INTEGER",
+    "folder": "TEXT",
+    "takeovers": "INTEGER",
 }
-"""What the table of 0.1.0 lacks. All may be NULL, so that a server of that version, still running
-beside this one, goes on reading and writing."""
+"""What tables of earlier versions lack. All may be NULL, so that a server of such a version, still
+running beside this one, goes on reading and writing."""
 
 
-@dataclass(frozen=True)
-class JobDatabase:
-    """The file `path`, made when it is not there, its table as this version wants it.
+def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
+    """The statements that make a table with these columns what this version wants; none: make it.
 
-    Raises: sqlite3.OperationalError when the file cannot be read or written.
+    Example:
+        >>> migrations(["id", "owner_host", "lease_ends_at", "kind", "deaths", "folder"],
+        ...            sequence="INTEGER PRIMARY KEY")
+        ['ALTER TABLE jobs ADD COLUMN takeovers INTEGER']
     """
-
-    path: Path
-    busy_timeout_seconds: float = field(default=_BUSY_TIMEOUT_SECONDS)
-
-    def __post_init__(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._connection() as connection:
-            # Kept in the file's header, unlike `synchronous`, which is each connection's own.
-            connection.execute("PRAGMA journal_mode=DELETE")
-        with self._transaction() as connection:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            there = {row["name"] for row in connection.execute("PRAGMA table_info(jobs)")}
-            for name, kind in _COLUMNS_SINCE.items():
-                if name not in there:
-                    connection.execute(f"ALTER TABLE jobs ADD COLUMN {name} {kind}")
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(
-            self.path, timeout=self.busy_timeout_seconds, isolation_level=None
-        )
-        try:
-            connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA synchronous=FULL")
-            yield connection
-        finally:
-            connection.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._connection() as connection:
-            # IMMEDIATE: taking the write lock first avoids the deadlock of two readers that both
-            # want to write, which SQLite answers with an error no timeout helps against.
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                if connection.in_transaction:  # a full disk has rolled it back already
-                    connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+    if not columns:
+        return [TABLE.format(sequence=sequence), INDEX]
+    return [
+        f"ALTER TABLE jobs ADD COLUMN {name} {kind}"
+        for name, kind in _COLUMNS_SINCE.items()
+        if name not in columns
+    ]

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import logging
 import signal
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.deadlines import send_within
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
+from app.jobs.job_store import JobStore
 from app.jobs.job_views import view_of
 from app.limits import SEND_IDLE_SECONDS
 from app.problems import Problem
@@ -129,8 +130,9 @@ class JobWatch:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 self._seen = await asyncio.to_thread(self._read, tuple(self._listeners))
-            except (sqlite3.Error, OSError) as error:  # the next look tries again
-                log.warning("the jobs cannot be looked at: %s", error)
+            except (JobDatabaseError, OSError) as error:  # the next look tries again
+                if not getattr(error, "is_away", False):  # which has been said
+                    log.warning("the jobs cannot be looked at: %s", error)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
 

@@ -4,6 +4,8 @@
     <artifacts>/jobs/<id>/documents/      the corpus of a request that brought it along, or URLs
     <artifacts>/jobs/<id>/train.log       what the trainer wrote to standard error
     <artifacts>/jobs/<id>/scratch/        its temporary files
+    <artifacts>/jobs/<id>/run/            what a cluster's workers have counted, if it is kept here
+    <artifacts>/jobs/<id>/again-<n>/      the same of whoever took the job over, the n-th time
 
 It stands alone because the route writes it, the runner and the trainer read it, and the log is
 read by whichever server process is asked. May import `corpus_paths`.
@@ -66,9 +68,19 @@ class JobFolder:
         return self.path / "scratch"
 
     @property
+    def run_path(self) -> Path:
+        """Where the workers of a cluster keep what they have done."""
+        return self.path / "run"
+
+    @property
     def documents_path(self) -> Path:
         """Where the corpus of a request is that brought it along, or had it fetched."""
         return self.path / "documents"
+
+    def again(self, takeovers: int) -> JobFolder:
+        """Where a job is worked on that was taken over so often: not where its earlier process,
+        of another host, may still write."""
+        return self if takeovers == 0 else JobFolder(self.path / f"again-{takeovers}")
 
     def make(self) -> None:
         """Make the folder, readable by this user only: a corpus may be private."""
@@ -113,6 +125,9 @@ class JobFolder:
         """Drop what a finished job needs no more; its log stays."""
         shutil.rmtree(self.documents_path, ignore_errors=True)
         shutil.rmtree(self.scratch_path, ignore_errors=True)
+        shutil.rmtree(self.run_path, ignore_errors=True)
+        for again in self.path.glob("again-*"):
+            shutil.rmtree(again, ignore_errors=True)
 
     def remove(self) -> None:
         """Drop everything."""

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from app.jobs.cluster_runs import cluster_settings, remove_run_of
+from app.jobs.job import Job
 from app.jobs.job_folder import JobFolder
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.token_files_folder import TokenFilesFolder
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class TrainingKind:
             "num_workers": self._settings.train_threads,
             "corpus_url_hosts": self._settings.corpus_url_hosts,
             "max_download_bytes": self._settings.corpora_max_bytes,
+            **cluster_settings(self._settings, job.id),
         }
 
     def is_promoted(self, job: Job) -> bool:
@@ -66,9 +69,12 @@ class EncodingKind:
         self._settings = settings
 
     def child_settings(self, job: Job) -> dict[str, Any]:
-        """As many workers as were asked for and the operator allows."""
+        """As many workers as were asked for and the operator allows, or the cluster's."""
         most = self._settings.train_threads or os.cpu_count() or 1
-        return {"num_workers": min(job.request["workers"] or most, most)}
+        return {
+            "num_workers": min(job.request["workers"] or most, most),
+            **cluster_settings(self._settings, job.id),
+        }
 
     def is_promoted(self, job: Job) -> bool:
         """Never."""
@@ -96,6 +102,8 @@ def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:
 
 def clear_away(artifacts_dir: Path, job: Job) -> None:
     """Remove what an ended job needs no more, and all that it wrote and did not publish."""
-    JobFolder.of(artifacts_dir, job.id).remove_inputs()
+    folder = JobFolder.of(artifacts_dir, job.id)
+    remove_run_of(folder)
+    folder.remove_inputs()
     if job.kind == "encode":
         TokenFilesFolder.of(artifacts_dir).drop(job.id)

@@ -1,12 +1,25 @@
-"""The task in each server process that runs jobs, one at a time over all processes.
+"""The task in each server process that runs jobs, one at a time over all processes of a host.
 
 It claims the oldest queued job, has it run (`training_run`), and when a version came out of it
 makes that the one being served. It stands alone because this is the only place that moves a job
 from one state to the next. When its server is told to end, a running job goes back into the queue
 and starts again at the next start. When a server process is killed, the others (or the next start)
 end its orphaned child; a job that can go on from what is there is queued again, as where the child
-alone died, any other has failed. Servers of other hosts on the same folder do so when its lease has
-ended.
+alone died, any other has failed: it may be what took all memory. Servers of other hosts queue a job
+again when its lease has ended.
+
+An owner that was only paused, or cut off, wakes late. The database refuses all it writes, by the
+attempt. What it does to the active pointer is fenced in storage, by the order of things:
+
+    it promotes:    1 read the pointer's state   2 lease still held?   3 move it, if still at 1
+    another takes   a the job is mine            b fence: move the pointer on, naming what it names
+    its job over:                                c queue the job again, or end it
+
+Where 2 came before a, so did 1: either 3 comes before b, as if the job had been taken just after,
+or it finds the pointer moved. Where 2 comes after a, the database says no. So nothing that was not
+promoted when b is done will be, by an owner from before; and only then is the job begun again, or
+said to have failed. The lease asked for before the state is read, or the fence set before the job
+is taken, would each leave a gap for the paused one.
 May import `app.live_tokenizers`, `app.settings`, `app.problems` and its neighbours.
 """
 
@@ -16,26 +29,27 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_folder import JobFolder
 from app.jobs.job_kinds import clear_away, job_kinds
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.job_work import WORK_OF_KIND
 from app.jobs.process_marks import ProcessMark, signal_group
 from app.jobs.trainer_lock import TrainerLock
 from app.jobs.training_run import Outcome, TrainingRun
 from app.jobs.version_retention import VersionRetention
 from app.problems import Problem
-from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 
 if TYPE_CHECKING:
     from app.live_tokenizers import LiveTokenizers
     from app.settings import Settings
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.store import ArtifactRef, Artifacts
 
 log = logging.getLogger("app.jobs")
 
@@ -44,12 +58,12 @@ Written = TypeVar("Written")
 POLL_SECONDS: Final = 0.5
 """How often a process looks for work another one was given, and for dead owners."""
 
-RENEW_SECONDS: Final = 5.0
-"""How often the lease of a running job is renewed; many tries fit in LEASE_SECONDS."""
+RENEWALS: Final = 12
+"""How often the lease of a running job is renewed before it would end; many tries fit in it."""
 
 MAX_DEATHS: Final = 3
-"""How often a job that can go on may lose its process, or its server, before it has failed: what
-takes all memory must not be begun for ever."""
+"""How often a job may lose its process, or its server, and be begun again before it has failed:
+what takes all memory must not be begun for ever."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
@@ -64,7 +78,7 @@ class JobRunner:
     def __init__(
         self,
         settings: Settings,
-        store: ArtifactStore,
+        store: Artifacts,
         live: LiveTokenizers,
         jobs: JobStore,
         *,
@@ -72,9 +86,10 @@ class JobRunner:
     ) -> None:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
         self._artifacts_dir = settings.artifacts_dir.absolute()
-        self._lock = TrainerLock(self._artifacts_dir)
+        self._lock = TrainerLock(self._artifacts_dir, jobs.host)
         self._kinds = job_kinds(settings, VersionRetention(settings, store, live, jobs))
         self._poll_seconds = poll_seconds
+        self._renew_seconds = jobs.lease_seconds / RENEWALS
         self._me = ProcessMark.of_this_process()
         self._stop = asyncio.Event()
         self._woken = asyncio.Event()
@@ -111,6 +126,11 @@ class JobRunner:
                 if job is not None:
                     await self._run_guarded(job)
                     continue
+            except JobDatabaseError as error:
+                if not error.is_away:  # which has been said, and may last
+                    log.warning("the jobs cannot be looked at: %s; trying again", error)
+                await self._sleep(_RETRY_SECONDS)
+                continue
             except Exception:  # a runner that ends would leave every later job queued for ever
                 log.exception("the job runner met an error and goes on")
                 await self._sleep(_RETRY_SECONDS)
@@ -125,7 +145,7 @@ class JobRunner:
         lease = asyncio.create_task(self._keep_lease(job), name="job lease")
         try:
             await self._run(job)
-        except sqlite3.Error:  # the server ends and the end could not be written
+        except JobDatabaseError:  # the server ends and the end could not be written
             raise
         except Exception:
             log.exception("job %s met a defect", job.id)
@@ -141,13 +161,15 @@ class JobRunner:
 
         Who lost it is told by `TrainingRun`, which looks more often.
         """
-        held = True
+        seconds, held = self._renew_seconds, True
         while held:
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(seconds)
             try:
                 held = await asyncio.to_thread(self._jobs.renew_lease, job)
-            except sqlite3.Error as error:  # a full disk or a busy file: there are more tries
+                seconds = self._renew_seconds
+            except JobDatabaseError as error:  # full, busy or away: there are more tries
                 log.warning("job %s: its lease cannot be renewed: %s", job.id, error)
+                seconds = min(self._renew_seconds, _RETRY_SECONDS)
 
     async def _run(self, job: Job) -> None:
         folder = JobFolder.of(self._artifacts_dir, job.id)
@@ -204,7 +226,10 @@ class JobRunner:
             "kind": job.kind,
             "job_id": job.id,
             "artifacts_dir": str(self._artifacts_dir),
+            "store": self._settings.store,
             "engine": self._settings.engine,
+            "takeovers": job.takeovers,
+            "lock_host": self._jobs.host,
         }
 
     async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
@@ -216,7 +241,7 @@ class JobRunner:
         if await self._write(lambda: self._jobs.is_cancel_requested(job)):
             await self._finish(job, "cancelled")
             return
-        promotion = asyncio.create_task(self._promote(version))
+        promotion = asyncio.create_task(self._promote(job, version))
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({promotion, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
@@ -227,6 +252,10 @@ class JobRunner:
             return
         try:
             promotion.result()
+        except _TakenAwayError:
+            log.warning(
+                "job %s: %s is not promoted, the job was taken away meanwhile", job.id, version
+            )
         except Problem as error:  # for one, `swap_timeout`
             await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
         except TokenizerCoreError as error:
@@ -243,9 +272,25 @@ class JobRunner:
         else:
             await self._finish(job, "live")
 
-    async def _promote(self, version: str) -> None:
+    async def _promote(self, job: Job, version: str) -> None:
+        """Serve `version`, unless the job is another's by then: see the top of this file."""
         ref = await asyncio.to_thread(self._store.resolve, version)
-        await self._live.promote(ref)
+
+        def check(present: ArtifactRef | None) -> None:
+            del present  # whatever it is
+            if not self._jobs.renew_lease(job):
+                raise _TakenAwayError
+
+        while True:
+            try:
+                await self._live.promote(ref, check=check)
+                return
+            except PointerMovedError:  # by somebody's promotions, or by who has the job now
+                continue
+            except JobDatabaseError as error:  # whether it is held must be known first
+                if not error.is_away:
+                    log.warning("the job database cannot be written (%s); trying again", error)
+            await self._sleep(_RETRY_SECONDS)
 
     async def _finish(
         self, job: Job, state: Any, code: str | None = None, detail: str = ""
@@ -266,38 +311,53 @@ class JobRunner:
         while True:
             try:
                 return await asyncio.to_thread(write)
-            except sqlite3.Error as error:
+            except JobDatabaseError as error:
                 if self._stop.is_set():
                     raise
-                log.warning("the job database cannot be written (%s); trying again", error)
+                if not error.is_away:
+                    log.warning("the job database cannot be written (%s); trying again", error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
 
     def _reap(self) -> None:
         """Fail the jobs whose server process is gone, once their child is gone as well, or queue
-        those again that can go on.
+        those again that can be begun again.
 
         Of another host's only the lease can be judged: whoever finds it ended takes the job, and
         its child, should it wake, is not let publish.
         """
         for job in self._jobs.running():
-            if job.is_of_this_host and not self._is_abandoned(job):
+            taken = self._take_lost(job)
+            if taken is None:
                 continue
-            lost = {"if_lease_ended": not job.is_of_this_host}
-            if _may_go_on(job):  # one that was to be cancelled is cancelled by this
-                if self._jobs.requeue(job, died=True, **lost):
+            self._store.fence()  # until it has, the job stays this process' and is met here again
+            if _may_begin_again(job, self._me):  # one that was to be cancelled is cancelled by this
+                if self._jobs.requeue(taken):
                     log.warning("job %s: its server process is gone, requeued", job.id)
                     self._clear_if_ended(job)
                 continue
             when_lost = WORK_OF_KIND[job.kind].when_lost
             detail = f"the server process that ran this job was killed; {when_lost}"
-            if self._jobs.finish(job, "failed", error_code="runner_died", detail=detail, **lost):
+            if self._jobs.finish(taken, "failed", error_code="runner_died", detail=detail):
                 log.warning("job %s: its server process is gone, failed", job.id)
                 clear_away(self._artifacts_dir, job)
 
+    def _take_lost(self, job: Job) -> Job | None:
+        """The job, now this process', when whoever had it is gone; None where nobody is."""
+        if not job.is_of_this_host:
+            # A database that was away for all has kept everybody from renewing: they come first.
+            if self._jobs.database.answers_for_seconds < 2 * self._renew_seconds:
+                return None
+            return self._jobs.take_over(job, self._me, if_lease_ended=True)
+        if job.owner == self._me:  # taken and not settled, or claimed and the answer was lost
+            return job
+        if not self._is_abandoned(job):
+            return None
+        return self._jobs.take_over(job, self._me, if_lease_ended=False)
+
     def _is_abandoned(self, job: Job) -> bool:
         """Whether owner and child of a job of this host are gone; ends an ownerless child."""
-        if job.owner is not None and job.owner != self._me and job.owner.is_alive():
+        if job.owner is not None and job.owner.is_alive():
             return False
         if job.child is not None and job.child.is_alive():
             signal_group(job.child.pid, signal.SIGKILL)
@@ -312,6 +372,17 @@ class JobRunner:
             JobFolder.of(self._artifacts_dir, job_id).remove()
 
 
+class _TakenAwayError(Exception):
+    """The job is no longer this attempt's."""
+
+
 def _may_go_on(job: Job) -> bool:
     """Whether a job that lost its process is begun again, from what is there."""
     return WORK_OF_KIND[job.kind].resumes and job.deaths < MAX_DEATHS
+
+
+def _may_begin_again(job: Job, me: ProcessMark) -> bool:
+    """Whether a job that lost its server is. Where nothing says that the job itself ended it, on
+    a host that cannot be looked at, one that cannot go on is begun anew: only time is lost."""
+    is_unknown = job.owner == me or not job.is_of_this_host
+    return _may_go_on(job) or (is_unknown and job.deaths < MAX_DEATHS)

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.jobs.job import Job
 from app.jobs.job_folder import JobFolder
 from app.jobs.job_schemas import AnyJobSummary, EncodeJobView, JobSummary, JobView
-from app.jobs.job_store import Job
 
 
 def view_of(job: Job, artifacts_dir: Path) -> JobView | EncodeJobView:

@@ -37,7 +37,12 @@ TRAINING: Final = JobWork(
     less_memory="train on a part of the corpus",
     when_lost="post the request again. A version it had published stands in /tokenizers and can be "
     "promoted",
-    progress_of_phase={"download": (0.0, 0.2), "count": (0.0, 0.5), "learn": (0.5, 0.95)},
+    progress_of_phase={
+        "download": (0.0, 0.2),
+        "count": (0.0, 0.5),
+        "merge": (0.4, 0.5),
+        "learn": (0.5, 0.95),
+    },
     resumes=False,
 )
 ENCODING: Final = JobWork(

@@ -76,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         kind = request.get("kind", "train")
         work = WORK_OF_KIND[kind]
         job = ChildJob(folder, request, events, allowed, names)
-        if not TrainerLock(job.artifacts_dir).acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
+        lock = TrainerLock(job.artifacts_dir, request["lock_host"])
+        if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
             raise _LockedError
         _find_task(kind)(job)
     except BaseException as error:

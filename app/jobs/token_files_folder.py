@@ -3,10 +3,13 @@
     <artifacts>/token-files/<id>/                 whole: a folder of token files, and nothing else
     <artifacts>/token-files/.unfinished/<job>/    whole, but nobody has allowed it to be published
     <artifacts>/token-files/.unfinished/.<job>.partial/    what a job has written so far
+    <artifacts>/token-files/.unfinished/.<job>.json        the manifest of what it publishes
 
 It stands alone because the child writes there and the server reads and clears away. What is below
 `.unfinished` is a job's own, under its id, so that a job that lost its place can spoil nobody's
-files. Knows no database and no web framework. May import `job_folder` and the core.
+files; and where it was taken over from another host, whose process may still write, under the id
+and the number of that takeover (`<job>.1`). Knows no database and no web framework. May import
+`job_folder` and the core.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class TokenFilesFolder:
             raise ValueError("not an id of token files")
         return self.root / token_files_id
 
-    def growing(self, job_id: str) -> Path:
+    def growing(self, job_id: str, takeovers: int = 0) -> Path:
         """Where a job lets its token files grow, on the same volume.
 
         Raises:
@@ -63,7 +66,20 @@ class TokenFilesFolder:
         """
         if not is_job_id(job_id):
             raise ValueError("not a job id")
-        return self.root / _UNFINISHED / job_id
+        return self.root / _UNFINISHED / (f"{job_id}.{takeovers}" if takeovers else job_id)
+
+    def note(self, growing: Path) -> Path:
+        """Where a job keeps the manifest of what it publishes of `growing`."""
+        return growing.with_name(f".{growing.name}.json")
+
+    def notes(self, job_id: str) -> list[bytes]:
+        """The manifests of all that a job, or whoever had it before, was about to publish."""
+        found = []
+        for name in self.left_over():
+            if _job_of(name) == job_id and name.endswith(".json"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((self.root / _UNFINISHED / name).read_bytes())
+        return found
 
     def names(self) -> list[str]:
         """The ids of all that are there, in order."""
@@ -71,8 +87,8 @@ class TokenFilesFolder:
             return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
         return []
 
-    def publish(self, job_id: str, token_files_id: str) -> None:
-        """Give what a job has finished its place.
+    def publish(self, growing: Path, token_files_id: str) -> None:
+        """Give what a job has finished, at `growing`, its place.
 
         Raises:
             TokenFilesTakenError: there is something of that id.
@@ -80,7 +96,7 @@ class TokenFilesFolder:
         """
         place = self.place(token_files_id)
         try:
-            self.growing(job_id).rename(place)
+            growing.rename(place)
         except OSError as error:
             if error.errno in _TAKEN:
                 raise TokenFilesTakenError(
@@ -93,9 +109,9 @@ class TokenFilesFolder:
 
     def drop(self, job_id: str) -> None:
         """Remove all that a job has not published; does nothing where there is nothing."""
-        growing = self.growing(job_id)
-        for path in (growing, growing.with_name(f".{growing.name}.partial")):
-            remove_folder(path)  # as far as possible; `sweep` comes back to it
+        for name in self.left_over():
+            if _job_of(name) == job_id:
+                self._remove_left_over(name)  # as far as possible; `sweep` comes back to it
 
     def remove(self, token_files_id: str) -> None:
         """Remove token files for good: gone at once, then cleared away. Who has a file open, or
@@ -120,5 +136,18 @@ class TokenFilesFolder:
     def sweep(self, names: list[str], kept_jobs: set[str]) -> None:
         """Remove those of `names` that belong to none of `kept_jobs`."""
         for name in names:
-            if name.removeprefix(".").removesuffix(".partial") not in kept_jobs:
-                remove_folder(self.root / _UNFINISHED / name)
+            if _job_of(name) not in kept_jobs:
+                self._remove_left_over(name)
+
+    def _remove_left_over(self, name: str) -> None:
+        path = self.root / _UNFINISHED / name
+        if path.is_dir():
+            remove_folder(path)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _job_of(name: str) -> str:
+    """The job that a name below `.unfinished` belongs to."""
+    return name.lstrip(".").partition(".")[0]

@@ -10,11 +10,12 @@ from functools import partial
 
 from app.corpus_urls import CorpusUrl, CorpusUrlError, ListedHost
 from app.jobs.child_job import ChildJob, EventPipe, open_inputs, say
+from app.jobs.cluster_runs import train_on_cluster
 from app.jobs.corpus_paths import CorpusFile, readable_path
 from app.jobs.job_schemas import vocabulary_options
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.store import open_artifacts
 from tokenizer_core.training.trainer import TrainingProgress, train
 
 
@@ -30,16 +31,20 @@ def train_and_publish(job: ChildJob) -> None:
         say(f"the {engine.name} engine trains: {engine.reason}")
         paths = [readable_path(descriptor) for descriptor in descriptors]
         job.names.update((str(path), file.name) for path, file in zip(paths, files, strict=True))
-        result = train(
-            paths,
-            vocab_size=request["vocab_size"],
-            special_tokens=request["special_tokens"],
-            pattern=request["pattern"],
-            options=vocabulary_options(request),
-            engine=engine.name,
-            num_workers=request["num_workers"],
-            progress=partial(_report, events),
-        )
+        report = partial(_report, events)
+        if "ray_address" in request:
+            result = train_on_cluster(job, files, engine.name, report)
+        else:
+            result = train(
+                paths,
+                vocab_size=request["vocab_size"],
+                special_tokens=request["special_tokens"],
+                pattern=request["pattern"],
+                options=vocabulary_options(request),
+                engine=engine.name,
+                num_workers=request["num_workers"],
+                progress=report,
+            )
         provenance = [
             {
                 "name": job.names.get(source.path, source.path),
@@ -49,7 +54,7 @@ def train_and_publish(job: ChildJob) -> None:
             for source in result.counts.sources
         ]
     job.wait_for_leave()
-    ref = ArtifactStore(job.artifacts_dir).publish(
+    ref = open_artifacts(job.request.get("store"), job.artifacts_dir).publish(
         result.spec,
         name=request["name"],
         training=result.report.to_dict(),

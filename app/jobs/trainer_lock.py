@@ -4,12 +4,17 @@ The database says which job runs; this lock says whether its process is really g
 waits for it, so a stale one (its server was killed, it has not noticed yet) can never publish
 beside or after its successor. A record lock (`lockf`), not `flock`: a child made by fork does not
 inherit it, and the system drops it at the death of the process, however it dies.
+
+Where every host runs a job of its own (`JobStore.host`), each has a lock of its own: one that is
+paused, or that a partition keeps from the database, must not stop the others, and its late writes
+are fenced elsewhere.
 May import the standard library only.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -19,10 +24,11 @@ _POLL_SECONDS: Final = 0.05
 
 
 class TrainerLock:
-    """The lock file of one artifacts folder."""
+    """The lock file of one artifacts folder, or of one host on it."""
 
-    def __init__(self, artifacts_dir: Path) -> None:
-        self._path = artifacts_dir / "run" / "trainer.lock"
+    def __init__(self, artifacts_dir: Path, host: str = "") -> None:
+        own = f"-{hashlib.sha256(host.encode()).hexdigest()[:16]}" if host else ""
+        self._path = artifacts_dir / "run" / f"trainer{own}.lock"
 
     def acquire(self, *, timeout_seconds: float) -> bool:
         """Take the lock for the life of this process; False when another kept it that long.

@@ -28,7 +28,7 @@ PUBLISH: Final = b"publish\n"
 """What the child waits for on its standard input before it publishes."""
 
 _MAX_EVENT_BYTES: Final = 1 << 20
-_SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS")
+_SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE")
 # The child serves nothing: it must not write into the serving processes' metrics files.
 _NOT_FOR_CHILDREN: Final = (*_SECRETS, "PROMETHEUS_MULTIPROC_DIR")
 

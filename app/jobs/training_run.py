@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_folder import JobFolder
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.job_work import WORK_OF_KIND
 from app.jobs.trainer_process import TrainerProcess, describe_death
 
@@ -79,12 +80,11 @@ class TrainingRun:
     async def run(self, request: Mapping[str, Any]) -> Outcome:
         """Do what `request` says, and publish; returns when the child and its workers are gone."""
         try:
-            await asyncio.to_thread(self._folder.write_request, request)
+            own = self._folder.again(self._job.takeovers)
+            await asyncio.to_thread(own.write_request, request)
             log_file = await asyncio.to_thread(self._folder.open_log)
             try:
-                process = await TrainerProcess.start(
-                    self._folder.path, self._folder.scratch_path, log_file
-                )
+                process = await TrainerProcess.start(own.path, own.scratch_path, log_file)
             finally:
                 log_file.close()
         except OSError as error:
@@ -129,8 +129,8 @@ class TrainingRun:
             if await asyncio.to_thread(self._jobs.is_cancel_requested, self._job):
                 return Outcome("cancelled")
             await self._write_progress()
-        except sqlite3.Error as error:  # a full disk or a busy file: the next look tries again
-            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+        except JobDatabaseError as error:  # full, busy or away: the next look tries again
+            self._say(error)
         return await self._over_limit(process)
 
     async def _over_limit(self, process: TrainerProcess) -> Outcome | None:
@@ -176,7 +176,11 @@ class TrainingRun:
                 if await self._may_publish():
                     self._phase = "publish"
                     await process.let_publish()
-                # Otherwise it was cancelled: the next look ends it.
+                else:  # the next look ends it
+                    log.info(
+                        "job %s: it may not publish, it was cancelled or is another's by now",
+                        self._job.id,
+                    )
             elif kind == "published":
                 self._outcome = Outcome("published", dict(event["result"]))
             elif kind == "error":
@@ -189,17 +193,21 @@ class TrainingRun:
             return
         try:
             await asyncio.to_thread(self._jobs.set_child, self._job, process.mark)
-        except sqlite3.Error as error:  # only whoever clears up after a dead server misses it
-            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+        except JobDatabaseError as error:  # only whoever clears up after a dead server misses it
+            self._say(error)
 
     async def _may_publish(self) -> bool:
         while True:
             try:
                 await self._write_progress()  # a short run is never looked at before it ends
                 return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
-            except sqlite3.Error as error:  # the trainer waits; cancel and stop still end it
-                log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+            except JobDatabaseError as error:  # the trainer waits; cancel and stop still end it
+                self._say(error)
                 await asyncio.sleep(_RETRY_SECONDS)
+
+    def _say(self, error: JobDatabaseError) -> None:
+        if not error.is_away:  # which has been said, and may last
+            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
 
     def _note_progress(self, event: Mapping[str, Any]) -> None:
         phase, done, total = str(event["phase"]), int(event["done"]), int(event["total"] or 0)

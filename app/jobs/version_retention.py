@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.jobs.job_store import JobStore
     from app.live_tokenizers import LiveTokenizers
     from app.settings import Settings
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.store import Artifacts
 
 log = logging.getLogger("app.jobs")
 
@@ -28,7 +28,7 @@ class VersionRetention:
     """Removes versions of one store, never one that is in use."""
 
     def __init__(
-        self, settings: Settings, store: ArtifactStore, live: LiveTokenizers, jobs: JobStore
+        self, settings: Settings, store: Artifacts, live: LiveTokenizers, jobs: JobStore
     ) -> None:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
 

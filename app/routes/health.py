@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from app.live_tokenizers import NoTokenizerError
 from app.problems import problem_responses
 from app.schemas import HealthResponse, TokenizerIdentity, UnhealthyResponse
 from app.services import services_of
+from app.swap_problems import NoTokenizerError
 
 router = APIRouter(tags=["health"])
 
@@ -26,12 +26,14 @@ async def livez() -> HealthResponse:
     responses=problem_responses(503),
 )
 async def readyz(request: Request) -> HealthResponse:
-    """200 with `ok`, or `degraded` and the reason when it serves another version than it should."""
-    live = services_of(request).live
-    active = live.require_active()
+    """200 with `ok`, or `degraded` and the reason when it serves another version than it should, or
+    what jobs need is away."""
+    services = services_of(request)
+    active = services.live.require_active()
+    reason = services.live.reason or services.jobs.database.trouble
     return HealthResponse(
-        status="degraded" if live.reason else "ok",
-        reason=live.reason,
+        status="degraded" if reason else "ok",
+        reason=reason,
         tokenizer=TokenizerIdentity(**active.identity),
     )
 

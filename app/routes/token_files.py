@@ -46,8 +46,8 @@ from app.strict_json import parse_strict_json
 from tokenizer_core.store import ArtifactRef
 
 if TYPE_CHECKING:
+    from app.jobs.job import Job
     from app.jobs.job_folder import JobFolder
-    from app.jobs.job_store import Job
 
 router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
 

@@ -179,9 +179,12 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
     ref = await services.queue.run(services.store.resolve, wanted.tokenizer)
-    previous = await services.live.promote(
-        ref, check=lambda present: require_match(request, present.digest)
-    )
+
+    def check(present: ArtifactRef | None) -> None:
+        if present is not None:
+            require_match(request, present.digest)
+
+    previous = await services.live.promote(ref, check=check)
     response.headers.update({**identity_headers(ref), "ETag": f'"{ref.digest}"'})
     return PromoteResponse(
         active=_identity(ref), previous=None if previous is None else _identity(previous)

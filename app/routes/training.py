@@ -35,8 +35,8 @@ from app.services import Services, services_of
 from app.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
+    from app.jobs.job import Job
     from app.jobs.job_folder import JobFolder
-    from app.jobs.job_store import Job
 
 router = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
 
@@ -56,7 +56,7 @@ async def start_training(
     """Train a tokenizer on corpora, files or documents and, by default, serve what comes out.
 
     Answers at once with the job; its `Location` shows how it goes. Only one run goes on at a
-    time, the others wait.
+    time, with PostgreSQL on each host; the others wait.
     """
     services = services_of(request)
     require_idempotency_key(idempotency_key)

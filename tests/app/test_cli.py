@@ -5,15 +5,18 @@ import base64
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from app import cli as cli_module
 from app.cli import _COMMANDS, build_whole_parser, main
 from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
@@ -292,6 +295,26 @@ def test_a_reader_that_has_enough_is_no_error(trained: Cli) -> None:
     )
     assert len(done.stdout) == 10
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_sigterm_is_told_from_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_replaced: bool
+) -> None:
+    """Also where a library, as Ray does, raises another interrupt in the place of its handler's."""
+
+    def run(arguments: argparse.Namespace) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as terminated:
+            interrupt = KeyboardInterrupt() if is_replaced else terminated
+            interrupt.add_note("it goes on")
+            raise interrupt from None
+
+    parser = Mock(parse_args=lambda words: argparse.Namespace(prog="tokenizer x", run=run))
+    monkeypatch.setattr(cli_module, "build_parser", lambda command: parser)
+    assert main(["x"]) == 143
+    assert capsys.readouterr().err == "tokenizer x: interrupted; it goes on\n"
 
 
 def test_as_a_process_of_its_own(trained: Cli) -> None:

@@ -19,7 +19,11 @@ from tokenizer_core.corpus import (
     TokenManifest,
     corpus_encoding,
     encode_corpus,
+    encoding_run,
 )
+from tokenizer_core.distributed import encode_distributed
+from tokenizer_core.errors import StorageError
+from tokenizer_core.storage.object_storage import ObjectStorage
 
 STORIES = "One day.<|endoftext|>Two days, three."
 
@@ -99,8 +103,8 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
         assert "interrupted" in cli.fail(*command, "tokens", code=130)
         assert not list(Path().glob(".*")), "nothing to go on from"
         seen.clear()
-        patch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0)
-        patch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+        patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+        patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = cli.fail(*command, "tokens", code=130)
         assert "the same command with --resume goes on from here" in told
     n_before = seen[-1].n_documents
@@ -113,6 +117,47 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
     cli.run(*command, "tokens", "--resume", "--workers", "2")
     assert content(Path("tokens")) == content(Path("expected"))
     assert "another validation share" not in cli.fail(*command, "tokens", "--resume")
+
+
+def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
+    Path("more.txt").write_text("more<|endoftext|>still more")
+    command = ("corpus", "encode", "*.txt", "--validation-share", "0.2", "--shuffle", "--output")
+    cli.run(*command, "expected")
+    run = ("--run-storage", "run", "--scratch", "scratch", "--workers", "1")
+
+    def interrupted(*what: Any, progress: Any, **how: Any) -> TokenManifest:
+        def stop(now: EncodingProgress) -> None:
+            progress(now)
+            raise KeyboardInterrupt
+
+        return encode_distributed(*what, progress=stop, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenizer_core.distributed.encode_distributed", interrupted)
+        told = cli.fail(*command, "tokens", *run, code=130)
+        assert "the same command goes on with the shards that are done" in told
+    assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
+    cli.run(*command, "tokens", *run)
+    assert content(Path("tokens")) == content(Path("expected"))
+    assert "is there already" in cli.fail(*command, "tokens", *run)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--executor=ray"], "--executor ray needs --run-storage"),
+        (["--ray-address=auto"], "--ray-address needs --executor ray"),
+        (["--executor=ray", "--run-storage=run", "--workers=2"], "--workers is for processes here"),
+        (["--run-storage=run", "--workers=0"], "--workers must be at least 1"),
+    ],
+)
+def test_who_encodes_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
+    told = cli.fail("corpus", "encode", "stories.txt", "--output=tokens", *options, code=2)
+    assert said in told
+    assert not Path("tokens").exists()
 
 
 def test_documents_are_shuffled_by_the_seed(cli: Cli) -> None:
@@ -190,3 +235,53 @@ def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli
     _, told = cli.run("corpus", "encode", secret, "--output", "other", code=1)
     assert "'http://127.0.0.1:1/x.txt' cannot be opened" in told
     assert "SECRET" not in told
+
+
+def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str) -> None:
+    address = f"{s3_bucket}/stories"
+    out, _ = cli.run("corpus", "encode", "stories.txt", "-o", address, "--scratch=s", "--json")
+    local, _ = cli.run("corpus", "encode", "stories.txt", "-o", "tokens", "--json")
+    assert out == local
+    assert not list(Path("s").iterdir()), "what was uploaded is left on the disk"
+    out, _ = cli.run("corpus", "verify", address, "--cache=c")
+    assert out.decode().startswith(f"{address}: 4 files, 2 documents, ")
+    [cached] = Path("c").iterdir()
+    assert content(cached) == content(Path("tokens"))
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c")
+    assert f"all of this stands in {address}/manifest.json" in out.decode()
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1")
+    assert out.decode() == "Two days, three.<|endoftext|>\n"
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1", "--ids")
+    assert out == cli.run("encode", "Two days, three.<|endoftext|>")[0]
+    train = cached / "train.bin"
+    train.write_bytes(train.read_bytes()[::-1])
+    assert f"remove {train}" in cli.fail("corpus", "verify", address, "--cache=c", code=3)
+    error = cli.fail("corpus", "encode", "stories.txt", "-o", address, "--scratch=s")
+    assert "has other token files already" in error
+    assert not list(Path("s").iterdir()), "it was encoded before it was refused"
+    assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
+    error = cli.fail("corpus", "verify", "s3://me:secret@bucket/x", "--cache=c")
+    assert "with nothing beside" in error
+    assert "secret" not in error
+
+
+def test_an_upload_that_failed_costs_no_encoding(
+    cli: Cli, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("corpus", "encode", "stories.txt", "-o", f"{s3_bucket}/stories", "--scratch=s")
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise StorageError("the storage is away; look for it")
+
+        patch.setattr(ObjectStorage, "put", fail)
+        error = cli.fail(*command)
+        assert "look for it. the token files are whole in s/" in error
+        assert "with --resume uploads them" in error
+    assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/stories", "--cache=c")
+    assert "give --resume to do that, or remove the folder" in cli.fail(*command)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", None)
+        cli.run(*command, "--resume")
+    assert not list(Path("s").iterdir())
+    cli.run("corpus", "verify", f"{s3_bucket}/stories", "--cache=c")

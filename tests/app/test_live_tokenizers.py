@@ -27,9 +27,10 @@ from starlette.testclient import TestClient
 
 from app.jobs.process_marks import ProcessMark
 from app.live_tokenizer import LiveTokenizer, check_round_trip
-from app.live_tokenizers import LiveTokenizers, NoTokenizerError, SwapFailedError, SwapTimeoutError
+from app.live_tokenizers import LiveTokenizers
 from app.problems import Problem
 from app.settings import Settings
+from app.swap_problems import NoTokenizerError, SwapFailedError, SwapTimeoutError
 from app.worker_states import WorkerState, WorkerStates
 from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
 from tests.app.raw_http import RawRequest
@@ -575,3 +576,25 @@ def test_swaps_under_load_over_two_processes(
         assert os.getpid() not in {state.pid for state in states}
     assert not failures, failures[:3]
     assert len(answers) == 4, answers  # both versions, plain and streamed
+
+
+def test_a_store_that_is_not_mounted_any_more_is_away_and_not_empty(
+    client: TestClient, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    def wait_until_ready(status: str) -> None:
+        deadline = time.monotonic() + 10
+        while True:
+            answer = client.get("/readyz")
+            assert answer.status_code == 200
+            if (answer.json()["status"], answer.json()["tokenizer"]["name"]) == (status, "other"):
+                return
+            assert time.monotonic() < deadline, answer.json()
+            time.sleep(0.02)
+
+    store.promote(other)
+    wait_until_ready("ok")
+    pointer, gone = store.root / "active.json", store.root / "gone"
+    pointer.rename(gone)
+    wait_until_ready("degraded")
+    gone.rename(pointer)
+    wait_until_ready("ok")

@@ -36,6 +36,7 @@ NAMES = (
     "tokenizer_cache_hits_total",
     "tokenizer_cache_misses_total",
     "tokenizer_last_swap_timestamp_seconds",
+    "tokenizer_store_away",
     "tokenizer_train_progress_ratio",
     'tokenizer_rejected_total{reason="overloaded"}',
     'tokenizer_rejected_total{reason="queue_full"}',

@@ -37,7 +37,13 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "CORPORA_MAX_BYTES": ("4096", 4096),
         "TOKEN_FILES_MAX_BYTES": ("8192", 8192),
         "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
+        "EXECUTOR": ("ray", "ray"),
+        "RAY_ADDRESS": ("head:6379", "head:6379"),
+        "RUN_STORAGE": ("s3://runs/here", "s3://runs/here"),
         "KEEP_VERSIONS": ("3", 3),
+        "JOBS_DATABASE": ("postgresql://user:not-to-be-seen@host/jobs", None),
+        "LEASE_SECONDS": ("5", 5),
+        "STORE": ("s3://bucket/x", "s3://bucket/x"),
         "ADMIN_KEYS": ("one, two,", None),
         "READ_KEYS": ("é,x", None),
     }
@@ -50,7 +56,10 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
             assert getattr(settings, name.lower()) == value
     assert [key.get_secret_value() for key in settings.admin_keys] == ["one", "two"]
     assert [key.get_secret_value() for key in settings.read_keys] == ["é", "x"]
+    assert settings.jobs_database is not None
+    assert settings.jobs_database.get_secret_value() == given["JOBS_DATABASE"][0]
     assert "one" not in repr(settings)
+    assert "not-to-be-seen" not in repr(settings)
 
 
 def test_defaults_are_those_described() -> None:
@@ -67,9 +76,35 @@ def test_defaults_are_those_described() -> None:
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://user:not-to-be-seen@host/d",
+        "user:not-to-be-seen",
+        "postgresql://user:p@not-to-be-seen@host/d",
+        "postgresql://[not-to-be-seen/d",
+    ],
+)
+def test_a_database_that_is_none_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", address)
+    with pytest.raises(SettingsError, match="postgresql://user:password@host") as raised:
+        Settings.from_environment()
+    assert "not-to-be-seen" not in str(raised.value)
+
+
+def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", "postgresql://user@host/d")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"tokenizer-service\[postgres\]"):
+        Settings.from_environment()
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("PORT", "http"),
+        ("LEASE_SECONDS", "0"),
         ("PORT", "70000"),
         ("WORKERS", "0"),
         ("ENGINE", "rust"),

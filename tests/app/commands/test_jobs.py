@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from app.commands import jobs
-from app.jobs.job_store import DATABASE_NAME, Job, JobStore
+from app.jobs.job import Job
+from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
+from app.jobs.sqlite_database import DATABASE_NAME
 from tests.app.run_cli import Cli
+from tests.postgres_server import PASSWORD, run_postgres
 
 FIRST, SECOND = "20261121T041500Z-0123456789ab", "20261121T041501Z-0123456789ab"
 ME = ProcessMark.of_this_process()
@@ -16,7 +19,7 @@ ME = ProcessMark.of_this_process()
 
 @pytest.fixture
 def store(cli: Cli) -> JobStore:
-    store = JobStore(cli.folder / "artifacts" / DATABASE_NAME)
+    store = JobStore.open(cli.folder / "artifacts")
     for job_id, name in ((FIRST, "news"), (SECOND, "later")):
         store.add(job_id, {"name": name}, request_digest="d", idempotency_key=None, queue_limit=8)
     return store
@@ -83,6 +86,26 @@ def test_a_job_is_cancelled_as_the_service_does(cli: Cli, store: JobStore) -> No
     assert not folder.exists()
     assert b"had ended already: cancelled" in cli.run("jobs", "cancel", SECOND)[0]
     assert json.loads(cli.run("jobs", "cancel", SECOND, "--json")[0])["state"] == "cancelled"
+
+
+def test_jobs_on_postgres_are_found_by_the_address(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_postgres() as server:
+        store = JobStore.open(cli.folder / "artifacts", server.address())
+        store.add(FIRST, {"name": "news"}, request_digest="d", idempotency_key=None, queue_limit=8)
+        monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", server.address())
+        monkeypatch.setenv("TOKENIZER_ARTIFACTS_DIR", str(cli.folder / "nowhere"))
+        run_first(store)
+        assert cli.run("jobs", "show")[0].split()[:3] == [FIRST.encode(), b"train", b"running"]
+        assert b"is being ended" in cli.run("jobs", "cancel", FIRST)[0]
+        (job,) = store.running()
+        assert job.cancel_requested
+        assert not (cli.folder / "nowhere").exists()
+        server.stop()
+        error = cli.fail("jobs", "list")
+    assert "TOKENIZER_JOBS_DATABASE" in error
+    assert PASSWORD not in error
 
 
 def test_a_database_that_is_none_is_said(cli: Cli) -> None:

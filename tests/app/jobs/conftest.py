@@ -1,5 +1,6 @@
 """A whole service in this process, with real trainers in child processes."""
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ from app.jobs.job_store import JobStore
 from app.main import create_app
 from app.services import Services
 from app.settings import Settings
+from tests.postgres_server import PostgresServer, run_postgres
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.store import ArtifactRef, ArtifactStore
+
+OpenJobs = Callable[..., JobStore]
+"""Opens the jobs of a test's database once more, as another process would; of a folder's id."""
 
 ADMIN_KEY = "the-admin-key"
 READ_KEY = "the-read-key"
@@ -27,7 +32,10 @@ class Service:
 
     def __init__(self, client: TestClient, settings: Settings, corpus: Path) -> None:
         self.client, self.settings, self.corpus = client, settings, corpus
-        self.jobs = JobStore(settings.artifacts_dir / "jobs.sqlite3")
+        address = settings.jobs_database
+        self.jobs = JobStore.open(
+            settings.artifacts_dir, None if address is None else address.get_secret_value()
+        )
         self.store = ArtifactStore(settings.artifacts_dir)
 
     @property
@@ -69,6 +77,45 @@ class Service:
                 return job.child.pid
             time.sleep(0.01)
         raise AssertionError(f"{self.job(job_id)} never began")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    with run_postgres() as server:
+        yield server
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def postgres_address(postgres_server: PostgresServer) -> str:
+    """A database of the test's own."""
+    return postgres_server.make(f"jobs_{next(_numbers)}")
+
+
+@pytest.fixture
+def postgres_jobs(postgres_address: str) -> Iterator[OpenJobs]:
+    from app.jobs.postgres_database import PostgresDatabase
+
+    databases = []
+
+    def open_jobs(folder: str = "the folder") -> JobStore:
+        databases.append(PostgresDatabase(postgres_address))
+        return JobStore(databases[-1], folder=folder)
+
+    yield open_jobs
+    for database in databases:
+        database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_jobs(request: pytest.FixtureRequest, tmp_path: Path) -> OpenJobs:
+    """On each database; a test that asks for it runs on both."""
+    if request.param == "sqlite":
+        return lambda: JobStore.open(tmp_path)
+    opener: OpenJobs = request.getfixturevalue("postgres_jobs")
+    return opener
 
 
 def publish_starter(artifacts_dir: Path) -> ArtifactRef:
@@ -119,7 +166,9 @@ def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Servic
                 raise_server_exceptions=False,
             )
             running.enter_context(client)
-            return Service(client, settings, corpus)
+            service = Service(client, settings, corpus)
+            running.callback(service.jobs.database.close)
+            return service
 
         yield start
 

@@ -37,6 +37,7 @@ from tokenizer_core.corpus import (
     TokenFiles,
     corpus_encoding,
     encode_corpus,
+    encoding_run,
     plan_token_files,
     verify_token_files,
 )
@@ -134,7 +135,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def wait_at_gate(service: Service, job_id: str) -> None:
-    note = JobFolder.of(service.settings.artifacts_dir, job_id).scratch_path / "manifest.json"
+    note = folder_of(service).note(folder_of(service).growing(job_id))
     deadline = time.monotonic() + 90
     while not note.exists():  # the last thing it does before it asks
         assert time.monotonic() < deadline, show(service, job_id)
@@ -398,8 +399,8 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_damaged: bool
 ) -> None:
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 500)
-    monkeypatch.setattr(corpus_encoding, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(corpus_encoding, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     corpus_ids = [f"news{n}" for n in range(9)]
     for corpus_id in corpus_ids:
         upload(service, corpus_id)
@@ -509,6 +510,45 @@ def test_token_files_are_its_own_only_if_the_job_has_made_them(
     ]
 
 
+def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publish_once(
+    service: Service, tmp_path: Path
+) -> None:
+    """The one that was paused wakes and publishes while the other one waits for its leave."""
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    row = service.jobs.get(start(service, token_files_id="tokens"))
+    assert row is not None
+    base = JobFolder.of(service.settings.artifacts_dir, row.id)
+    jobs = []
+    for takeovers in (0, 1):
+        folder = base.again(takeovers)
+        folder.write_request({**service.services.runner._request_of(row), "takeovers": takeovers})
+        jobs.append(ChildJob(folder, folder.read_request(), Mock(), threading.Event()))
+    late, successor = jobs
+    apart: list[set[str]] = []
+
+    def wake() -> None:
+        apart.append(set(folder_of(service).left_over()))
+        late.allowed.set()
+        encode_child.encode_and_publish(late)
+
+    waits = Mock(wait=wake)
+    successor = ChildJob(successor.folder, successor.request, successor.events, waits)
+    encode_child.encode_and_publish(successor)
+    assert apart == [{f"{row.id}.1", f".{row.id}.1.json"}]
+    assert contents(folder_of(service).place("tokens")) == expected_files(service, tmp_path)
+    for job in (late, successor):
+        (published,) = [
+            call
+            for call in job.events.send.call_args_list
+            if call.args[0] == "published"  # type: ignore[attr-defined]
+        ]
+        assert published.kwargs["result"]["id"] == "tokens"
+    folder_of(service).drop(row.id)
+    assert folder_of(service).left_over() == []
+
+
 @pytest.mark.slow
 def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
     service: Service, gate: threading.Event
@@ -534,7 +574,7 @@ def test_what_was_published_before_it_could_be_said_is_found(
     wait_at_gate(service, job_id)
     pid = wait_for_child(service, job_id)
     os.kill(pid, signal.SIGSTOP)
-    folder_of(service).publish(job_id, "tokens")
+    folder_of(service).publish(folder_of(service).growing(job_id), "tokens")
     before = contents(folder_of(service).place("tokens"))
     os.kill(pid, signal.SIGKILL)
     gate.set()

@@ -17,10 +17,12 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from app.commands.serving import GRACEFUL_SECONDS
-from app.jobs import job_events
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_events import JobEvent, JobEventStream, JobWatch
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job_store import JobStore
 from app.jobs.process_marks import ProcessMark
+from app.jobs.sqlite_database import SqliteDatabase
 from app.problems import Problem
 from tests.app.jobs.conftest import READ_KEY, Service
 from tests.end_to_end.server_process import ADMIN, Server, publish_bytes, serve
@@ -41,7 +43,12 @@ def parse_events(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> JobStore:
-    return JobStore(tmp_path / "artifacts" / "jobs.sqlite3")
+    return JobStore.open(tmp_path / "artifacts")
+
+
+def folder_of(jobs: JobStore) -> Path:
+    assert isinstance(jobs.database, SqliteDatabase)
+    return jobs.database.path.parent
 
 
 @pytest.fixture
@@ -112,7 +119,7 @@ class Listener:
         self.n_parts = 0
         job = jobs.get(JOB_ID)
         assert job is not None
-        first = JobEvent.of(job, jobs.path.parent)
+        first = JobEvent.of(job, folder_of(jobs))
         options = {"last_event_id": None, **options}
         if options["last_event_id"] == "first":
             options["last_event_id"] = first.id
@@ -137,7 +144,7 @@ class Listener:
 
 def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
         await new.wait_for("data: ")
         for _ in range(3):  # looks at which nothing is new
@@ -163,7 +170,7 @@ def test_a_listener_that_takes_nothing_is_given_up(jobs: JobStore, job: Job) -> 
             await asyncio.Event().wait()
 
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         listener = Deaf(watch, jobs, send_seconds=0.05)
         with pytest.raises(ClientDisconnect):
             await listener.task
@@ -180,7 +187,7 @@ def test_all_listeners_are_looked_at_once(
     monkeypatch.setattr(JobStore, "get", lambda self, id_: reads.append(id_) or read(self, id_))
 
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         listeners = [Listener(watch, jobs) for _ in range(5)]
         reads.clear()
         for count in range(4):
@@ -194,7 +201,7 @@ def test_all_listeners_are_looked_at_once(
 
 def test_a_silent_stream_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         often = Listener(watch, jobs, heartbeat_seconds=0)
         seldom = Listener(watch, jobs)
         await often.wait_for(":\n\n", times=3)
@@ -208,7 +215,7 @@ def test_a_silent_stream_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
 
 def test_a_client_that_goes_frees_its_place(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent, max_listeners=1)
+        watch = JobWatch(jobs, folder_of(jobs), max_listeners=1)
         first = Listener(watch, jobs)
         await first.wait_for("data: ")
         refused = Listener(watch, jobs)
@@ -231,7 +238,7 @@ def test_a_client_that_goes_frees_its_place(jobs: JobStore, job: Job) -> None:
 
 def test_a_job_that_is_forgotten_ends_the_stream(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         listener = Listener(watch, jobs)
         await listener.wait_for("data: ")
         jobs.finish(job, "failed")
@@ -245,7 +252,7 @@ def test_a_database_that_fails_for_a_while_ends_no_stream(
     jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def follow() -> None:
-        watch = JobWatch(jobs, jobs.path.parent)
+        watch = JobWatch(jobs, folder_of(jobs))
         listener = Listener(watch, jobs)
         await listener.wait_for("data: ")
         with monkeypatch.context() as patch:
@@ -257,7 +264,7 @@ def test_a_database_that_fails_for_a_while_ends_no_stream(
         assert parse_events(listener.text)[-1][1]["state"] == "succeeded"
 
     def fail(self: JobStore, job_id: str) -> None:
-        raise job_events.sqlite3.OperationalError("database is locked")
+        raise JobDatabaseError("database is locked")
 
     asyncio.run(asyncio.wait_for(follow(), 60))
 

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from app.commands.serving import GRACEFUL_SECONDS
 from app.jobs import job_runner, training_run
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_folder import JobFolder, escape_control_characters
 from app.jobs.job_store import JobStore
 from app.jobs.job_worker import NICENESS
@@ -297,7 +297,9 @@ def test_a_native_run_is_watched_limited_and_cancelled(
 def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "secret")
+    secrets = {"TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE"}
+    for name in secrets:
+        monkeypatch.setenv(name, "secret")
     job_id = service.start(**SLOW)
     pid = service.wait_for_child(job_id)
     child = psutil.Process(pid)
@@ -306,7 +308,7 @@ def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
     if autogroup.exists() and (said := autogroup.read_text()):  # empty where there are none
         assert said.endswith(f" nice {NICENESS}\n")
     assert os.getsid(pid) == os.getpgid(pid) == pid
-    assert "TOKENIZER_ADMIN_KEYS" not in child.environ()
+    assert not secrets & set(child.environ())
     service.client.delete(f"/train/{job_id}")
 
 
@@ -363,7 +365,7 @@ def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
         nonlocal refusals
         if refusals:
             refusals -= 1
-            raise sqlite3.OperationalError("database or disk is full")
+            raise JobDatabaseError("database or disk is full", is_full=True)
         return real(*arguments, **options)
 
     monkeypatch.setattr(type(service.jobs), "finish", finish)
@@ -404,10 +406,8 @@ def test_a_job_requeued_after_publishing_is_promoted_without_training_again(
     running = service.start(**SLOW)
     pid = service.wait_for_child(running)
     job_id = service.start()
-    with sqlite3.connect(service.jobs.path) as connection:
-        connection.execute(
-            "UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(published), job_id)
-        )
+    with service.jobs.database.transaction() as run:
+        run("UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(published), job_id))
     os.kill(pid, signal.SIGKILL)
     job = service.wait(job_id)
     assert (job["state"], job["result"]) == ("live", published)
@@ -444,8 +444,8 @@ def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def give_to_a_dead_server(service: Service, job_id: str, child: ProcessMark | None) -> None:
-    with sqlite3.connect(service.jobs.path) as connection:
-        connection.execute(
+    with service.jobs.database.transaction() as run:
+        run(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
             (dead_mark().to_json(), child and child.to_json(), job_id),
         )
@@ -486,8 +486,8 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
         service.wait_for_child(running)
         job_id = service.start()
         service.client.delete(f"/train/{running}")
-        with sqlite3.connect(service.jobs.path) as connection:
-            connection.execute(
+        with service.jobs.database.transaction() as run:
+            run(
                 "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ? WHERE id = ?",
                 (mark.to_json(), mark.to_json(), job_id),
             )
@@ -502,8 +502,8 @@ def give_to_another_host(
     service: Service, job_id: str, *, lease_seconds: float, child: ProcessMark | None = None
 ) -> None:
     """Run by pid 1 of a machine whose pids mean nothing here."""
-    with sqlite3.connect(service.jobs.path) as connection:
-        connection.execute(
+    with service.jobs.database.transaction() as run:
+        run(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = 'elsewhere',"
             " lease_ends_at = ?, child = ? WHERE id = ?",
             (
@@ -531,6 +531,14 @@ def test_a_job_of_another_host_is_judged_by_its_lease_alone(
     give_to_another_host(service, queued, lease_seconds=30, child=child)
     runner._reap()
     assert service.job(queued)["state"] == "running"
+    for deaths in range(job_runner.MAX_DEATHS):
+        give_to_another_host(service, queued, lease_seconds=-0.1, child=child)
+        runner._reap()
+        waiting = service.jobs.get(queued)
+        assert waiting is not None
+        assert (waiting.state, waiting.deaths, waiting.takeovers) == (
+            *("queued", deaths + 1, deaths + 1),
+        )
     give_to_another_host(service, queued, lease_seconds=-0.1, child=child)
     runner._reap()
     job = service.job(queued)
@@ -546,11 +554,12 @@ def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
     for _ in range(2):
         for runner in runners:
             runner._reap()
-    assert service.job(queued)["error"]["code"] == "runner_died"
-    taken: list[str] = []
-    while not taken:  # the second server looks by itself too, and says so after it has written it
-        taken = [line for line in caplog.messages if "its server process is gone" in line]
+    assert service.wait(queued)["state"] == "live"  # the second server runs what waits
+    taken = [line for line in caplog.messages if "its server process is gone" in line]
     assert len(taken) == 1
+    done = service.jobs.get(queued)
+    assert done is not None
+    assert (done.attempt, done.deaths) == (11, 1)  # taken over, and claimed
 
 
 def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
@@ -560,8 +569,8 @@ def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
         mark = ProcessMark.of(owner.pid)
         assert mark is not None
-        with sqlite3.connect(service.jobs.path) as connection:
-            connection.execute(
+        with service.jobs.database.transaction() as run:
+            run(
                 "UPDATE jobs SET state = 'running', owner = ?, owner_host = ?, lease_ends_at = ?"
                 " WHERE id = ?",
                 (mark.to_json(), this_host(), time.time() - 86_400, queued),
@@ -576,12 +585,12 @@ def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
 def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_runner, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(service.services.runner, "_renew_seconds", 0.05)
     real, refusals = JobStore.renew_lease, [True]
 
     def renew(store: JobStore, job: Any) -> bool:
         if refusals and refusals.pop():
-            raise sqlite3.OperationalError("database is locked")
+            raise JobDatabaseError("database is locked")
         return real(store, job)
 
     monkeypatch.setattr(JobStore, "renew_lease", renew)
@@ -605,11 +614,13 @@ def test_a_server_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
     monkeypatch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
     job_id = service.start(**SLOW)
     pid = service.wait_for_child(job_id)
-    with sqlite3.connect(service.jobs.path) as connection:
-        connection.execute("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+    with service.jobs.database.transaction() as run:
+        run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
     held = service.jobs.get(job_id)
     assert held is not None
-    assert service.jobs.finish(held, "failed", error_code="runner_died", if_lease_ended=True)
+    taken = service.jobs.take_over(held, ProcessMark(1, 0.5), if_lease_ended=True)
+    assert taken is not None
+    assert service.jobs.finish(taken, "failed", error_code="runner_died")
     asked: list[bool] = []
     real = JobStore.allow_publishing
     monkeypatch.setattr(
@@ -660,6 +671,7 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
             "job_id": running,
             "artifacts_dir": str(service.settings.artifacts_dir.absolute()),
             "engine": "python",
+            "lock_host": "",
             "num_workers": None,
             "name": "orphan",
         }

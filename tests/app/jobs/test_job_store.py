@@ -11,23 +11,44 @@ from pathlib import Path
 
 import pytest
 
+from app.jobs.job import Job
+from app.jobs.job_database import JobDatabaseError
 from app.jobs.job_store import (
     LEASE_SECONDS,
     IdempotencyConflictError,
-    Job,
     JobStore,
-    ProcessMark,
     QueueFullError,
+    folder_id,
 )
-from app.jobs.process_marks import this_host
+from app.jobs.process_marks import ProcessMark, this_host
+from app.jobs.sqlite_database import SqliteDatabase
+from tests.app.jobs.conftest import OpenJobs
 
 ME = ProcessMark.of_this_process()
 OTHER = ProcessMark(pid=1, started=0.5)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> JobStore:
-    return JobStore(tmp_path / "jobs.sqlite3")
+def store(open_jobs: OpenJobs) -> JobStore:
+    return open_jobs()
+
+
+def address_of(store: JobStore) -> str:
+    from app.jobs.postgres_database import PostgresDatabase
+
+    assert isinstance(store.database, PostgresDatabase)
+    given = store.database._parameters
+    return "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**given)
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> JobStore:
+    return JobStore.open(tmp_path)
+
+
+def path_of(store: JobStore) -> Path:
+    assert isinstance(store.database, SqliteDatabase)
+    return store.database.path
 
 
 def add(store: JobStore, job_id: str, **changes: object) -> Job:
@@ -42,11 +63,11 @@ def claim(store: JobStore, owner: ProcessMark = ME) -> Job:
 
 
 @pytest.mark.promise(17)
-def test_the_file_is_in_delete_mode_and_fully_synchronous(store: JobStore) -> None:
-    with sqlite3.connect(store.path) as connection:
+def test_the_file_is_in_delete_mode_and_fully_synchronous(sqlite_store: JobStore) -> None:
+    with sqlite3.connect(path_of(sqlite_store)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
-    with store._connection() as connection:
-        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    with sqlite_store.database.read() as run:
+        assert run("PRAGMA synchronous", ()) == [{"synchronous": 2}]
 
 
 def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
@@ -61,14 +82,14 @@ def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
 
 
 @pytest.mark.promise(15)
-def test_many_processes_claim_each_job_once(store: JobStore) -> None:
+def test_many_threads_claim_each_job_once(store: JobStore, open_jobs: OpenJobs) -> None:
     for index in range(20):
         add(store, f"job{index:02d}", queue_limit=100)
     claimed: list[str] = []
     at_once: list[int] = []
 
     def work() -> None:
-        own = JobStore(store.path)
+        own = open_jobs()
         while True:
             job = own.claim_next(ME)
             if job is None:
@@ -79,7 +100,7 @@ def test_many_processes_claim_each_job_once(store: JobStore) -> None:
             claimed.append(job.id)
             own.finish(job, "succeeded")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -185,8 +206,8 @@ def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) ->
 
 
 def end_lease(store: JobStore, job_id: str) -> None:
-    with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+    with store.database.transaction() as run:
+        run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
 
 
 def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore) -> None:
@@ -209,44 +230,194 @@ def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore)
     assert not store.renew_lease(job)
 
 
-def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(store: JobStore) -> None:
-    """Many at once, and the owner renewing or not: one transaction decides."""
+def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(
+    store: JobStore, open_jobs: OpenJobs
+) -> None:
+    """Many at once, and the owner renewing or not: one statement decides."""
     add(store, "a")
     job = claim(store)
-    assert not store.finish(job, "failed", error_code="x", if_lease_ended=True)
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
     assert store.renew_lease(job)  # in time: nobody had looked
-    assert not store.finish(job, "failed", error_code="x", if_lease_ended=True)
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
-    begin = threading.Barrier(6)
-    won: list[bool] = []
+    begin = threading.Barrier(8)
+    won: list[Job | None] = []
 
     def take_over() -> None:
-        own = JobStore(store.path)
+        own = open_jobs()
         begin.wait()
-        won.append(own.finish(job, "failed", error_code="x", if_lease_ended=True))
+        won.append(own.take_over(job, OTHER, if_lease_ended=True))
 
-    threads = [threading.Thread(target=take_over) for _ in range(6)]
+    threads = [threading.Thread(target=take_over) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(won) == [False] * 5 + [True]
+    (taken,) = [job for job in won if job is not None]
+    assert len(won) == 8
+    assert (taken.owner, taken.attempt, taken.deaths, taken.takeovers) == (OTHER, 2, 1, 1)
+    assert taken.lease_ends_at is not None
+    assert taken.lease_ends_at > time.time() + LEASE_SECONDS - 10
 
 
 def test_an_owner_that_wakes_after_its_lease_was_taken_can_write_nothing(store: JobStore) -> None:
     add(store, "a")
     late = claim(store)
     end_lease(store, "a")
-    assert store.finish(late, "failed", error_code="runner_died", if_lease_ended=True)
+    taken = store.take_over(late, OTHER, if_lease_ended=True)
+    assert taken is not None
+    before = store.get("a")
     assert store.is_cancel_requested(late)
     assert not store.renew_lease(late)
+    assert not store.set_child(late, ME)
+    assert not store.set_progress(late, "learn", 0.9, {})
     assert not store.allow_publishing(late)
     assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.requeue(late)
     assert not store.finish(late, "live")
+    assert store.take_over(late, ME, if_lease_ended=False) is None
+    assert store.get("a") == before
+    assert store.finish(taken, "failed", error_code="runner_died")
     now = store.get("a")
     assert now is not None
     assert (now.state, now.result) == ("failed", None)
+
+
+def test_what_is_taken_from_a_dead_owner_of_this_host_needs_no_lease_and_no_new_place(
+    store: JobStore,
+) -> None:
+    add(store, "a")
+    job = claim(store)
+    taken = store.take_over(job, OTHER, if_lease_ended=False)
+    assert taken is not None
+    assert (taken.deaths, taken.takeovers) == (1, 0)
+    assert store.requeue(taken)
+    again = claim(store)
+    assert (again.deaths, again.attempt) == (1, 3)
+
+
+@pytest.mark.promise(16)
+def test_a_clock_hours_off_changes_nothing_on_postgres(
+    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All times are the database's: neither who claims nor who judges asks its own clock."""
+    store, real = postgres_jobs(), time.time
+    for hours in (-5, 5):
+        monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)  # noqa: B023
+        add(store, f"job{hours}")
+        job = claim(store)
+        assert abs(job.created_at - real()) < 60
+        assert job.lease_ends_at is not None
+        assert LEASE_SECONDS - 60 < job.lease_ends_at - real() < LEASE_SECONDS + 60
+        monkeypatch.setattr(time, "time", lambda: real() - 3600 * hours)  # noqa: B023
+        assert store.take_over(job, OTHER, if_lease_ended=True) is None
+        assert store.finish(job, "live")
+        ended = store.get(job.id)
+        assert ended is not None
+        assert ended.finished_at is not None
+        assert abs(ended.finished_at - real()) < 60
+
+
+def test_hosts_run_a_job_each_and_claim_each_job_once(
+    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = postgres_jobs()
+    for index in range(40):
+        add(store, f"job{index:02d}", queue_limit=100)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CLAIMER, address_of(store), f"host{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    claimed, most_at_once = [], 0
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        for line in output.splitlines():
+            job_id, own, all_running = line.split()
+            claimed.append(job_id)
+            assert own == "1"
+            most_at_once = max(most_at_once, int(all_running))
+    assert sorted(claimed) == [f"job{index:02d}" for index in range(40)]
+    assert most_at_once > 1
+
+
+_CLAIMER = """
+import sys, threading, time
+from app.jobs import job_store
+from app.jobs.postgres_database import PostgresDatabase
+from app.jobs.process_marks import ProcessMark
+job_store.this_host = lambda: sys.argv[2]
+me = ProcessMark.of_this_process()
+def work():
+    store = job_store.JobStore(PostgresDatabase(sys.argv[1]), folder="the folder")
+    while store.count_unfinished():
+        job = store.claim_next(me)
+        if job is not None:
+            running = store.running()
+            own = [other for other in running if other.owner_host == sys.argv[2]]
+            print(f"{job.id} {len(own)} {len(running)}\\n", end="", flush=True)
+            time.sleep(0.01)
+            store.finish(job, "succeeded")
+print("ready", flush=True)
+sys.stdin.readline()
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_a_job_is_run_where_its_folder_is_and_shown_and_cancelled_everywhere(
+    postgres_jobs: OpenJobs,
+) -> None:
+    here, elsewhere = postgres_jobs(), postgres_jobs("another folder")
+    add(here, "a", queue_limit=0)
+    assert elsewhere.claim_next(ME) is None
+    assert elsewhere.count_unfinished() == 0
+    add(elsewhere, "b", queue_limit=0)  # what waits there takes no place here
+    job = claim(here)
+    end_lease(here, "a")
+    assert elsewhere.running() == []  # who has not its folder cannot clear up after it
+    assert [job.id for job in elsewhere.latest()] == ["b", "a"]
+    assert {job.id for job in elsewhere.unfinished()} == {"a", "b"}
+    asked = elsewhere.request_cancel("a")
+    assert asked is not None
+    assert asked.cancel_requested
+    assert here.is_cancel_requested(job)
+    assert here.finish(job, "cancelled")
+    assert elsewhere.forget_old(kept=0) == []
+    assert here.forget_old(kept=0) == ["a"]
+
+
+def test_a_folder_has_one_id_whoever_asks_first(tmp_path: Path) -> None:
+    begin = threading.Barrier(8)
+    found: list[str] = []
+
+    def ask() -> None:
+        begin.wait()
+        found.append(folder_id(tmp_path / "artifacts"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert set(found) == {folder_id(tmp_path / "artifacts")}
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [".folder-id"]
+    assert folder_id(tmp_path / "other") != found[0]
 
 
 _TABLE_OF_0_1_0 = """
@@ -279,7 +450,7 @@ def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
     def bring_up() -> None:
         begin.wait()
         try:
-            JobStore(path)
+            JobStore.open(tmp_path)
         except BaseException as error:
             failed.append(error)
 
@@ -289,11 +460,11 @@ def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
     for thread in threads:
         thread.join()
     assert failed == []
-    store = JobStore(path)
+    store = JobStore.open(tmp_path)
     (running,) = store.running()
     assert (running.id, running.attempt, running.owner) == ("runs", 3, ME)
     assert (running.owner_host, running.is_of_this_host) == (None, True)
-    assert not store.finish(running, "failed", error_code="x", if_lease_ended=True)
+    assert store.take_over(running, OTHER, if_lease_ended=True) is None
     assert store.finish(running, "succeeded")
     assert claim(store).owner_host == this_host()
     with sqlite3.connect(path) as old:  # a server of 0.1.0 beside this one goes on
@@ -320,7 +491,7 @@ def test_deaths_are_counted_and_ends_of_the_server_are_not(store: JobStore) -> N
     add(store, "a", kind="encode")
     assert store.requeue(claim(store))
     assert store.requeue(claim(store), died=True)
-    assert not store.requeue(claim(store), died=True, if_lease_ended=True)  # it still holds
+    claim(store)
     (running,) = store.running()
     assert (running.deaths, running.attempt) == (1, 3)
 
@@ -354,8 +525,9 @@ def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobS
 _WRITER = """
 import sys
 from pathlib import Path
-from app.jobs.job_store import JobStore, ProcessMark
-store = JobStore(Path(sys.argv[1]))
+from app.jobs.job_store import JobStore
+from app.jobs.process_marks import ProcessMark
+store = JobStore.open(Path(sys.argv[1]))
 me = ProcessMark.of_this_process()
 number = 0
 while True:
@@ -371,13 +543,14 @@ while True:
 
 
 @pytest.mark.promise(17)
-def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
+def test_kill_9_loses_no_acknowledged_row(sqlite_store: JobStore) -> None:
     """Not shown: loss of power. A killed process leaves the system's caches intact."""
+    folder = path_of(sqlite_store).parent
     acknowledged: dict[str, str] = {}
     for round_number in range(4):
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", _WRITER, str(store.path), f"{round_number}{name}"],
+                [sys.executable, "-c", _WRITER, str(folder), f"{round_number}{name}"],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -396,8 +569,8 @@ def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
                 if len(line.split()) == 2:
                     verb, job_id = line.split()
                     acknowledged[job_id] = verb
-        reopened = JobStore(store.path)
-        with sqlite3.connect(store.path) as connection:
+        reopened = JobStore.open(folder)
+        with sqlite3.connect(path_of(reopened)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         for job in reopened.running():  # what a killed owner left behind
             reopened.finish(job, "failed", error_code="runner_died")
@@ -411,10 +584,11 @@ def test_kill_9_loses_no_acknowledged_row(store: JobStore) -> None:
 
 @pytest.mark.row(36)
 def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
-    store: JobStore, monkeypatch: pytest.MonkeyPatch
+    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = sqlite_store
     add(store, "before")
-    pages = sqlite3.connect(store.path).execute("PRAGMA page_count").fetchone()[0]
+    pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
     real_connect = sqlite3.connect
 
     def connect_to_a_full_disk(*args: object, **kwargs: object) -> sqlite3.Connection:
@@ -424,7 +598,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", connect_to_a_full_disk)
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        with pytest.raises(JobDatabaseError, match="full") as raised:
             store.add(
                 "after",
                 {"name": "x" * 100_000},
@@ -432,8 +606,9 @@ def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
                 idempotency_key=None,
                 queue_limit=8,
             )
+        assert raised.value.is_full
         assert store.get("before") is not None
     assert store.get("after") is None
-    with sqlite3.connect(store.path) as connection:
+    with sqlite3.connect(path_of(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     add(store, "after")

@@ -31,7 +31,7 @@ def test_what_is_published_is_moved_and_what_is_not_is_no_token_files(
     growing = grow(folder, JOB)
     grow(folder, OTHER)
     assert folder.names() == []
-    folder.publish(JOB, "stories")
+    folder.publish(folder.growing(JOB), "stories")
     assert folder.names() == ["stories"]
     assert not growing.exists()
     assert [path.name for path in folder.place("stories").iterdir()] == ["train.bin"]
@@ -47,7 +47,7 @@ def test_what_is_there_is_never_replaced(folder: TokenFilesFolder, is_folder: bo
     else:
         place.touch()
     with pytest.raises(TokenFilesTakenError, match="DELETE"):
-        folder.publish(JOB, "stories")
+        folder.publish(folder.growing(JOB), "stories")
     assert growing.exists()
     assert place.exists()
 
@@ -75,7 +75,7 @@ def test_dropping_a_job_leaves_nothing_of_it_and_all_of_others(folder: TokenFile
 def test_removing_leaves_nothing_and_the_rest(folder: TokenFilesFolder) -> None:
     for job_id, name in ((JOB, "one"), (OTHER, "two")):
         grow(folder, job_id)
-        folder.publish(job_id, name)
+        folder.publish(folder.growing(job_id), name)
     with (folder.place("one") / "train.bin").open() as reader:
         folder.remove("one")
         assert reader.read() == "x"

@@ -325,8 +325,9 @@ def test_health_answers_while_large_texts_are_encoded(
         worst, answers = map(float, probe.stdout.readline().split())
     assert set(statuses) == {200}
     assert answers > 2  # health was asked while the text was encoded, not only before and after
-    # 0.1 s is the promise; where other work fills the machine, everything takes longer alike.
-    assert worst < max(0.1, took / 5)
+    # 0.1 s is the promise; where other work fills the machine, everything takes longer alike. A
+    # loop that stands still for a text would take all of the time, where there is one.
+    assert worst < max(0.1, took / 3)
 
 
 @pytest.mark.row(16)

@@ -1,0 +1,186 @@
+"""A real PostgreSQL server in a folder of its own, on a free port of 127.0.0.1, for the tests.
+
+It refuses to run as root, and so it runs as another user where the tests do. It knows pytest only
+to skip, by name, where there is no server to be had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+USER, PASSWORD = "tokenizer", "not-to-be-seen"
+START_SECONDS = 60.0
+
+# The newest Debian has; elsewhere what is on the path.
+_FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+_PATH = os.pathsep.join([os.environ.get("PATH", ""), *map(str, _FOLDERS)])
+_INITDB = shutil.which("initdb", path=_PATH)
+_SETTINGS = {
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "60",
+    "shared_buffers": "8MB",
+}
+
+
+class PostgresServer:
+    """One server; `address` is that of its database of that name, which `make` makes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        command: Sequence[str] = (),
+        address: str = "127.0.0.1",
+        clients: str = "",
+    ) -> None:
+        """`command`: what comes before the server's own, to run it on the host with `address`.
+        `clients`: addresses it takes connections from besides its own host's."""
+        self._folder, self._user = folder, _unprivileged_user()
+        self._command, self._address, self._clients = list(command), address, clients
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def address(self, database: str = "postgres") -> str:
+        """What TOKENIZER_JOBS_DATABASE is set to."""
+        return f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def make(self, database: str) -> str:
+        """Make a database; its address."""
+        self.execute(f"CREATE DATABASE {database}")
+        return self.address(database)
+
+    def execute(self, statement: str, *values: Any, database: str = "postgres") -> list[Any]:
+        """Run a statement as who owns the server; its rows."""
+        import psycopg
+
+        with psycopg.connect(self.address(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def init(self) -> None:
+        """Make what the server keeps."""
+        assert _INITDB is not None
+        password = self._folder / "password"
+        password.write_text(PASSWORD)
+        if self._user is not None:
+            for path in (self._folder, password):
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+        data = str(self._folder / "data")
+        options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "scram-sha-256", "-U", USER]
+        self._run(_INITDB, "-D", data, *options, f"--pwfile={password}").communicate()
+        if self._clients:
+            with (self._folder / "data" / "pg_hba.conf").open("a") as access:
+                access.write(f"host all all {self._clients} scram-sha-256\n")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        assert _INITDB is not None
+        settings = {
+            **_SETTINGS,
+            "port": self.port,
+            "listen_addresses": f"127.0.0.1,{self._address}",
+        }
+        options = [f"-c{name}={value}" for name, value in settings.items()]
+        postgres = str(Path(_INITDB).resolve().with_name("postgres"))
+        self._process = self._run(postgres, "-D", str(self._folder / "data"), *options)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self._is_ready():
+                return
+            assert time.monotonic() < deadline, (self._folder / "log").read_text()
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            time.sleep(0.02)
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End it: SIGINT breaks all connections, SIGQUIT is as a crash."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It answers nothing inside the block, and closes nothing: as if the network was cut."""
+        assert self._process is not None
+        import psutil
+
+        server = psutil.Process(self._process.pid)
+        stopped = [server, *server.children(recursive=True)]
+        for process in stopped:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in stopped:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def _is_ready(self) -> bool:
+        assert _INITDB is not None
+        ready = str(Path(_INITDB).resolve().with_name("pg_isready"))
+        # On its own host, which may not be this one.
+        asked = [*self._command, ready, "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked).returncode == 0
+
+    def _run(self, *command: str) -> subprocess.Popen[bytes]:
+        user: list[str] = []
+        if self._user is not None:
+            ids = [f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}"]
+            user = ["setpriv", *ids, "--clear-groups"]
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*self._command, *user, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+            )
+
+
+@contextlib.contextmanager
+def run_postgres(**options: Any) -> Iterator[PostgresServer]:
+    """A server for the block, made with these options; skips where none is installed."""
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    if _INITDB is None:
+        pytest.skip("no PostgreSQL server here; install Debian's postgresql")
+    # Not below pytest's own folder, where only this user may look.
+    with tempfile.TemporaryDirectory(prefix="tokenizer-postgres-", dir="/tmp") as folder:
+        server = PostgresServer(Path(folder), **options)
+        server.init()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(signal.SIGQUIT)
+
+
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    if os.getuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
