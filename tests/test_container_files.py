@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,25 @@ def test_what_the_image_copies_reaches_the_builder_and_exists():
     assert copied - set(sent) == set()
     assert [name for name in sorted(copied) if not (REPOSITORY / name).exists()] == []
     assert f" {SEED}/starter\n" in DOCKERFILE
+
+
+@pytest.mark.parametrize("extras", ["", "s3 postgres"])
+def test_the_image_has_the_extras_it_is_built_with(extras):
+    script = re.search(r"python -c '(import os, tomllib.*?)' > requirements.txt", DOCKERFILE)
+    assert script
+    done = subprocess.run(
+        [sys.executable, "-c", script[1]],
+        cwd=REPOSITORY,
+        env={"EXTRAS": extras},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = list(project["dependencies"])
+    for name in extras.split():
+        wanted += project["optional-dependencies"][name]
+    assert done.stdout.splitlines() == wanted
 
 
 def test_the_image_is_not_built_without_the_native_engine():

@@ -85,8 +85,9 @@ def test_each_module_says_what_it_holds_and_stays_short(module):
 def pins(lines: list[str]) -> dict[str, str]:
     found = {}
     for line in lines:
-        name, separator, version = line.partition(";")[0].partition("==")
+        requirement, separator, version = line.partition(";")[0].partition("==")
         assert separator, f"{line} is not pinned"
+        name = requirement.partition("[")[0]
         found[re.sub(r"[-_.]+", "-", name.strip().lower())] = version.strip()
     return found
 

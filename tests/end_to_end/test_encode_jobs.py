@@ -14,7 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.jobs.job_store import Job, JobStore
+from app.jobs.job import Job
+from app.jobs.job_store import JobStore
 from tests.end_to_end.server_process import publish_bytes, serve, wait_until_gone
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -99,7 +100,7 @@ def test_kills_of_child_and_server_cost_nothing_but_time(artifacts: Path, tmp_pa
     lines = (" ".join(generator.choices(words, k=60)) for _ in range(60_000))
     source = tmp_path / "news"
     source.write_text(END.join(lines))
-    jobs = JobStore(artifacts / "jobs.sqlite3")
+    jobs = JobStore.open(artifacts)
     settings = {"engine": "python", "train_threads": "1"}
     location = ""
 

@@ -72,7 +72,7 @@ def start_slow_job(server: Server, artifacts: Path, slow: SlowTraining) -> tuple
     """The job, the pid of the serving process that runs it, and that of its trainer."""
     with server.client() as client:
         job_id = client.post("/train", json=slow.request).raise_for_status().json()["id"]
-    jobs = JobStore(artifacts / "jobs.sqlite3")
+    jobs = JobStore.open(artifacts)
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         job = jobs.get(job_id)
@@ -108,7 +108,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
         # The trainer is not waited for as a request would be.
         assert server.terminate(seconds=60) < GRACEFUL_SECONDS
         wait_until_gone(pids, seconds=10)
-    waiting = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+    waiting = JobStore.open(artifacts).get(job_id)
     assert waiting is not None
     assert waiting.state == "queued"
     with (
@@ -117,7 +117,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
     ):
         job = wait_for_job(client, job_id)
         assert job["state"] == "live", job
-    done = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+    done = JobStore.open(artifacts).get(job_id)
     assert done is not None
     assert done.attempt == 2
 
@@ -159,7 +159,7 @@ def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
                 continue  # it was in the killed worker's hands (P3)
             assert answer.status_code == 200
             served += 1
-            job = JobStore(artifacts / "jobs.sqlite3").get(job_id)
+            job = JobStore.open(artifacts).get(job_id)
             assert job is not None
             state = job.state
         assert served

@@ -1,5 +1,6 @@
 """The README is true: its commands are run, and what it prints is what comes out."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ PAGES = {
         "docs/exactness.md",
         "docs/vocabularies.md",
         "docs/command-line.md",
+        "docs/scale.md",
     )
 }
 README = PAGES["README.md"]
@@ -51,13 +53,40 @@ def commands_and_outputs(page: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def wait_until_it_answers(url: str) -> None:
+    for _ in range(900):
+        try:
+            with urllib.request.urlopen(url, timeout=10):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} never answered")
+
+
+def environment_with_command(tmp_path: Path) -> dict[str, str]:
+    """That of somebody who has installed `tokenizer`."""
+    command_file = tmp_path / "bin" / "tokenizer"
+    command_file.parent.mkdir()
+    command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app.cli "$@"\n')
+    command_file.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
+    environment["PATH"] = f"{command_file.parent}{os.pathsep}{environment['PATH']}"
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    return environment
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A service as `make serve` starts it, in an empty folder with the starter tokenizer."""
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment |= {"TOKENIZER_PORT": str(port), "TOKENIZER_ADMIN_KEYS": ADMIN_KEY}
     command = [sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"]
@@ -65,12 +94,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(900):
-            try:
-                with urllib.request.urlopen(f"{address}/readyz", timeout=10):
-                    break
-            except OSError:
-                time.sleep(0.1)
+        wait_until_it_answers(f"{address}/readyz")
         yield address, tmp_path
     finally:
         process.terminate()
@@ -100,6 +124,38 @@ def test_the_tour_prints_what_the_page_says(server, page):
         check_output(command, expected, done.stdout)
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page's commands need curl")
+def test_two_replicas_do_what_the_page_says(tmp_path):
+    """The services and the commands of the part of docs/replicas.md that is to be tried."""
+    page = (REPOSITORY / "docs/replicas.md").read_text(encoding="utf-8")
+    page = page.partition("## Try it")[2].partition("On several hosts")[0]
+    for port in ("8001", "8002"):
+        page = page.replace(port, str(free_port()))
+    environment = environment_with_command(tmp_path)
+    exports, serves = blocks(page, "sh")
+    with contextlib.ExitStack() as running:
+        for serve in serves.splitlines():
+            script = f"{exports}\nexport {serve.replace(' ', ' && exec ', 1)} --exit-with-parent"
+            process = running.enter_context(
+                subprocess.Popen(["bash", "-euc", script], cwd=tmp_path, env=environment)
+            )
+            running.callback(process.terminate)
+            port = serve.rpartition(" ")[2]
+            wait_until_it_answers(f"http://127.0.0.1:{port}/livez")
+        for command, expected in commands_and_outputs(page):
+            done = subprocess.run(
+                ["bash", "-euc", f"{exports}\n{command}"],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == (0, ""), command
+            check_output(command, expected, done.stdout)
+
+
 def check_output(command: str, expected: str, printed: str) -> None:
     pattern = re.escape(expected).replace(r"\.\.\.", ".*?")
     assert re.fullmatch(pattern, printed.strip(), flags=re.DOTALL), (command, printed)
@@ -107,17 +163,17 @@ def check_output(command: str, expected: str, printed: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["docs/evaluation.md", "docs/training.md", "docs/vocabularies.md", "docs/command-line.md"],
+    [
+        "docs/evaluation.md",
+        "docs/training.md",
+        "docs/vocabularies.md",
+        "docs/command-line.md",
+        "docs/scale.md",
+    ],
 )
 def test_the_commands_of_a_page_print_what_it_says(name, tmp_path):
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
-    command_file = tmp_path / "bin" / "tokenizer"
-    command_file.parent.mkdir()
-    command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app.cli "$@"\n')
-    command_file.chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
-    environment["PATH"] = f"{command_file.parent}{os.pathsep}{environment['PATH']}"
-    environment["PYTHONPATH"] = str(REPOSITORY)
+    environment = environment_with_command(tmp_path)
     pairs = commands_and_outputs(PAGES[name])
     assert len(pairs) >= 4
     for command, expected in pairs:

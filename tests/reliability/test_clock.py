@@ -18,13 +18,15 @@ STAMPS = {
     "app/job_answers.py": "the names of jobs, with a random part",
     "app/jobs/child_job.py": "lines of a job's log",
     "app/jobs/corpus_store.py": "when a corpus was uploaded",
-    "app/jobs/job_store.py": "when a job came, began and ended",
-    "app/jobs/job_views.py": "the same, written out",
+    "app/jobs/job_views.py": "when a job came, began and ended, written out",
+    "app/jobs/sqlite_database.py": "the same, and leases, which fencing makes up for",
     "app/live_tokenizer.py": "since when a version is served",
     "app/jobs/token_files_store.py": "when token files were written",
     "tokenizer_core/store/artifact_ref.py": "the names of versions, which rise all the same",
-    "tokenizer_core/store/artifact_store.py": "when a version was promoted",
+    "tokenizer_core/store/active_pointer.py": "when a version was promoted",
     "tokenizer_core/store/manifest.py": "when a version was made",
+    "tokenizer_core/store/object_artifact_store.py": "since when files lack a manifest",
+    "tokenizer_core/store/version_cache.py": "since when a folder was left by a killed process",
 }
 """Where the clock is read, and what for: to tell people. A new place needs a reason like these."""
 
