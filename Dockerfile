@@ -1,6 +1,7 @@
 # The service as a container: see deploy/README.md for how to run it.
 #
 #   docker build -t tokenizer-service .
+#   docker build -t tokenizer-service --build-arg EXTRAS="s3 postgres" .      for replicas
 #
 # BASE_IMAGE is any Debian-like image whose `python3` is 3.11, 3.12 or 3.13 and has `venv`. The last
 # two stages use it, so that the environment built in the one works in the other. RUST_IMAGE has
@@ -27,7 +28,8 @@ RUN python3 -m venv /opt/tokenizer
 ARG SOURCE_DATE_EPOCH=1767225600
 # The dependencies are a layer of their own: a change in the code does not install them again.
 COPY pyproject.toml constraints.txt ./
-RUN /opt/tokenizer/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
+ARG EXTRAS=""
+RUN /opt/tokenizer/bin/python -c 'import os, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = project["optional-dependencies"]; print(*project["dependencies"], *(line for name in os.environ["EXTRAS"].split() for line in extras[name]), sep="\n")' > requirements.txt \
  && /opt/tokenizer/bin/python -m pip install --no-compile --constraint constraints.txt --requirement requirements.txt
 COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core
