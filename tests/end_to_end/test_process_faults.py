@@ -119,7 +119,9 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
         assert job["state"] == "live", job
     done = JobStore.open(artifacts).get(job_id)
     assert done is not None
-    assert done.attempt == 2
+    assert done.deaths == 0
+    # A process that has not been told yet may begin what its neighbour put back.
+    assert 2 <= done.attempt <= 1 + workers
 
 
 @pytest.mark.promise(2, 17)
