@@ -74,9 +74,21 @@ def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
 def _knock(address: str) -> None:
     """Raise OSError where nobody listens; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    # By these names Ray means this machine, and looks for it under its address in the network.
-    if host and host not in ("127.0.0.1", "localhost"):
-        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
+    if not host:
+        return
+    hosts = [host.strip("[]")]
+    if host in ("127.0.0.1", "localhost"):
+        from ray import util
+
+        # By these names Ray means this machine, and looks for it under its address in the network.
+        hosts.append(cast("Any", util).get_node_ip_address())
+    for host in hosts:
+        try:
+            socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
+            return
+        except OSError as error:
+            refused = error
+    raise refused
 
 
 @contextlib.contextmanager

@@ -264,7 +264,9 @@ def test_encoders_killed_at_random_moments(ray_cluster, shared_data, tmp_path, s
     assert content(tmp_path / "tokens") == content(tmp_path / "expected")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.2:1", "ray://127.0.0.2:1", "127.0.0.2:port"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "127.0.0.2:1", "ray://127.0.0.2:1", "127.0.0.2:port"]
+)
 def test_where_no_cluster_is(address, monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests' connection stays
