@@ -18,6 +18,18 @@ pub fn advise<T>(start: *const T, n_items: usize) {
     }
 }
 
+/// What a table of so many bytes is to begin at a multiple of.
+pub fn page_for(n_bytes: usize) -> usize {
+    if n_bytes >= PAGE { PAGE } else { 1 }
+}
+
+/// As `advise`, of a table that is touched all over, from one large page on.
+pub fn advise_table(table: &[u8]) {
+    if table.len() >= PAGE {
+        advise_pages(table.as_ptr() as usize, table.len());
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn advise_pages(first: usize, n_bytes: usize) {
     // SAFETY: this advice changes no content, and an address that is not mapped is an error, which

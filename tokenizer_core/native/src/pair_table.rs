@@ -5,6 +5,7 @@
 
 use crate::keyed_hash::HashKeys;
 use crate::prefetch::prefetch;
+use crate::zeroed_table::ZeroedTable;
 
 /// Ids are below this: two of them and a rank fit one word.
 pub const ID_BITS: u32 = 20;
@@ -34,7 +35,7 @@ pub struct Pair {
 /// there, and it guesses right more often than not.
 pub struct PairTable {
     may_be: Vec<u64>,
-    slots: Vec<u64>,
+    slots: ZeroedTable<u64>,
     shift: u32,
     keys: HashKeys,
     products: Products,
@@ -64,9 +65,11 @@ impl PairTable {
     /// With room for `n_pairs`; `products` are the ids by rank.
     pub fn new(n_pairs: usize, products: Vec<u32>) -> PairTable {
         let n_slots = (3 * n_pairs.max(64) / 2).next_power_of_two();
+        let mut slots = ZeroedTable::new(n_slots);
+        slots.fill(EMPTY);
         PairTable {
             may_be: vec![0; n_slots << FILTER_BITS >> 6],
-            slots: vec![EMPTY; n_slots],
+            slots,
             shift: 64 - n_slots.trailing_zeros(),
             keys: HashKeys::random(),
             n_ranks: products.len(),

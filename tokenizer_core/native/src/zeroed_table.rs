@@ -3,6 +3,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use memmap2::MmapMut;
+
 use crate::huge_pages;
 
 /// Types of which all-zero bytes are a value, and which need not be dropped.
@@ -11,11 +13,15 @@ use crate::huge_pages;
 /// They are.
 pub unsafe trait Zeroable {}
 
+// SAFETY: zeros are a value of integers.
+unsafe impl Zeroable for u64 {}
+
 /// `n` values, at first all zeros, each at its alignment; memory is used as it is touched.
 pub struct ZeroedTable<T> {
-    /// Zeroed by the system when it is touched.
-    memory: Vec<u128>,
-    /// Of the first value.
+    /// Of the system itself: what an allocator has at hand was used before, so it writes zeros,
+    /// and that is touching it in small pages.
+    memory: MmapMut,
+    /// Byte at which the first value stands.
     start: usize,
     n: usize,
     values: std::marker::PhantomData<T>,
@@ -23,11 +29,12 @@ pub struct ZeroedTable<T> {
 
 impl<T: Zeroable> ZeroedTable<T> {
     pub fn new(n: usize) -> ZeroedTable<T> {
-        const { assert!(align_of::<T>() >= align_of::<u128>() && !std::mem::needs_drop::<T>()) };
-        let room = n * size_of::<T>() + align_of::<T>();
-        let memory = vec![0u128; room / size_of::<u128>()];
-        huge_pages::advise(memory.as_ptr(), memory.len());
-        let start = memory.as_ptr().align_offset(align_of::<T>());
+        const { assert!(!std::mem::needs_drop::<T>()) };
+        let n_bytes = n * size_of::<T>();
+        let align = huge_pages::page_for(n_bytes).max(align_of::<T>());
+        let memory = MmapMut::map_anon(n_bytes + align).expect("memory for a table");
+        let start = memory.as_ptr().align_offset(align);
+        huge_pages::advise_table(&memory[start..start + n_bytes]);
         ZeroedTable {
             memory,
             start,
