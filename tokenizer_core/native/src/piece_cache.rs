@@ -52,6 +52,12 @@ pub struct Lookup<'c, K> {
 }
 
 impl<K: Kernel> Lookup<'_, K> {
+    /// See `Kernel::key`.
+    #[inline(always)]
+    pub fn key(&self, text: &[u8], start: usize, length: usize) -> u128 {
+        self.kernel.key(text, start, length)
+    }
+
     /// Where a short piece would be.
     #[inline(always)]
     pub fn line_of(&self, key: u128) -> usize {

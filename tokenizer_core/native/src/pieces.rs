@@ -11,10 +11,14 @@ use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
 use crate::kernel::{Kernel, OnKernel};
 use crate::merge::{MergeScratch, Merger};
-use crate::piece_cache::{MAX_SHORT_BYTES, PieceCache};
+use crate::piece_cache::{Lookup, MAX_SHORT_BYTES, PieceCache};
 use crate::places::{NO_SHORT_KEY, OwnCache, Piece, Place, line_of_longer};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::sink::{Appender, Sink};
+
+/// How far ahead of a look-up lines are asked for: enough for memory to answer meanwhile, few enough
+/// that the processor takes them all. Asking for all of a batch first made it wait.
+const AHEAD: usize = 32;
 
 /// Texts of one call.
 pub struct Session<'s, 'c> {
@@ -90,6 +94,30 @@ impl Buffers {
             n_misses: 0,
         })
     }
+
+    /// Makes the key of piece `i` of a batch that starts at `start`, which itself starts at `at`,
+    /// and asks for its line. Returns where it ends.
+    #[inline(always)]
+    fn ask<K: Kernel>(
+        &mut self,
+        lookup: &Lookup<K>,
+        cache: &PieceCache,
+        text: &[u8],
+        start: usize,
+        at: usize,
+        i: usize,
+    ) -> usize {
+        let end = start + (self.ends[i] & !(PART | INSIDE)) as usize;
+        let key = lookup.key(text, at, end - at);
+        let line = lookup.line_of(key);
+        lookup.prefetch(line);
+        (self.keys[i], self.lines[i]) = (key, line as u32);
+        if end - at > MAX_SHORT_BYTES {
+            let line = line_of_longer(cache, text, at, end - at);
+            self.keys[i] = NO_SHORT_KEY | line as u128;
+        }
+        end
+    }
 }
 
 impl Encoder {
@@ -141,26 +169,20 @@ impl Encoder {
         call: &mut Call,
         sink: &mut impl Sink,
     ) {
+        assert!(n <= BATCH + BLOCK);
         let cache = &*call.cache;
         let buffers = &mut *call.buffers;
         let lookup = cache.lookup(kernel);
-        let mut at = start;
-        let places = buffers.keys[..n].iter_mut().zip(&mut buffers.lines[..n]);
-        for ((key_place, line_place), end) in places.zip(&buffers.ends[..n]) {
-            let end = start + (end & !(PART | INSIDE)) as usize;
-            let key = kernel.key(text, at, end - at);
-            let line = lookup.line_of(key);
-            lookup.prefetch(line);
-            (*key_place, *line_place) = (key, line as u32);
-            if end - at > MAX_SHORT_BYTES {
-                let line = line_of_longer(cache, text, at, end - at);
-                *key_place = NO_SHORT_KEY | line as u128;
-            }
-            at = end;
+        let mut asked = start;
+        for i in 0..n.min(AHEAD) {
+            asked = buffers.ask(&lookup, cache, text, start, asked, i);
         }
         let mut at = start;
         let mut cursor = sink.open(n);
         for i in 0..n {
+            if i + AHEAD < n {
+                asked = buffers.ask(&lookup, cache, text, start, asked, i + AHEAD);
+            }
             let end = start + (buffers.ends[i] & !(PART | INSIDE)) as usize;
             let (key, line) = (buffers.keys[i], buffers.lines[i] as usize);
             let found = lookup.get(key, line);
