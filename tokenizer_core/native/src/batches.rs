@@ -128,21 +128,23 @@ fn write_parts(
     base: u32,
     places: &mut [u32; BLOCK],
 ) -> usize {
-    let last = 63 - starts.leading_zeros();
-    let mut characters = !classes.inner & (u64::MAX >> (63 - last));
-    let mut place = 0;
-    characters &= characters - 1;
-    let (mut n, mut began_inside) = (0, 0);
-    while characters != 0 {
-        let next = characters.trailing_zeros() as usize;
-        characters &= characters - 1;
-        let before = character_at(text, at + place, next - place);
-        let behind_length = length_from(text[at + next]);
-        let behind = character_at(text, at + next, behind_length);
+    let (inner, high) = (classes.inner, classes.high);
+    // It could fall apart beside a character outside ASCII.
+    let may_cut = !inner & (high | high << 1) & !starts;
+    // Looked at are these places, the characters before them (those outside ASCII are such places
+    // themselves, or starts), and where pre-tokens start.
+    let before = may_cut >> 1 & !inner;
+    let mut left = (starts | may_cut | before) & (u64::MAX >> starts.leading_zeros());
+    left &= left - 1;
+    let (mut n, mut began_inside, mut place) = (0, 0, 0);
+    while left != 0 {
+        let next = left.trailing_zeros() as usize;
+        left &= left - 1;
+        let before = character_at(text, at + place, (next - place).min(4));
+        let behind = character_at(text, at + next, length_from(text[at + next]));
+        let may_join = cuts.may_join(before, text[at + next - 1], behind);
         let is_start = (starts >> next & 1) as u32;
-        let is_ascii = before | behind < 0x80;
-        let may_join = is_ascii || cuts.may_join(before, text[at + next - 1], behind);
-        let is_cut = u32::from(!may_join) & !is_start;
+        let is_cut = u32::from(!may_join) & (may_cut >> next & 1) as u32;
         places[n] = (base + next as u32) | ((is_cut | began_inside) << 31) | (began_inside << 30);
         let is_end = is_start | is_cut;
         began_inside = if is_end != 0 { is_cut } else { began_inside };

@@ -63,6 +63,8 @@ pub struct Classes {
     /// `\p{Lm}`, `\p{Lo}`: letters that stand for both cases.
     pub both: u64,
     pub mark: u64,
+    /// Bytes above 0x7F.
+    pub high: u64,
     /// Whether there is a character of U+3000 or above: of a script without blanks, perhaps.
     pub is_wide: bool,
 }
@@ -85,6 +87,7 @@ pub struct High {
 pub fn classes(kernel: impl Kernel, text: &[u8], at: usize) -> Classes {
     let (mut classes, high) = kernel.ascii(text, at);
     if high.all != 0 {
+        classes.high = high.all;
         classes.add_known(&high);
         classes.add_multibyte(text, at, high);
     }
