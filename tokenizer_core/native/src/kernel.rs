@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 
 use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
+use crate::code_units::{ROW, utf8_of_four};
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +37,10 @@ pub trait Kernel: Copy {
 
     /// The ids of a value, and anything behind them.
     fn ids_of(self, value: Value) -> [u32; 8];
+
+    /// The UTF-8 of four code points and of the next four, and anything behind each, and how many
+    /// bytes they are.
+    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]);
 }
 
 /// The kernel of this processor.
@@ -133,12 +138,15 @@ impl Kernel for Portable {
 
     #[inline(always)]
     fn write_places(self, mut bits: u64, base: u32, places: &mut [u32; BLOCK]) {
-        for place in places {
+        // Eight at a time, needed or not: whether one more is there cannot be predicted.
+        for eight in places.as_chunks_mut::<8>().0 {
+            for place in eight {
+                *place = base + bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+            }
             if bits == 0 {
                 return;
             }
-            *place = base + bits.trailing_zeros();
-            bits &= bits - 1;
         }
     }
 
@@ -169,6 +177,13 @@ impl Kernel for Portable {
     #[inline(always)]
     fn ids_of(self, value: Value) -> [u32; 8] {
         value.unpacked()
+    }
+
+    #[inline(always)]
+    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
+        let [a, b, c, d, e, f, g, h] = codes;
+        let (first, second) = (utf8_of_four([a, b, c, d]), utf8_of_four([e, f, g, h]));
+        ([first.0, second.0], [first.1, second.1])
     }
 }
 

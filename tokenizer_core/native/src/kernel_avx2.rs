@@ -6,6 +6,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::block_classes::{BLOCK, Classes, High, from_words};
+use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::Value;
@@ -175,7 +176,80 @@ impl Kernel for Avx2 {
             std::mem::transmute::<__m256i, [u32; 8]>(ids)
         }
     }
+
+    #[inline(always)]
+    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
+        // SAFETY: the processor has the instructions, or there were no `self`; arrays and vectors
+        // are of 32 bytes, and a row of the table is of 16.
+        unsafe {
+            let codes = std::mem::transmute::<[u32; 8], __m256i>(codes);
+            let six = _mm256_set1_epi32(0x3F);
+            // Four bytes of each, as if all were so long: six bits in each, the highest first.
+            let fourth = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, six));
+            let third = _mm256_and_si256(_mm256_srli_epi32::<6>(codes), six);
+            let second = _mm256_and_si256(_mm256_srli_epi32::<12>(codes), six);
+            let first = _mm256_srli_epi32::<18>(codes);
+            let bits = _mm256_or_si256(
+                _mm256_or_si256(first, _mm256_slli_epi32::<8>(second)),
+                _mm256_or_si256(_mm256_slli_epi32::<16>(third), fourth),
+            );
+            let long = _mm256_or_si256(bits, _mm256_set1_epi32(0x8080_8080_u32 as i32));
+            // All ones where there are at least two bytes, three, and four.
+            let two = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7F));
+            let three = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7FF));
+            let four = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0xFFFF));
+            // Minus the number of bytes behind the first.
+            let behind = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
+            let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(behind));
+            let lead = _mm256_or_si256(
+                _mm256_and_si256(two, _mm256_set1_epi32(0xC0)),
+                _mm256_or_si256(
+                    _mm256_and_si256(three, _mm256_set1_epi32(0xE0)),
+                    _mm256_and_si256(four, _mm256_set1_epi32(0xF0)),
+                ),
+            );
+            let bytes = _mm256_or_si256(_mm256_srlv_epi32(long, unused), lead);
+            let bytes = _mm256_blendv_epi8(codes, bytes, two);
+            // Two bits of each for how many are behind the first; the lower is that of one or three.
+            let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(behind));
+            let (odd, many) = (
+                _mm256_movemask_ps(odd) as usize,
+                _mm256_movemask_ps(_mm256_castsi256_ps(three)) as usize,
+            );
+            let first = JOINING[(many & 15) << 4 | odd & 15].as_ptr().cast();
+            let second = JOINING[many & 0xF0 | odd >> 4].as_ptr().cast();
+            let joined = _mm256_shuffle_epi8(bytes, _mm256_loadu2_m128i(second, first));
+            let n_first = 4 + (odd & 15).count_ones() + 2 * (many & 15).count_ones();
+            let n_both = 8 + odd.count_ones() + 2 * many.count_ones();
+            (
+                std::mem::transmute::<__m256i, [[u8; ROW]; 2]>(joined),
+                [n_first as usize, (n_both - n_first) as usize],
+            )
+        }
+    }
 }
+
+/// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each
+/// has behind its first: a bit for each character for the lower and, higher, for the upper bit.
+static JOINING: [[u8; ROW]; 256] = {
+    let mut table = [[0x80; ROW]; 256];
+    let mut lengths = 0;
+    while lengths < 256 {
+        let (mut at, mut character) = (0, 0);
+        while character < 4 {
+            let n_behind = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
+            let mut byte = 0;
+            while byte <= n_behind {
+                table[lengths][at] = (4 * character + byte) as u8;
+                at += 1;
+                byte += 1;
+            }
+            character += 1;
+        }
+        lengths += 1;
+    }
+    table
+};
 
 impl Avx2 {
     pub fn run<W: OnKernel>(self, work: W) -> W::Output {

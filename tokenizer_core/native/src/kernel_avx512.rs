@@ -9,6 +9,7 @@ use crate::block_classes::{
     APOSTROPHE, ASCII, BLANK, BLOCK, Classes, High, LETTER, NEWLINE, NUMBER, SLASH, SPACE, UPPER,
     from_words,
 };
+use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel};
 use crate::kernel_avx2::{Avx2, as_word};
 use crate::keyed_hash::HashKeys;
@@ -133,6 +134,11 @@ impl Kernel for Avx512 {
     #[inline(always)]
     fn ids_of(self, value: Value) -> [u32; 8] {
         self.0.ids_of(value)
+    }
+
+    #[inline(always)]
+    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
+        self.0.utf8_of(codes)
     }
 }
 

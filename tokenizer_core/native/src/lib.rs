@@ -9,6 +9,7 @@ mod batches;
 mod block_classes;
 mod block_scan;
 mod cased_words;
+pub mod code_units;
 mod contractions;
 pub mod count;
 mod cuts;
@@ -54,6 +55,8 @@ mod python;
 mod python_decode;
 #[cfg(feature = "python")]
 mod python_documents;
+#[cfg(feature = "python")]
+mod python_text;
 #[cfg(feature = "python")]
 mod python_training;
 

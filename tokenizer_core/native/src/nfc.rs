@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::code_units::CodeUnit;
 use crate::nfc_ranges::RANGES;
 
 /// One bit for each code point up to the last that NFC may touch.
@@ -16,56 +17,38 @@ static RESTLESS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     bits
 });
 
-/// Whether NFC may touch a character, by itself or together with its neighbours.
-pub fn is_restless(character: char) -> bool {
-    let code = character as usize;
+/// Whether NFC may touch a code point, by itself or together with its neighbours.
+pub fn is_restless(code: u32) -> bool {
+    let code = code as usize;
     RESTLESS
         .get(code / 64)
         .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
 }
 
-/// Whether `text` certainly is in NFC; false where it would take more to know.
-pub fn is_settled(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = (at + 64).min(bytes.len());
-        // Characters that begin with a lesser byte lie below U+0300, where nothing is restless;
-        // those that begin with E4 to E9 are Chinese, where nothing is either.
-        if bytes[at..end].iter().fold(false, |any, byte| {
-            any | (*byte >= 0xcc && !(0xe4..=0xe9).contains(byte))
-        }) {
-            while !text.is_char_boundary(at) {
-                at -= 1;
-            }
-            let mut characters = text[at..].char_indices();
-            for (place, character) in characters.by_ref() {
-                if is_restless(character) {
-                    return false;
-                }
-                if at + place + 1 >= end {
-                    break;
-                }
-            }
-            at = text.len() - characters.as_str().len();
-        } else {
-            at = end;
-        }
-    }
-    true
+/// Whether a text of these code points certainly is in NFC; false where it would take more to know.
+pub fn is_settled<U: CodeUnit>(units: &[U]) -> bool {
+    units.chunks(64).all(|block| {
+        // Below U+0300 nothing is restless, nor is Chinese.
+        let is_plain = block.iter().fold(true, |all, &unit| {
+            let code: u32 = unit.into();
+            all & (code < 0x300 || code.wrapping_sub(0x4E00) < 0xA000 - 0x4E00)
+        });
+        is_plain || !block.iter().any(|&unit| is_restless(unit.into()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn units(text: &str) -> Vec<u32> {
+        text.chars().map(u32::from).collect()
+    }
+
     #[test]
-    fn the_bytes_that_are_passed_over_begin_nothing_restless() {
-        for character in (0..=0x10_ffff).filter_map(char::from_u32) {
-            let first = character.to_string().as_bytes()[0];
-            if first < 0xcc || (0xe4..=0xe9).contains(&first) {
-                assert!(!is_restless(character), "{character:?}");
-            }
+    fn what_is_passed_over_is_not_restless() {
+        for code in (0..0x300).chain(0x4E00..0xA000) {
+            assert!(!is_restless(code), "{code:x}");
         }
     }
 
@@ -81,13 +64,11 @@ mod tests {
         ] {
             for n_before in 0..140 {
                 let before = filler.repeat(n_before);
-                assert!(is_settled(&before));
+                assert!(is_settled(&units(&before)));
                 for restless in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
-                    assert!(!is_settled(&format!("{before}{restless}")));
-                    assert!(!is_settled(&format!(
-                        "{before}{restless}{}",
-                        filler.repeat(70)
-                    )));
+                    let behind = filler.repeat(70);
+                    assert!(!is_settled(&units(&format!("{before}{restless}"))));
+                    assert!(!is_settled(&units(&format!("{before}{restless}{behind}"))));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
 
+use std::slice;
+
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -12,10 +14,10 @@ use crate::encoder::Encoder;
 use crate::json_ids;
 use crate::json_text;
 use crate::kernel::AnyKernel;
-use crate::nfc;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
+use crate::python_text::{self, with_utf8};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -113,7 +115,7 @@ impl NativeEncoder {
     fn encode<'py>(
         &self,
         py: Python<'py>,
-        text: &str,
+        text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
         let ids = self.ids_of(py, text, 1, specials)?;
@@ -124,7 +126,7 @@ impl NativeEncoder {
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
-        text: &str,
+        text: &Bound<'py, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
@@ -139,7 +141,7 @@ impl NativeEncoder {
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<PyBackedStr>,
+        texts: Vec<Bound<'py, PyString>>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
@@ -157,7 +159,7 @@ impl NativeEncoder {
     fn encode_batch_to_numpy<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<PyBackedStr>,
+        texts: Vec<Bound<'py, PyString>>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<IdsAndOffsets<'py>> {
@@ -201,14 +203,15 @@ impl NativeEncoder {
     fn count(
         &self,
         py: Python<'_>,
-        text: &str,
+        text: &Bound<'_, PyString>,
         limit: Option<usize>,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        Ok(releasing_gil_if_long(py, text.len(), || {
-            self.encoder.count_document(scanner, specials, text, limit)
-        }))
+        with_utf8(py, slice::from_ref(text), |texts| {
+            self.encoder
+                .count_document(scanner, specials, texts[0], limit)
+        })
     }
 
     #[pyo3(signature = (ids, as_text=false))]
@@ -256,32 +259,26 @@ impl NativeEncoder {
     fn ids_of(
         &self,
         py: Python<'_>,
-        text: &str,
+        text: &Bound<'_, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Vec<u32>> {
-        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        Ok(releasing_gil_if_long(py, text.len(), || {
-            let encoder = &self.encoder;
-            encoder
-                .encode_texts(scanner, specials, &[text], num_threads)
-                .ids
-        }))
+        let batch = self.batch_of(py, slice::from_ref(text), num_threads, specials)?;
+        Ok(batch.ids)
     }
 
     fn batch_of(
         &self,
         py: Python<'_>,
-        texts: &[PyBackedStr],
+        texts: &[Bound<'_, PyString>],
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Batch> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let n_bytes = texts.iter().map(|text| text.len()).sum();
-        Ok(releasing_gil_if_long(py, n_bytes, || {
+        with_utf8(py, texts, |texts| {
             self.encoder
                 .encode_texts(scanner, specials, texts, num_threads)
-        }))
+        })
     }
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
@@ -380,8 +377,8 @@ fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
 
 /// Whether a text certainly is in NFC; see `nfc.rs`.
 #[pyfunction]
-fn is_settled_nfc(py: Python<'_>, text: &str) -> bool {
-    releasing_gil_if_long(py, text.len(), || nfc::is_settled(text))
+fn is_settled_nfc(text: &Bound<'_, PyString>) -> PyResult<bool> {
+    python_text::is_settled_nfc(text)
 }
 
 /// Ids as the text of a JSON array.

@@ -1,0 +1,120 @@
+//! Texts from Python as UTF-8.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use pyo3::types::string::PyStringData;
+
+use crate::code_units::append_utf8;
+use crate::kernel::AnyKernel;
+use crate::nfc;
+use crate::python::releasing_gil_if_long;
+
+const ASKED_FROM_BYTES: usize = 1024;
+
+/// A text as Python has it: where that is ASCII it is UTF-8, and nothing is to be written.
+#[derive(Clone, Copy)]
+enum Text<'t> {
+    Utf8(&'t str),
+    Latin1(&'t [u8]),
+    TwoBytes(&'t [u16]),
+    FourBytes(&'t [u32]),
+}
+
+/// What `work` makes of `texts`. The GIL is released where they are long.
+///
+/// Raises UnicodeEncodeError for a lone surrogate.
+pub fn with_utf8<T: Send>(
+    py: Python<'_>,
+    texts: &[Bound<'_, PyString>],
+    work: impl FnOnce(&[&str]) -> T + Send,
+) -> PyResult<T> {
+    if let [text] = texts
+        && let Text::Utf8(text) = Text::of(text)?
+    {
+        return Ok(releasing_gil_if_long(py, text.len(), || work(&[text])));
+    }
+    let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
+    let n_units = sources.iter().map(Text::n_units).sum();
+    let done = releasing_gil_if_long(py, n_units, || {
+        let mut own = Vec::new();
+        Ok(work(&as_utf8(&sources, &mut own)?))
+    });
+    done.map_err(|place: usize| {
+        let refused = texts[place].to_str();
+        refused.expect_err("a surrogate has no UTF-8")
+    })
+}
+
+/// Whether NFC certainly leaves a text as it is.
+pub fn is_settled_nfc(text: &Bound<'_, PyString>) -> PyResult<bool> {
+    let py = text.py();
+    let text = Text::of(text)?;
+    Ok(releasing_gil_if_long(py, text.n_units(), || match text {
+        Text::Utf8(_) | Text::Latin1(_) => true,
+        Text::TwoBytes(units) => nfc::is_settled(units),
+        Text::FourBytes(units) => nfc::is_settled(units),
+    }))
+}
+
+impl<'t> Text<'t> {
+    fn of<'py>(text: &'t Bound<'py, PyString>) -> PyResult<Text<'t>> {
+        // SAFETY: a `str` does not change, and lives as long as the reference to it.
+        Ok(match unsafe { text.data() }? {
+            PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => Text::Utf8(text.to_str()?),
+            PyStringData::Ucs1(bytes) => Text::Latin1(bytes),
+            PyStringData::Ucs2(units) => Text::TwoBytes(units),
+            PyStringData::Ucs4(units) => Text::FourBytes(units),
+        })
+    }
+
+    fn n_units(&self) -> usize {
+        match self {
+            Text::Utf8(text) => text.len(),
+            Text::Latin1(bytes) => bytes.len(),
+            Text::TwoBytes(units) => units.len(),
+            Text::FourBytes(units) => units.len(),
+        }
+    }
+
+    /// Appends the UTF-8 of what is none yet; None where it has a surrogate.
+    fn append_to(&self, own: &mut Vec<u8>) -> Option<()> {
+        let kernel = AnyKernel::chosen();
+        match self {
+            Text::Utf8(_) => Some(()),
+            Text::Latin1(bytes) => append_utf8(kernel, bytes, own),
+            Text::TwoBytes(units) => append_utf8(kernel, units, own),
+            Text::FourBytes(units) => append_utf8(kernel, units, own),
+        }
+    }
+}
+
+/// Python knows it of each `str`; of a short one looking is faster than asking.
+fn is_ascii(text: &Bound<'_, PyString>, bytes: &[u8]) -> PyResult<bool> {
+    if bytes.len() < ASKED_FROM_BYTES {
+        return Ok(bytes.is_ascii());
+    }
+    let py = text.py();
+    let answer = py
+        .get_type::<PyString>()
+        .call_method1(intern!(py, "isascii"), (text,))?;
+    answer.extract()
+}
+
+/// Each as UTF-8, one behind the other in `own`, which is empty, where it is none yet; or the place
+/// of one with a surrogate.
+fn as_utf8<'t>(sources: &[Text<'t>], own: &'t mut Vec<u8>) -> Result<Vec<&'t str>, usize> {
+    let mut ends = Vec::with_capacity(sources.len());
+    for (place, source) in sources.iter().enumerate() {
+        source.append_to(own).ok_or(place)?;
+        ends.push(own.len());
+    }
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let texts = sources.iter().zip(starts.zip(&ends));
+    let utf8_of = |(source, (start, &end)): (&Text<'t>, (usize, &usize))| match source {
+        Text::Utf8(text) => *text,
+        // SAFETY: this is what `append_utf8` appended of one text.
+        _ => unsafe { std::str::from_utf8_unchecked(&own[start..end]) },
+    };
+    Ok(texts.map(utf8_of).collect())
+}
