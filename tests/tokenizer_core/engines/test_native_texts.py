@@ -1,6 +1,8 @@
 """What the native engine makes of a str as Python keeps it: in one byte a character, two, four."""
 
 import random
+import subprocess
+import sys
 import unicodedata
 
 import numpy as np
@@ -78,3 +80,59 @@ def test_a_surrogate_anywhere_in_a_long_text_is_an_error_that_names_its_place(
     with pytest.raises(UnicodeEncodeError) as error:
         native.encode_batch(["fine", around, text, "fine"])
     assert error.value.start == n_before
+
+
+def test_a_surrogate_keeps_its_place_where_nfc_is_asked_for(both):
+    native, _ = both
+    for text in ("e\u0301\ud800", "a" * 99 + "\ud800", "中\udfff🙂"):
+        with pytest.raises(UnicodeEncodeError) as error:
+            native.is_nfc(text)
+        assert error.value.object == text
+
+
+NO_MEMORY = """
+import hashlib, random, resource
+import numpy as np
+from tokenizer_core.engines import create_engine
+from tests.tokenizer_core.engines.random_specs import spec_of
+
+def limit(n_bytes):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, -1))
+
+spec = spec_of([(b"a", b"b")], pattern="gpt2")
+native, python = (create_engine(spec, name) for name in ("native", "python"))
+native.encode_to_numpy("cd" * 60 + " piece")  # makes what a call keeps for the next
+rng = random.Random(1)
+words = [" " + "".join(rng.choices("cdefghij", k=9)) for _ in range(100_000)]
+texts = ["".join(words[i : i + 1_000]) for i in range(0, len(words), 1_000)]
+
+def digest(ids):
+    return hashlib.sha256(np.asarray(ids, np.uint32).tobytes()).digest()
+
+expected = [digest(python.encode(text)) for text in texts]
+limit(3_000_000)  # less than the next table needs
+digests = [digest(native.encode_to_numpy(text)) for text in texts]
+n_kept = native.cache_statistics().entries
+limit(10**10)
+assert digests == expected
+assert 1_000 < n_kept < 60_000, n_kept
+for text in texts:
+    native.encode_to_numpy(text)
+assert native.cache_statistics().entries > n_kept  # it grows once there is memory
+large = "\\xff" * 60_000_000
+limit(30_000_000)
+try:
+    native.count(large)
+except MemoryError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is used")
+def test_without_memory_the_full_cache_answers_and_a_text_is_refused():
+    native_module()
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr

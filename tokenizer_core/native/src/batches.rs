@@ -140,6 +140,7 @@ fn write_parts(
     while left != 0 {
         let next = left.trailing_zeros() as usize;
         left &= left - 1;
+        // The character before, where it may be cut; it is not asked elsewhere, and may be longer.
         let before = character_at(text, at + place, (next - place).min(4));
         let behind = character_at(text, at + next, length_from(text[at + next]));
         let may_join = cuts.may_join(before, text[at + next - 1], behind);

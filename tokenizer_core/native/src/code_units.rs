@@ -63,18 +63,32 @@ const SLACK: usize = 16;
 /// Bytes of a row of `utf8_of_four`.
 pub const ROW: usize = 16;
 
-/// Appends the UTF-8 of `units`; None where one is a surrogate, which has none.
-pub fn append_utf8<U: CodeUnit>(kernel: AnyKernel, units: &[U], out: &mut Vec<u8>) -> Option<()> {
+/// Why there is no UTF-8 of a text.
+#[derive(Debug, PartialEq)]
+pub enum NoUtf8 {
+    Surrogate,
+    Memory,
+}
+
+/// Appends the UTF-8 of `units`; fails where one is a surrogate, which has none.
+pub fn append_utf8<U: CodeUnit>(
+    kernel: AnyKernel,
+    units: &[U],
+    out: &mut Vec<u8>,
+) -> Result<(), NoUtf8> {
     for (place, chunk) in units.chunks(CHUNK).enumerate() {
         let (n_more, any_surrogate) = kernel.run(Measure(chunk));
         if any_surrogate {
-            return None;
+            return Err(NoUtf8::Surrogate);
         }
         let length = chunk.len() + n_more;
         if out.capacity() - out.len() < length + SLACK {
-            // What is left, if it is like this chunk, and some more.
+            // For what is left, if it is like this chunk, and some more; or for this chunk.
             let left = units.len() - place * CHUNK;
-            out.reserve(left / chunk.len() * length * 17 / 16 + length + SLACK);
+            let estimate = left / chunk.len() * length / 16 * 17 + length + SLACK;
+            out.try_reserve(estimate)
+                .or_else(|_| out.try_reserve_exact(length + SLACK))
+                .map_err(|_| NoUtf8::Memory)?;
             huge_pages::advise(
                 out.spare_capacity_mut().as_ptr(),
                 out.capacity() - out.len(),
@@ -88,7 +102,7 @@ pub fn append_utf8<U: CodeUnit>(kernel: AnyKernel, units: &[U], out: &mut Vec<u8
         // SAFETY: so many bytes were written behind what there was.
         unsafe { out.set_len(out.len() + written) };
     }
-    Some(())
+    Ok(())
 }
 
 struct Measure<'u, U>(&'u [U]);
@@ -168,7 +182,9 @@ mod tests {
 
     fn utf8_of<U: CodeUnit>(kernel: AnyKernel, units: &[U]) -> Option<Vec<u8>> {
         let mut out = b"before".to_vec();
-        append_utf8(kernel, units, &mut out)?;
+        append_utf8(kernel, units, &mut out)
+            .map_err(|error| assert_eq!(error, NoUtf8::Surrogate))
+            .ok()?;
         assert_eq!(out.drain(..6).as_slice(), b"before");
         Some(out)
     }

@@ -229,16 +229,22 @@ impl Encoder {
     }
 
     /// Replaces what a call works with by what stands for the encoder now; when that is the same,
-    /// and full, by its successor. A call that finds another one at it goes on with what it has.
+    /// and full, by its successor. A call that finds another one at it goes on with what it has, as
+    /// does one that finds no memory: what is full still answers.
     #[cold]
     pub(crate) fn renew(&self, cache: &mut Arc<PieceCache>) {
-        let Ok(_replacing) = self.replacing.try_lock() else {
-            return;
+        let _replacing = match self.replacing.try_lock() {
+            Ok(replacing) => replacing,
+            Err(TryLockError::WouldBlock) => return,
+            // It guards nothing that a panic could have left half done.
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
         };
         let current = self.current_cache();
         if Arc::ptr_eq(&current, cache) {
-            *cache = Arc::new(current.successor(self.kernel, self.seeds()));
-            self.cache.store(Some(cache.clone()));
+            if let Ok(successor) = current.successor(self.kernel, self.seeds()) {
+                *cache = Arc::new(successor);
+                self.cache.store(Some(cache.clone()));
+            }
         } else {
             *cache = current;
         }

@@ -1,9 +1,9 @@
-//! Large memory that is about to be written once: asked for in large pages.
+//! Large memory that is about to be written, results and tables: asked for in large pages.
 //!
 //! A page fault for every 4 kB of output costs a tenth and more of what encoding or decoding it
 //! does. Where the system does not do this, nothing changes.
 
-/// Memory of less than a few large pages is left alone.
+/// A result of less than a few large pages is left alone.
 const MIN_BYTES: usize = 8 << 20;
 const PAGE: usize = 2 << 20;
 
@@ -23,10 +23,11 @@ pub fn page_for(n_bytes: usize) -> usize {
     if n_bytes >= PAGE { PAGE } else { 1 }
 }
 
-/// As `advise`, of a table that is touched all over, from one large page on.
-pub fn advise_table(table: &[u8]) {
-    if table.len() >= PAGE {
-        advise_pages(table.as_ptr() as usize, table.len());
+/// As `advise`, of a table that is touched all over, from one large page on; it begins at a multiple
+/// of what `page_for` says.
+pub fn advise_table(start: *const u8, n_bytes: usize) {
+    if n_bytes >= PAGE {
+        advise_pages(start as usize, n_bytes);
     }
 }
 

@@ -25,7 +25,8 @@ pub fn is_restless(code: u32) -> bool {
         .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
 }
 
-/// Whether a text of these code points certainly is in NFC; false where it would take more to know.
+/// Whether a text of these code points certainly is in NFC; false where it would take more to know,
+/// and where one is a surrogate.
 pub fn is_settled<U: CodeUnit>(units: &[U]) -> bool {
     units.chunks(64).all(|block| {
         // Below U+0300 nothing is restless, nor is Chinese.
@@ -33,6 +34,7 @@ pub fn is_settled<U: CodeUnit>(units: &[U]) -> bool {
             let code: u32 = unit.into();
             all & (code < 0x300 || code.wrapping_sub(0x4E00) < 0xA000 - 0x4E00)
         });
+        let is_restless = |code: u32| is_restless(code) || code & !0x7FF == 0xD800;
         is_plain || !block.iter().any(|&unit| is_restless(unit.into()))
     })
 }

@@ -8,6 +8,7 @@
 //! the same entries, and at its greatest size by an empty one, so memory is bounded whatever the
 //! text. Texts made to collide cost misses and nothing else.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::kernel::{AnyKernel, Kernel, OnKernel, Portable};
@@ -94,28 +95,29 @@ impl PieceCache {
         }
     }
 
-    /// What follows this one where it is full: twice as large, or empty but for the seeds.
+    /// What follows this one where it is full: twice as large, or empty but for the seeds. Fails
+    /// where there is no memory.
     pub fn successor<'t>(
         &self,
         kernel: AnyKernel,
         seeds: impl Iterator<Item = (&'t [u8], u32)>,
-    ) -> PieceCache {
+    ) -> io::Result<PieceCache> {
         let keys = &self.keys;
         let mut short = grown(&self.short, SHORT_BITS.1, |key| {
             hash(kernel, keys, word(*key))
-        });
-        let middle = grown(&self.middle, MIDDLE_BITS.1, |key| keys.of_words(*key));
+        })?;
+        let middle = grown(&self.middle, MIDDLE_BITS.1, |key| keys.of_words(*key))?;
         // Only an empty table has no other owner.
         if let Some(short) = Arc::get_mut(&mut short)
             && short.n_entries() == 0
         {
             seed(short, keys, kernel, seeds);
         }
-        PieceCache {
+        Ok(PieceCache {
             keys: *keys,
             short,
             middle,
-        }
+        })
     }
 
     pub fn n_entries(&self) -> usize {
@@ -230,16 +232,16 @@ fn grown<const WORDS: usize>(
     table: &Arc<WriteOnceTable<WORDS>>,
     max_bits: u32,
     hash: impl Fn(&[u64; WORDS]) -> u64,
-) -> Arc<WriteOnceTable<WORDS>> {
+) -> io::Result<Arc<WriteOnceTable<WORDS>>> {
     let bits = table.line_bits();
-    if !table.is_full() {
+    Ok(if !table.is_full() {
         table.clone()
     } else if bits < max_bits {
         let line_of = |key: &[u64; WORDS]| (hash(key) >> (64 - bits - 1)) as usize;
-        Arc::new(table.copied(bits + 1, line_of))
+        Arc::new(table.copied(bits + 1, line_of)?)
     } else {
-        Arc::new(WriteOnceTable::new(bits))
-    }
+        Arc::new(WriteOnceTable::try_new(bits)?)
+    })
 }
 
 fn seed<'t>(
@@ -348,7 +350,7 @@ mod tests {
                     assert!(is_kept || cache.may_be_long(middle_line));
                     if cache.is_full() {
                         n_grown += 1;
-                        cache = cache.successor(kernel, seeds.into_iter());
+                        cache = cache.successor(kernel, seeds.into_iter()).unwrap();
                         assert_eq!(get_short(&cache, b"seed"), Some(vec![7]));
                     }
                 }
@@ -369,8 +371,8 @@ mod tests {
         }
         let hash = |key: &[u64; 4]| key[0] << 60;
         assert!(table.is_full());
-        assert_eq!(grown(&table, 4, hash).n_entries(), 0);
-        assert_eq!(grown(&table, 5, hash).n_entries(), 16);
-        assert!(!grown(&table, 5, hash).is_full());
+        assert_eq!(grown(&table, 4, hash).unwrap().n_entries(), 0);
+        assert_eq!(grown(&table, 5, hash).unwrap().n_entries(), 16);
+        assert!(!grown(&table, 5, hash).unwrap().is_full());
     }
 }

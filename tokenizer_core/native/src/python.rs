@@ -208,10 +208,13 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_utf8(py, slice::from_ref(text), |texts| {
-            self.encoder
-                .count_document(scanner, specials, texts[0], limit)
-        })
+        let count = |text: &str| self.encoder.count_document(scanner, specials, text, limit);
+        if limit.is_some() {
+            // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
+            let text = text.to_str()?;
+            return Ok(releasing_gil_if_long(py, text.len(), || count(text)));
+        }
+        with_utf8(py, slice::from_ref(text), |texts| count(texts[0]))
     }
 
     #[pyo3(signature = (ids, as_text=false))]

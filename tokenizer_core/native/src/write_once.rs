@@ -4,6 +4,7 @@
 //! the last word of a key is written behind all else, and who has read it sees the rest. A table
 //! that has become full is replaced by another, as a whole; see `piece_cache.rs`.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::prefetch::prefetch;
@@ -41,17 +42,21 @@ const CLAIMED: u64 = u64::MAX;
 impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
 
-    /// With `1 << line_bits` lines, at least `PROBED_LINES`.
+    /// With `1 << line_bits` lines, at least `PROBED_LINES`. Panics where there is no memory.
     pub fn new(line_bits: u32) -> WriteOnceTable<WORDS> {
+        WriteOnceTable::try_new(line_bits).expect("memory for a table")
+    }
+
+    pub fn try_new(line_bits: u32) -> io::Result<WriteOnceTable<WORDS>> {
         assert!(1 << line_bits >= PROBED_LINES);
-        WriteOnceTable {
-            lines: ZeroedTable::new(1 << line_bits),
+        Ok(WriteOnceTable {
+            lines: ZeroedTable::try_new(1 << line_bits)?,
             elsewhere: (0..(1usize << line_bits).div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             n_entries: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
-        }
+        })
     }
 
     pub fn line_bits(&self) -> u32 {
@@ -161,8 +166,8 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         &self,
         line_bits: u32,
         line_of: impl Fn(&[u64; WORDS]) -> usize,
-    ) -> WriteOnceTable<WORDS> {
-        let mut copy = WriteOnceTable::new(line_bits);
+    ) -> io::Result<WriteOnceTable<WORDS>> {
+        let mut copy = WriteOnceTable::try_new(line_bits)?;
         for line in self.lines.iter() {
             for slot in 0..Self::SLOTS_PER_LINE {
                 let keys = &line.keys[slot * WORDS..];
@@ -172,7 +177,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
                 }
             }
         }
-        copy
+        Ok(copy)
     }
 }
 
@@ -280,7 +285,7 @@ mod tests {
         assert!(n_found > n_slots / 2 && n_found <= n as usize, "{n_found}");
         assert_eq!(table.is_full(), WORDS == 4);
 
-        let larger = table.copied(10, |key| line_of(key) & 1023);
+        let larger = table.copied(10, |key| line_of(key) & 1023).unwrap();
         let n_copied = (1..=n).filter(|&i| stands(&larger, 1023, i)).count();
         assert!(n_copied >= n_found * 9 / 10 && n_copied <= n_found);
         // Two threads may have entered the same at the same time in two places.
@@ -301,6 +306,6 @@ mod tests {
         assert_eq!(table.get(0, &[0, 5]), None);
         assert!(table.put(0, &[0, 5], &[1, 2]));
         assert_eq!(table.get(0, &[0, 5]), Some([1, 2]));
-        assert_eq!(table.copied(2, |_| 0).n_entries(), 1);
+        assert_eq!(table.copied(2, |_| 0).unwrap().n_entries(), 1);
     }
 }

@@ -1,9 +1,10 @@
 //! Tables that begin as zeros, which the system gives for nothing until they are touched, in large
 //! pages: a table that is read all over needs fewer entries of the processor's map of memory.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 use crate::huge_pages;
 
@@ -20,7 +21,7 @@ unsafe impl Zeroable for u64 {}
 pub struct ZeroedTable<T> {
     /// Of the system itself: what an allocator has at hand was used before, so it writes zeros,
     /// and that is touching it in small pages.
-    memory: MmapMut,
+    memory: MmapRaw,
     /// Byte at which the first value stands.
     start: usize,
     n: usize,
@@ -28,19 +29,24 @@ pub struct ZeroedTable<T> {
 }
 
 impl<T: Zeroable> ZeroedTable<T> {
+    /// Panics where there is no memory.
     pub fn new(n: usize) -> ZeroedTable<T> {
+        ZeroedTable::try_new(n).expect("memory for a table")
+    }
+
+    pub fn try_new(n: usize) -> io::Result<ZeroedTable<T>> {
         const { assert!(!std::mem::needs_drop::<T>()) };
         let n_bytes = n * size_of::<T>();
         let align = huge_pages::page_for(n_bytes).max(align_of::<T>());
-        let memory = MmapMut::map_anon(n_bytes + align).expect("memory for a table");
+        let memory = MmapRaw::from(MmapMut::map_anon(n_bytes + align)?);
         let start = memory.as_ptr().align_offset(align);
-        huge_pages::advise_table(&memory[start..start + n_bytes]);
-        ZeroedTable {
+        huge_pages::advise_table(memory.as_ptr().wrapping_add(start), n_bytes);
+        Ok(ZeroedTable {
             memory,
             start,
             n,
             values: std::marker::PhantomData,
-        }
+        })
     }
 }
 
@@ -50,7 +56,8 @@ impl<T: Zeroable> Deref for ZeroedTable<T> {
     #[inline(always)]
     fn deref(&self) -> &[T] {
         // SAFETY: from `start` on, which is aligned for `T`, lie `n` values within `memory`, whose
-        // bytes were zeros, a value of `T`, and are written through `deref_mut` only.
+        // bytes were zeros, a value of `T`, and are written as values of `T` only: through
+        // `deref_mut`, or by themselves where they are atomic.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.start).cast(), self.n) }
     }
 }
