@@ -74,12 +74,14 @@ pub struct Classes {
 #[derive(Clone, Copy, Default)]
 pub struct High {
     pub all: u64,
-    /// Of three bytes and `\p{Lo}`: U+4E00 to U+9FFF, U+B000 to U+CFFF.
+    /// Of three bytes and `\p{Lo}`: ideographs, kana, Hangul.
     pub ideographs: u64,
-    /// Of two bytes and `\p{Lu}` or `\p{Ll}`: U+0400 to U+045F.
-    pub cyrillic: u64,
-    /// U+0400 to U+042F.
-    pub upper_cyrillic: u64,
+    /// Of two bytes and `\p{Lu}` or `\p{Ll}`: Cyrillic, Latin.
+    pub cased: u64,
+    /// Those of them that are `\p{Lu}`.
+    pub upper_cased: u64,
+    /// Of three bytes and of no class: quotes and dashes, punctuation of ideographs.
+    pub symbols: u64,
 }
 
 /// The classes of `text[at..at + 64]`, or of what is left of it.
@@ -97,10 +99,11 @@ pub fn classes(kernel: impl Kernel, text: &[u8], at: usize) -> Classes {
 impl High {
     /// The known characters that end within the block, by their first bytes.
     #[inline(always)]
-    fn whole(&self) -> (u64, u64) {
+    fn whole(&self) -> (u64, u64, u64) {
         (
             self.ideographs & u64::MAX >> 2,
-            self.cyrillic & u64::MAX >> 1,
+            self.cased & u64::MAX >> 1,
+            self.symbols & u64::MAX >> 2,
         )
     }
 }
@@ -108,19 +111,21 @@ impl High {
 impl Classes {
     #[inline(always)]
     fn add_known(&mut self, high: &High) {
-        let (ideographs, cyrillic) = high.whole();
-        self.inner = ideographs << 1 | ideographs << 2 | cyrillic << 1;
+        let (ideographs, cased, symbols) = high.whole();
+        let of_three = ideographs | symbols;
+        self.inner = of_three << 1 | of_three << 2 | cased << 1;
         self.both = ideographs | ideographs << 1 | ideographs << 2;
-        self.letter |= self.both | cyrillic | cyrillic << 1;
-        let upper = high.upper_cyrillic & cyrillic;
+        self.letter |= self.both | cased | cased << 1;
+        let upper = high.upper_cased & cased;
         self.upper |= upper | upper << 1;
         self.is_wide = ideographs != 0;
     }
 
     #[inline(always)]
     fn add_multibyte(&mut self, text: &[u8], at: usize, high: High) {
-        let (ideographs, cyrillic) = high.whole();
-        let known = ideographs | ideographs << 1 | ideographs << 2 | cyrillic | cyrillic << 1;
+        let (ideographs, cased, symbols) = high.whole();
+        let of_three = ideographs | symbols;
+        let known = of_three | of_three << 1 | of_three << 2 | cased | cased << 1;
         let mut left = high.all & !known;
         let mut largest = 0;
         while left != 0 {
@@ -176,8 +181,8 @@ pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Portable;
-    use crate::unicode::{LL, class_of};
+    use crate::kernel::{AnyKernel, OnKernel, Portable};
+    use crate::unicode::class_of;
 
     #[test]
     fn the_ascii_table_is_the_unicode_tables() {
@@ -191,15 +196,43 @@ mod tests {
         }
     }
 
+    struct ClassesOf<'t>(&'t [u8]);
+
+    impl OnKernel for ClassesOf<'_> {
+        type Output = Classes;
+
+        fn run<K: Kernel>(self, kernel: K) -> Classes {
+            classes(kernel, self.0, 0)
+        }
+    }
+
     #[test]
     fn what_kernels_know_is_what_the_tables_say() {
-        assert!(
-            (0x4E00..=0x9FFF)
-                .chain(0xB000..=0xCFFF)
-                .all(|code| class_of(code) == LO)
-        );
-        assert!((0x400..=0x42F).all(|code| class_of(code) == LU));
-        assert!((0x430..=0x45F).all(|code| class_of(code) == LL));
+        let words = |classes: &Classes| {
+            let c = classes;
+            let words = [c.inner, c.letter, c.number, c.space, c.newline, c.blank];
+            let more = [c.apostrophe, c.slash, c.upper, c.both, c.mark, c.high];
+            let valid = u64::MAX >> (BLOCK - c.valid);
+            (
+                c.valid,
+                words.map(|word| word & valid),
+                more.map(|word| word & valid),
+            )
+        };
+        for kernel in AnyKernel::all() {
+            for character in '\0'..=char::MAX {
+                // Alone, beside another of its length, and over the end of the block.
+                let text =
+                    format!("{character}a{character}{character}中é”Ж {character}。か").repeat(4);
+                let text = &text.as_bytes()[..];
+                let expected = words(&classes(Portable, text, 0));
+                assert_eq!(
+                    words(&kernel.run(ClassesOf(text))),
+                    expected,
+                    "{character:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -64,9 +64,15 @@ impl Kernel for Avx2 {
                 upper,
                 within(halves, b'/', b'/'),
             ];
-            let high = High {
-                all: high_bits(halves[0], halves[1]),
-                ..High::default()
+            let all = high_bits(halves[0], halves[1]);
+            // Of fewer bytes than these the scanner's tables tell as soon.
+            let high = if all.count_ones() < MANY_HIGH {
+                High {
+                    all,
+                    ..High::default()
+                }
+            } else {
+                known_characters(halves, all)
             };
             (from_words(words, valid), high)
         }
@@ -259,6 +265,94 @@ impl Avx2 {
         }
         // SAFETY: the processor has the instructions, or there were no `self`.
         unsafe { with_instructions(self, work) }
+    }
+}
+
+/// Bytes above 0x7F in a block from which on their characters are told by vectors.
+const MANY_HIGH: u32 = 8;
+
+/// What is known of the characters outside ASCII, given the bytes above 0x7F. Of one that goes on
+/// behind the block anything may be said: `High::whole` leaves it out.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn known_characters(halves: [__m256i; 2], all: u64) -> High {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Bits of a last byte stand where the one before it is.
+        let from_81 = at_least(halves, 0x81) >> 1;
+        let from_84 = at_least(halves, 0x84) >> 1;
+        let from_88 = at_least(halves, 0x88) >> 1;
+        let from_90 = at_least(halves, 0x90) >> 1;
+        let from_92 = at_least(halves, 0x92) >> 1;
+        let from_97 = at_least(halves, 0x97) >> 1;
+        let from_9f = at_least(halves, 0x9F) >> 1;
+        let from_a0 = at_least(halves, 0xA0) >> 1;
+        let from_a1 = at_least(halves, 0xA1) >> 1;
+        let from_a8 = at_least(halves, 0xA8) >> 1;
+        let from_b0 = at_least(halves, 0xB0) >> 1;
+        let from_bb = at_least(halves, 0xBB) >> 1;
+        let (is_80, is_81) = (equal(halves, 0x80), equal(halves, 0x81));
+        let (is_82, is_83) = (equal(halves, 0x82), equal(halves, 0x83));
+
+        // U+3041 to U+3096 and U+30A1 to U+30FA.
+        let kana = is_81 & from_81 | is_82 & (!from_97 | from_a1) | is_83 & !from_bb;
+        let e3 = equal(halves, 0xE3);
+        // U+4E00 to U+9FFF; U+AC00 to U+D77F.
+        let e4 = equal(halves, 0xE4) & at_least(halves, 0xB8) >> 1;
+        let e5_to_e9 = at_least(halves, 0xE5) & !at_least(halves, 0xEA);
+        let ea = equal(halves, 0xEA) & from_b0;
+        let eb_ec = at_least(halves, 0xEB) & !at_least(halves, 0xED);
+        let ed = equal(halves, 0xED) & !at_least(halves, 0x9E) >> 1;
+        // U+2010 to U+2027; U+3001 to U+3003 and U+3008 to U+3011.
+        let dashes = equal(halves, 0xE2) & (is_80 & from_90 & !from_a8) >> 1;
+        let of_ideographs = e3 & (is_80 & (from_81 & !from_84 | from_88 & !from_92)) >> 1;
+
+        // U+0400 to U+045F; U+00C0 to U+00FF without the signs of multiplying and dividing.
+        let (c3, d0) = (equal(halves, 0xC3), equal(halves, 0xD0));
+        let d1 = equal(halves, 0xD1) & !from_a0;
+        let signs = (equal(halves, 0x97) | equal(halves, 0xB7)) >> 1;
+        let latin = c3 & !signs;
+        High {
+            all,
+            ideographs: e3 & kana >> 1 | e4 | e5_to_e9 | ea | eb_ec | ed,
+            cased: d0 | d1 | latin,
+            upper_cased: d0 & !from_b0 | latin & !from_9f,
+            symbols: dashes | of_ideographs,
+        }
+    }
+}
+
+/// The bytes from `first` on, as they are without a sign.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn at_least(halves: [__m256i; 2], first: u8) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = _mm256_set1_epi8(first as i8);
+        high_bits(
+            _mm256_cmpeq_epi8(_mm256_max_epu8(halves[0], first), halves[0]),
+            _mm256_cmpeq_epi8(_mm256_max_epu8(halves[1], first), halves[1]),
+        )
+    }
+}
+
+/// The bytes that are this one.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn equal(halves: [__m256i; 2], byte: u8) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let byte = _mm256_set1_epi8(byte as i8);
+        high_bits(
+            _mm256_cmpeq_epi8(halves[0], byte),
+            _mm256_cmpeq_epi8(halves[1], byte),
+        )
     }
 }
 

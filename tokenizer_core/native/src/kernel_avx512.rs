@@ -67,8 +67,8 @@ impl Kernel for Avx512 {
                     | equal(bytes, 0xE4) & at_least(bytes, 0xB8) >> 1
                     | at_least(bytes, 0xEB) & !at_least(bytes, 0xED);
                 let (d0, d1) = (equal(bytes, 0xD0), equal(bytes, 0xD1));
-                found.cyrillic = d0 | d1 & !(at_least(bytes, 0xA0) >> 1);
-                found.upper_cyrillic = d0 & !(at_least(bytes, 0xB0) >> 1);
+                found.cased = d0 | d1 & !(at_least(bytes, 0xA0) >> 1);
+                found.upper_cased = d0 & !(at_least(bytes, 0xB0) >> 1);
             }
             (from_words(words, valid), found)
         }
