@@ -224,7 +224,7 @@ mod tests {
                 // Alone, beside another of its length, and over the end of the block.
                 let text =
                     format!("{character}a{character}{character}中é”Ж {character}。か").repeat(4);
-                let text = &text.as_bytes()[..];
+                let text = text.as_bytes();
                 let expected = words(&classes(Portable, text, 0));
                 assert_eq!(
                     words(&kernel.run(ClassesOf(text))),
