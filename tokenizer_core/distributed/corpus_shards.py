@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import CorpusFormat, iterate_open_file
 from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.distributed.corpus_sources import check_tables
 from tokenizer_core.distributed.encoded_shards import (
     DOCUMENTS_NAME,
     IDS_NAME,
@@ -95,14 +96,6 @@ class ShardEncoding:
     corpus_format: CorpusFormat
     unicode_tables: str = UNICODE_TABLES
 
-    def check_tables(self) -> None:
-        """Raise RunError where this worker would split text otherwise than who asks."""
-        if self.unicode_tables != UNICODE_TABLES:
-            raise RunError(
-                f"a worker has the Unicode tables of {UNICODE_TABLES}, not {self.unicode_tables}, "
-                f"and may split text elsewhere; install the same version everywhere"
-            )
-
     def __reduce__(self) -> tuple[object, ...]:
         fields = (self.encoder, self.plan, self.corpus_format, self.unicode_tables)
         return _unpack_encoding, (pickle.dumps(fields, pickle.HIGHEST_PROTOCOL),)
@@ -123,7 +116,7 @@ def encode_shard(
         CorpusError: the file cannot be read, has changed, or holds what cannot be encoded.
         RunError: a store does not answer, or this worker would encode otherwise.
     """
-    encoding.check_tables()
+    check_tables(encoding.unicode_tables)
     source, options = shard.source, asdict(encoding.corpus_format)
     within = None if shard.is_whole else (shard.start, shard.stop)
     piece_bytes = min(BATCH_BYTES, DEFAULT_PIECE_CHARS)

@@ -2,7 +2,8 @@
 
 A file is known by its size and what tells whether it changed; a worker that finds another is at the
 wrong file. What is cut out of it comes as a `Chunk` of a file on the worker's disk, so that it is
-counted by what counts any file. May import `documents`, `errors`, `training.corpus_chunks`.
+counted by what counts any file. May import `documents`, `errors`, `patterns`,
+`training.corpus_chunks`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ from typing import Any, Final
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.remote_files import RemoteFile, open_remote_file
 from tokenizer_core.errors import CorpusError, RunError
+from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
 
 _REQUEST_BYTES: Final = 1 << 23
+
+
+def check_tables(unicode_tables: str) -> None:
+    """Raise RunError where this worker would split text otherwise than who asks, who has these."""
+    if unicode_tables != UNICODE_TABLES:
+        raise RunError(
+            f"a worker has the Unicode tables of {UNICODE_TABLES}, not {unicode_tables}, "
+            f"and may split text elsewhere; install the same version everywhere"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
-from tokenizer_core.distributed.corpus_sources import Part, SourceFile
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
 from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -46,14 +46,6 @@ class ShardRules:
     max_memory_bytes: int
     unicode_tables: str = UNICODE_TABLES
 
-    def check_tables(self) -> None:
-        """Raise RunError where this worker would split text otherwise than who asks."""
-        if self.unicode_tables != UNICODE_TABLES:
-            raise RunError(
-                f"a worker has the Unicode tables of {UNICODE_TABLES}, not {self.unicode_tables}, "
-                f"and may split text elsewhere; install the same version everywhere"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
@@ -70,7 +62,7 @@ def find_cuts(
     One that lies behind the next place is its cut as well: where a file has few, looking from each
     place would read it to its end each time.
     """
-    state.check_tables()
+    check_tables(state.unicode_tables)
     source, places = payload
     planner = _planner(state.rules)
     cuts = [0]
@@ -96,7 +88,7 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
         RunError: the store of a file does not answer; or the counts do not add up to the bytes,
             which is a defect.
     """
-    state.check_tables()
+    check_tables(state.unicode_tables)
     chunks = [part.to_chunk(attempt.scratch / f"part-{i}") for i, part in enumerate(parts)]
     count = _count_natively if _is_native(state) else _count_in_python
     try:

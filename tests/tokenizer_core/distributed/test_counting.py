@@ -2,7 +2,9 @@
 
 import random
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from tokenizer_core.distributed import (
     SourceFile,
+    corpus_shards,
     count_distributed,
     count_shards,
     merge_shards,
@@ -233,10 +236,17 @@ def test_a_partition_that_lost_a_count_is_found(corpus, tmp_path, monkeypatch):
         distributed(corpus, ["<|e|>"], tmp_path)
 
 
-def test_other_unicode_tables_split_elsewhere(corpus, tmp_path, monkeypatch):
-    rules = count_shards.ShardRules(None, "auto", 1, 1, "regex 1999.1.1")  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="install the same version everywhere"):
-        rules.check_tables()
+def test_other_unicode_tables_split_elsewhere():
+    nothing: Any = None
+    rules = count_shards.ShardRules(nothing, "auto", 1, 1, "regex 1999.1.1")
+    encoding = corpus_shards.ShardEncoding(nothing, nothing, nothing, "regex 1999.1.1")
+    for work in (
+        partial(count_shards.find_cuts, rules),
+        partial(count_shards.count_shard, rules),
+        partial(corpus_shards.encode_shard, encoding),
+    ):
+        with pytest.raises(RunError, match="install the same version everywhere"):
+            work(nothing, nothing)
 
 
 def test_workers_are_killed_and_the_file_is_the_same(corpus, tmp_path):
