@@ -76,8 +76,8 @@ fn settled_and_surrogate<U: CodeUnit>(py: Python<'_>, units: &[U]) -> (bool, boo
 
 impl<'t> Text<'t> {
     fn of<'py>(text: &'t Bound<'py, PyString>) -> PyResult<Text<'t>> {
-        // SAFETY: a `str` does not change, and lives as long as the reference to it. What PyO3 knows
-        // of its layout holds where the tests pass: CPython 3.11 to 3.14 on Linux.
+        // SAFETY: a `str` does not change, and lives as long as the reference to it. That PyO3 knows
+        // its layout here is what the tests of texts of each width show.
         Ok(match unsafe { text.data() }? {
             PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => Text::Utf8(text.to_str()?),
             PyStringData::Ucs1(bytes) => Text::Latin1(bytes),
