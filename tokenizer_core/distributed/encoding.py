@@ -110,8 +110,9 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
-    run = Run(storage, identity, scratch=scratch_folder)
+    # Before the run takes the storage: a name that says no format is to be mended, and called again.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
+    run = Run(storage, identity, scratch=scratch_folder)
     encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)
     settings = corpus_settings([s.shown for s in sources], corpus_format, validation_share)
     corpus = JoinedShards(

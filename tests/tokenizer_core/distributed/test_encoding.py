@@ -305,6 +305,17 @@ def test_what_is_wrong_with_a_file_ends_it_at_once(tmp_path, corpus):
         distribute(tmp_path, files, plan)
 
 
+def test_a_name_without_a_format_takes_no_storage(tmp_path):
+    (tmp_path / "readme.md").write_text("some text")
+    plan, run = plan_token_files(NARROW), {"storage": tmp_path / "run", "executor": HERE}
+    with pytest.raises(CorpusError, match="format"):
+        encode_distributed(NARROW, [tmp_path / "readme.md"], tmp_path / "tokens", plan, **run)
+    form = CorpusFormat(format="txt")
+    encode_distributed(
+        NARROW, [tmp_path / "readme.md"], tmp_path / "tokens", plan, corpus_format=form, **run
+    )
+
+
 def test_a_shard_that_keeps_failing_is_named(tmp_path, corpus, monkeypatch):
     files, plan = corpus
 
