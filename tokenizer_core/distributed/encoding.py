@@ -110,7 +110,7 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
-    # Before the run takes the storage: a name that says no format is to be mended, and called again.
+    # Before the run takes the storage: a name that says no format is mended, and called again.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
     encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)
