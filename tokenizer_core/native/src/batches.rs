@@ -4,10 +4,12 @@
 //! look-ups, and their waits for memory overlap. A piece is a pre-token, or a part of one where
 //! `cuts.rs` shows that its parts merge alone.
 
+use std::marker::PhantomData;
+
 use crate::block_classes::{BLOCK, Classes, classes};
 use crate::block_scan::BlockGrammar;
 use crate::cuts::{Cuts, character_at, length_from};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, OnKernel};
 use crate::scan::Grammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -76,44 +78,59 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 }
 
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: those
-/// that start before `text_end`, up to a batch of them, and perhaps some more. None where the first
-/// is for `encode_long`.
-#[inline(always)]
-pub fn find_ends<G: Grammar + BlockGrammar, K: Kernel>(
-    kernel: K,
-    cuts: &Cuts,
-    text: &[u8],
-    start: usize,
-    text_end: usize,
-    ends: &mut Ends,
-) -> usize {
-    let (mut at, mut n) = (start, 0);
-    while n < BATCH && at < text_end && at - start < MAX_BATCH_BYTES {
-        let classes = classes(kernel, text, at);
-        let starts = G::starts(classes, text, at);
-        let behind_first = starts & (starts - 1);
-        if behind_first != 0 {
-            let places = ends[n..].first_chunk_mut::<BLOCK>();
-            let places = places.expect("room for a block behind a batch");
-            let base = (at - start) as u32;
-            n += if classes.is_wide {
-                write_parts(cuts, &classes, starts, text, at, base, places)
+/// that start before `text_end`, up to a batch of them, and perhaps some more. Answers how many; none
+/// where the first is for `encode_long`.
+pub struct FindEnds<'a, G> {
+    pub grammar: PhantomData<G>,
+    pub cuts: &'a Cuts,
+    pub text: &'a [u8],
+    pub start: usize,
+    pub text_end: usize,
+    pub ends: &'a mut Ends,
+}
+
+impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        let FindEnds {
+            cuts,
+            text,
+            start,
+            text_end,
+            ends,
+            ..
+        } = self;
+        let (mut at, mut n) = (start, 0);
+        while n < BATCH && at < text_end && at - start < MAX_BATCH_BYTES {
+            let classes = classes(kernel, text, at);
+            let starts = G::starts(classes, text, at);
+            let behind_first = starts & (starts - 1);
+            if behind_first != 0 {
+                let places = ends[n..].first_chunk_mut::<BLOCK>();
+                let places = places.expect("room for a block behind a batch");
+                let base = (at - start) as u32;
+                n += if classes.is_wide {
+                    write_parts(cuts, &classes, starts, text, at, base, places)
+                } else {
+                    kernel.write_places(behind_first, base, places);
+                    behind_first.count_ones() as usize
+                };
+                at += 63 - behind_first.leading_zeros() as usize;
             } else {
-                kernel.write_places(behind_first, base, places);
-                behind_first.count_ones() as usize
-            };
-            at += 63 - behind_first.leading_zeros() as usize;
-        } else {
-            let end = G::advance(text, at);
-            if end - start > MAX_BATCH_BYTES || (end - at > BLOCK && !text[at..end].is_ascii()) {
-                break;
+                let end = G::advance(text, at);
+                if end - start > MAX_BATCH_BYTES || (end - at > BLOCK && !text[at..end].is_ascii())
+                {
+                    break;
+                }
+                at = end;
+                ends[n] = (at - start) as u32;
+                n += 1;
             }
-            at = end;
-            ends[n] = (at - start) as u32;
-            n += 1;
         }
+        n
     }
-    n
 }
 
 /// Writes where the pre-tokens of a block and their parts end, up to the last of `starts`; returns

@@ -17,7 +17,7 @@ use crate::kernel::AnyKernel;
 use crate::merge::{MergeScratch, Merger};
 use crate::pair_table::ID_BITS;
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
-use crate::pieces::{Buffers, Call, EncodePiece, Session};
+use crate::pieces::{Buffers, Call, Session};
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter};
 use crate::vocabulary::{TokenTable, Vocabulary};
@@ -198,12 +198,7 @@ impl Encoder {
             let mut n_pieces = 0;
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
                 n_pieces += 1;
-                self.kernel.run(EncodePiece {
-                    encoder: self,
-                    piece,
-                    call,
-                    sink: &mut sink,
-                });
+                self.encode_split(piece, call, &mut sink);
             }
             (n_pieces, ())
         });
@@ -274,7 +269,7 @@ impl Encoder {
             Some(guard) => guard.get_or_insert_with(Buffers::new),
             None => own.insert(Buffers::new()),
         };
-        let misses = buffers.n_misses;
+        let misses = buffers.n_misses();
         let mut call = Call {
             cache: self.current_cache(),
             buffers,
@@ -282,7 +277,7 @@ impl Encoder {
         call.renew_if_full(self);
         let (n_pieces, result) = work(&mut call);
         call.count_entries();
-        let missed = buffers.n_misses - misses;
+        let missed = buffers.n_misses() - misses;
         self.misses.fetch_add(missed, Relaxed);
         // The parts of a long pre-token are missed one by one, and it is one piece.
         self.hits

@@ -13,9 +13,8 @@ use crate::kernel_avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_avx512::Avx512;
 use crate::keyed_hash::HashKeys;
-use crate::packed_ids::Value;
-use crate::piece_cache::MAX_SHORT_BYTES;
-use crate::write_once::Line;
+use crate::packed_ids::{Value, words};
+use crate::write_once::{Line, Place};
 
 pub trait Kernel: Copy {
     /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
@@ -26,17 +25,30 @@ pub trait Kernel: Copy {
     /// lies behind them may be overwritten.
     fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
 
-    /// The key of `text[start..start + length]` if it has 1 to 15 bytes: they, and their number in
-    /// the last of 16. A key that no piece has if it has more.
-    fn key(self, text: &[u8], start: usize, length: usize) -> u128;
+    /// The key of the piece `text[start..start + length]`, of 1 to 15 bytes.
+    #[inline(always)]
+    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
+        match text[start..].first_chunk() {
+            Some(block) => self.key_in(block, length),
+            None => {
+                let mut block = [0; 16];
+                block[..length].copy_from_slice(&text[start..start + length]);
+                self.key_in(&block, length)
+            }
+        }
+    }
+
+    /// The key of the first `length` bytes of `block`, 1 to 15: they, zeros, and in the last of 16
+    /// bytes minus their number.
+    fn key_in(self, block: &[u8; 16], length: usize) -> u128;
 
     fn hash(self, keys: &HashKeys, key: u128) -> u64;
 
-    /// The value of a short piece that stands in this line.
-    fn find(self, line: &Line, key: u128) -> Option<Value>;
+    /// Where the value of a short piece stands in this line.
+    fn find(self, line: &Line, key: &u128) -> Option<Place>;
 
-    /// The ids of a value, and anything behind them.
-    fn ids_of(self, value: Value) -> [u32; 8];
+    /// The first eight ids of the value there, and anything behind its last.
+    fn ids_at(self, line: &Line, place: Place) -> [u32; 8];
 
     /// The UTF-8 of four code points and of the next four, and anything behind each, and how many
     /// bytes they are.
@@ -89,7 +101,8 @@ impl AnyKernel {
     }
 }
 
-/// Work that is compiled for each kernel.
+/// Work that is compiled for each kernel, as a function of its own: what is inlined into a long one
+/// shares its registers.
 pub trait OnKernel {
     type Output;
 
@@ -151,17 +164,9 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
-        let length = length.min(MAX_SHORT_BYTES + 1);
-        let bytes = match text[start..].first_chunk::<16>() {
-            Some(block) => u128::from_le_bytes(*block) & (u128::MAX >> (128 - 8 * length)),
-            None => {
-                let mut block = [0; 16];
-                block[..length].copy_from_slice(&text[start..start + length]);
-                u128::from_le_bytes(block)
-            }
-        };
-        bytes & (u128::MAX >> 8) | (length as u128) << 120
+    fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
+        let bytes = u128::from_le_bytes(*block) & (u128::MAX >> (128 - 8 * length));
+        bytes | u128::from((length as u8).wrapping_neg()) << 120
     }
 
     #[inline(always)]
@@ -170,13 +175,13 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: u128) -> Option<Value> {
-        Value::find(line, key)
+    fn find(self, line: &Line, key: &u128) -> Option<Place> {
+        line.find(&words(*key))
     }
 
     #[inline(always)]
-    fn ids_of(self, value: Value) -> [u32; 8] {
-        value.unpacked()
+    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
+        Value::read(line.words_at(place)).unpacked()
     }
 
     #[inline(always)]

@@ -4,15 +4,14 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::offset_of;
 
 use crate::block_classes::{BLOCK, Classes, High, from_words};
 use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
-use crate::packed_ids::Value;
 use crate::pair_table::ID_BITS;
-use crate::piece_cache::MAX_SHORT_BYTES;
-use crate::write_once::Line;
+use crate::write_once::{Line, Place};
 
 /// AVX2 and AES: nearly every processor in use.
 #[derive(Clone, Copy)]
@@ -84,37 +83,26 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
-        /// All bits of the first so many bytes.
-        static FIRST: [[u8; 16]; 17] = {
-            let mut masks = [[0; 16]; 17];
-            let mut length = 0;
-            while length < 17 {
-                let mut place = 0;
-                while place < length {
-                    masks[length][place] = 0xFF;
-                    place += 1;
-                }
-                length += 1;
+    fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
+        /// Within a cache line, so that no load of a mask touches two.
+        #[repr(align(32))]
+        struct Masks([u8; 32]);
+        static ONES_THEN_ZEROS: Masks = {
+            let mut bytes = [0; 32];
+            let mut place = 0;
+            while place < 16 {
+                bytes[place] = 0xFF;
+                place += 1;
             }
-            masks
+            Masks(bytes)
         };
-        let length = length.min(MAX_SHORT_BYTES + 1);
-        // SAFETY: the processor has the instructions, or there were no `self`. Both loads are of
-        // 16 bytes of an array of 16.
+        let minus = 0usize.wrapping_sub(length);
+        // SAFETY: the processor has the instructions, or there were no `self`. The mask is 16 of the
+        // 32 bytes.
         unsafe {
-            let bytes = match text[start..].first_chunk::<16>() {
-                Some(block) => {
-                    let mask = _mm_loadu_si128(FIRST[length].as_ptr().cast());
-                    _mm_and_si128(_mm_loadu_si128(block.as_ptr().cast()), mask)
-                }
-                None => {
-                    let mut block = [0; 16];
-                    block[..length].copy_from_slice(&text[start..start + length]);
-                    _mm_loadu_si128(block.as_ptr().cast())
-                }
-            };
-            as_word(_mm_insert_epi8::<15>(bytes, length as i32))
+            let mask = _mm_loadu_si128(ONES_THEN_ZEROS.0.as_ptr().add(minus & 15).cast());
+            let bytes = _mm_and_si128(_mm_loadu_si128(block.as_ptr().cast()), mask);
+            as_word(_mm_insert_epi8::<15>(bytes, minus as i32))
         }
     }
 
@@ -125,59 +113,35 @@ impl Kernel for Avx2 {
         unsafe {
             let [first, second] = keys.as_words().map(as_vector);
             let once = _mm_aesenc_si128(_mm_xor_si128(as_vector(key), first), second);
-            (_mm_cvtsi128_si64(_mm_aesenc_si128(once, first)) as u64)
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            _mm_cvtsi128_si64(_mm_aesenc_si128(once, first)) as u64
         }
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: u128) -> Option<Value> {
-        let (first, second): (__m128i, __m128i);
-        // SAFETY: the processor has the instructions, or there were no `self`. Other threads may
-        // write to the line, which for an assembly block is no data race. It loads the two keys,
-        // which are aligned.
-        unsafe {
-            asm!("vmovdqa {first}, [{line}]", "vmovdqa {second}, [{line} + 16]",
-                first = out(xmm_reg) first, second = out(xmm_reg) second,
-                line = in(reg) line.keys.as_ptr(), options(readonly, nostack, preserves_flags));
-        }
-        // SAFETY: as above.
-        let slots = unsafe {
-            let first = _mm_cmpeq_epi64(first, as_vector(key));
-            let second = _mm_cmpeq_epi64(second, as_vector(key));
-            let low = _mm_unpacklo_epi64(first, second);
-            let high = _mm_unpackhi_epi64(first, second);
-            // A bit for each slot. Which it is cannot be predicted, so no branch asks.
-            _mm_movemask_pd(_mm_castsi128_pd(_mm_and_si128(low, high))) as usize
-        };
-        (slots != 0).then(|| {
-            let words = &line.values[slots & 2..];
-            let value: __m128i;
-            // SAFETY: as above, and this block stays behind the one that loads the keys, as does
-            // its load in the processor: a value is written before the last word of its key.
-            unsafe {
-                asm!("vmovdqa {value}, [{words}]", value = out(xmm_reg) value,
-                    words = in(reg) words.as_ptr(), options(readonly, nostack, preserves_flags));
-            }
-            Value(as_word(value))
-        })
+    fn find(self, line: &Line, key: &u128) -> Option<Place> {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        let words = unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(equal_words(line, key))) };
+        // Two bits for each of four words: the lowest is left where the first slot has the key, and
+        // `SECOND` where the second has it. Which cannot be predicted, so no branch asks.
+        let slots = (words & words >> 2) as usize;
+        (slots & (Place::SECOND | 1) != 0).then_some(Place::from_bits(slots))
     }
 
     #[inline(always)]
-    fn ids_of(self, value: Value) -> [u32; 8] {
+    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
         const { assert!(ID_BITS == 20) };
         // SAFETY: the processor has the instructions, or there were no `self`; the result is 32
         // bytes as the array is.
         unsafe {
-            let twice = _mm256_broadcastsi128_si256(as_vector(value.0));
             // The four bytes from that in which an id begins; the second of three begins within.
             let spread = _mm256_setr_epi8(
                 0, 1, 2, 3, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, // the first four ids
-                10, 11, 12, 13, 13, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1,
-                -1, // the last two
+                10, 11, 12, 13, 13, 14, 15, -1, 13, 14, 15, -1, 13, 14, 15,
+                -1, // the fifth, and the last, which may stand for more
             );
             let shifts = _mm256_setr_epi32(0, 4, 0, 0, 4, 0, 0, 0);
-            let ids = _mm256_srlv_epi32(_mm256_shuffle_epi8(twice, spread), shifts);
+            let spread = _mm256_shuffle_epi8(value_twice(line, place), spread);
+            let ids = _mm256_srlv_epi32(spread, shifts);
             let ids = _mm256_and_si256(ids, _mm256_set1_epi32((1 << ID_BITS) - 1));
             std::mem::transmute::<__m256i, [u32; 8]>(ids)
         }
@@ -233,6 +197,36 @@ impl Kernel for Avx2 {
             )
         }
     }
+}
+
+// What other threads may be writing to is loaded by assembly, for which it is no data race. The keys
+// are loaded before the values, by the processor too: a value is written before its key.
+
+/// All bits of those words of the two keys of a line that are the same in `key`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn equal_words(line: &Line, key: &u128) -> __m256i {
+    let equal;
+    // SAFETY: it reads the 16 bytes of the key and the 32 of those in the line.
+    unsafe {
+        asm!("vbroadcasti128 {equal}, [{key}]", "vpcmpeqq {equal}, {equal}, [{keys}]",
+            equal = out(ymm_reg) equal, key = in(reg) key, keys = in(reg) line.keys.as_ptr(),
+            options(readonly, nostack, preserves_flags));
+    }
+    equal
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn value_twice(line: &Line, place: Place) -> __m256i {
+    let value;
+    // SAFETY: it reads the 16 bytes of one of the two values.
+    unsafe {
+        asm!("vbroadcasti128 {value}, [{line} + {place} + {values}]", value = out(ymm_reg) value,
+            line = in(reg) line, place = in(reg) place.offset(), values = const offset_of!(Line, values),
+            options(readonly, nostack, preserves_flags));
+    }
+    value
 }
 
 /// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each

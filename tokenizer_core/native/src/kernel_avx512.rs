@@ -11,11 +11,9 @@ use crate::block_classes::{
 };
 use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel};
-use crate::kernel_avx2::{Avx2, as_word};
+use crate::kernel_avx2::Avx2;
 use crate::keyed_hash::HashKeys;
-use crate::packed_ids::Value;
-use crate::piece_cache::MAX_SHORT_BYTES;
-use crate::write_once::Line;
+use crate::write_once::{Line, Place};
 
 /// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
 #[derive(Clone, Copy)]
@@ -109,16 +107,8 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn key(self, text: &[u8], start: usize, length: usize) -> u128 {
-        let length = length.min(MAX_SHORT_BYTES + 1);
-        let piece = &text[start..start + length];
-        // SAFETY: the processor has the instructions, or there were no `self`. The masked load
-        // reads the `length` bytes of `piece`, at most 16, and no other.
-        unsafe {
-            let present = ((1u32 << length) - 1) as __mmask16;
-            let bytes = _mm_maskz_loadu_epi8(present, piece.as_ptr().cast());
-            as_word(_mm_insert_epi8::<15>(bytes, length as i32))
-        }
+    fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
+        self.0.key_in(block, length)
     }
 
     #[inline(always)]
@@ -127,13 +117,13 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: u128) -> Option<Value> {
+    fn find(self, line: &Line, key: &u128) -> Option<Place> {
         self.0.find(line, key)
     }
 
     #[inline(always)]
-    fn ids_of(self, value: Value) -> [u32; 8] {
-        self.0.ids_of(value)
+    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
+        self.0.ids_at(line, place)
     }
 
     #[inline(always)]

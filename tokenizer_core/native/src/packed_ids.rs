@@ -1,24 +1,30 @@
 //! The ids of a piece as they stand in the tables of the cache.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::pair_table::ID_BITS;
-use crate::write_once::Line;
+use crate::piece_cache::MAX_SHORT_BYTES;
+use crate::write_once::{Line, Place};
 
 /// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over.
 const WORD_IDS: usize = 3;
 const COUNT_SHIFT: u32 = WORD_IDS as u32 * ID_BITS;
 const SHORT_IDS: usize = 2 * WORD_IDS;
 const MIDDLE_IDS: usize = 4 * WORD_IDS;
-const _: () = assert!(MIDDLE_IDS < 1 << (u64::BITS - COUNT_SHIFT));
+const MAX_COUNT: usize = (1 << (u64::BITS - COUNT_SHIFT)) - 1;
+const _: () = assert!(MAX_SHORT_BYTES <= MAX_COUNT && MIDDLE_IDS <= MAX_COUNT);
 
-/// The ids of a short piece: 1 to 6.
+/// The ids of a short piece: 1 to 6; or up to 15, the sixth and all behind it the same, as a run of
+/// blanks has where each is a token.
 #[derive(Clone, Copy)]
 pub struct Value(pub u128);
 
 impl Value {
-    /// The value that stands in a line for the key of a short piece.
+    /// The value that stands in a line.
     #[inline(always)]
-    pub fn find(line: &Line, key: u128) -> Option<Value> {
-        line.get(&words(key)).map(Value::from_words)
+    pub fn read(words: &[AtomicU64; 2]) -> Value {
+        Value::from_words([words[0].load(Relaxed), words[1].load(Relaxed)])
     }
 
     #[inline(always)]
@@ -34,22 +40,25 @@ impl Value {
     /// How many ids it has.
     #[inline(always)]
     pub fn count(self) -> usize {
-        (self.0 >> (u64::BITS + COUNT_SHIFT)) as usize
+        count_of(words(self.0)[1])
     }
 
-    /// The ids and, behind them, zeros.
+    /// The ids, if there are as many, and anything behind them.
     #[inline(always)]
-    pub fn unpacked(self) -> [u32; 8] {
+    pub fn unpacked<const N: usize>(self) -> [u32; N] {
         let words = words(self.0);
-        std::array::from_fn(|place| match place {
-            0..SHORT_IDS => id_at(&words, place),
-            _ => 0,
-        })
+        std::array::from_fn(|place| id_at(&words, place.min(SHORT_IDS - 1)))
     }
 
-    /// None where there are too many.
+    /// None where they do not fit.
     pub fn of(ids: &[u32]) -> Option<Value> {
-        packed(ids).map(Value::from_words)
+        let (kept, same) = ids.split_at(ids.len().min(SHORT_IDS));
+        if ids.len() > MAX_SHORT_BYTES || same.iter().any(|id| id != &kept[SHORT_IDS - 1]) {
+            return None;
+        }
+        let mut words = packed(kept)?;
+        words[1] += (same.len() as u64) << COUNT_SHIFT;
+        Some(Value::from_words(words))
     }
 }
 
@@ -97,6 +106,17 @@ fn id_at(words: &[u64], place: usize) -> u32 {
     word as u32 & ((1 << ID_BITS) - 1)
 }
 
+/// How many ids the value at a place that was found in a line has.
+#[inline(always)]
+pub fn count_in(line: &Line, place: Place) -> usize {
+    count_of(line.words_at(place)[1].load(Relaxed))
+}
+
+#[inline(always)]
+fn count_of(last_word: u64) -> usize {
+    (last_word >> COUNT_SHIFT) as usize
+}
+
 #[inline(always)]
 pub fn words(word: u128) -> [u64; 2] {
     [word as u64, (word >> 64) as u64]
@@ -115,37 +135,108 @@ mod tests {
     struct IdsOf(Value);
 
     impl OnKernel for IdsOf {
-        type Output = [u32; 8];
+        type Output = ([u32; 8], usize);
 
-        fn run<K: Kernel>(self, kernel: K) -> [u32; 8] {
-            kernel.ids_of(self.0)
+        fn run<K: Kernel>(self, kernel: K) -> ([u32; 8], usize) {
+            let [low, high] = self.0.as_words();
+            let first = line_of([7, 1, 7, 2], [low, high, !low, !high]);
+            let second = line_of([7, 2, 7, 1], [!low, !high, low, high]);
+            let [first, second] = [first, second].map(|line| {
+                let place = kernel.find(&line, &word([7, 1])).expect("its key");
+                (kernel.ids_at(&line, place), count_in(&line, place))
+            });
+            assert_eq!(first, second);
+            first
+        }
+    }
+
+    fn line_of(keys: [u64; 4], values: [u64; 4]) -> Line {
+        Line {
+            keys: keys.map(AtomicU64::new),
+            values: values.map(AtomicU64::new),
+        }
+    }
+
+    fn some_ids(n: usize) -> Vec<u32> {
+        let largest = (1 << ID_BITS) - 1;
+        let id = |i: u32| {
+            if i % 3 == 1 {
+                largest
+            } else {
+                i * 77_777 % largest
+            }
+        };
+        (0..n as u32).map(id).collect()
+    }
+
+    fn assert_comes_back(value: Value, ids: &[u32]) {
+        let value = Value::from_words(value.as_words());
+        let unpacked: [u32; MAX_SHORT_BYTES] = value.unpacked();
+        assert_eq!(unpacked[..value.count()], *ids);
+        for kernel in AnyKernel::all() {
+            let (found, count) = kernel.run(IdsOf(value));
+            assert_eq!(count, ids.len());
+            let n = count.min(found.len());
+            assert_eq!(found[..n], ids[..n], "{}", kernel.name());
+            let is_more_the_same = ids[n..].iter().all(|id| *id == found[7]);
+            assert!(is_more_the_same, "{}", kernel.name());
         }
     }
 
     #[test]
     fn ids_come_back_as_they_were_packed_by_every_kernel() {
-        let largest = (1 << ID_BITS) - 1;
         for n in 1..=MIDDLE_IDS + 1 {
-            let ids: Vec<u32> = (0..n as u32)
-                .map(|i| {
-                    if i % 3 == 1 {
-                        largest
-                    } else {
-                        (i * 77_777) % largest
-                    }
-                })
-                .collect();
+            let ids = some_ids(n);
             assert_eq!(Value::of(&ids).is_some(), n <= SHORT_IDS);
             if let Some(value) = Value::of(&ids) {
-                let value = Value::from_words(value.as_words());
-                assert_eq!(value.unpacked()[..value.count()], ids);
-                for kernel in AnyKernel::all() {
-                    assert_eq!(kernel.run(IdsOf(value))[..n], ids, "{}", kernel.name());
-                }
+                assert_comes_back(value, &ids);
             }
             assert_eq!(MiddleValue::words_of(&ids).is_some(), n <= MIDDLE_IDS);
             if let Some(words) = MiddleValue::words_of(&ids) {
                 assert_eq!(MiddleValue::from_words(words).ids(), ids);
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_whole_key_is_found_by_every_kernel() {
+        struct Find(Line, u128);
+        impl OnKernel for Find {
+            type Output = Option<usize>;
+
+            fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
+                kernel.find(&self.0, &self.1).map(Place::offset)
+            }
+        }
+        for kernel in AnyKernel::all() {
+            for keys in [
+                [1, 2, 3, 4],
+                [1, 4, 3, 2],
+                [3, 2, 1, 4],
+                [2, 1, 1, 2],
+                [0; 4],
+            ] {
+                for (low, high) in (1..5).flat_map(|low| (1..5).map(move |high| (low, high))) {
+                    let slot = keys.chunks(2).position(|key| key == [low, high]);
+                    let found = kernel.run(Find(line_of(keys, [0; 4]), word([low, high])));
+                    assert_eq!(found, slot.map(|slot| 16 * slot), "{}", kernel.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_ids_fit_where_the_last_are_the_same() {
+        for n_before in 0..=SHORT_IDS {
+            for n_same in 1..=MAX_SHORT_BYTES + 1 {
+                let mut ids = some_ids(n_before);
+                ids.extend(std::iter::repeat_n(220, n_same));
+                let fits = ids.len() <= SHORT_IDS
+                    || (n_before < SHORT_IDS && ids.len() <= MAX_SHORT_BYTES);
+                assert_eq!(Value::of(&ids).is_some(), fits, "{ids:?}");
+                if let Some(value) = Value::of(&ids) {
+                    assert_comes_back(value, &ids);
+                }
             }
         }
     }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use crate::kernel::{AnyKernel, Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::{MiddleValue, Value, word, words};
-use crate::prefetch::prefetch;
 use crate::write_once::{Line, WriteOnceTable};
 
 /// Pieces up to this length are keys of the first table.
@@ -45,36 +44,43 @@ pub struct PieceCache {
 }
 
 /// Finds the lines of short pieces.
-pub struct Lookup<'c, K> {
-    kernel: K,
+#[derive(Clone, Copy)]
+pub struct Lookup<'c> {
+    cache: &'c PieceCache,
     keys: HashKeys,
     shift: u32,
     lines: &'c [Line],
 }
 
-impl<K: Kernel> Lookup<'_, K> {
-    /// See `Kernel::key`.
-    #[inline(always)]
-    pub fn key(&self, text: &[u8], start: usize, length: usize) -> u128 {
-        self.kernel.key(text, start, length)
-    }
-
+impl<'c> Lookup<'c> {
     /// Where a short piece would be.
     #[inline(always)]
-    pub fn line_of(&self, key: u128) -> usize {
-        (self.kernel.hash(&self.keys, key) >> self.shift) as usize
+    pub fn line_of(&self, kernel: impl Kernel, key: u128) -> &'c Line {
+        let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
+        // SAFETY: there are `1 << (64 - self.shift)` lines.
+        unsafe { self.lines.get_unchecked(place) }
     }
 
-    /// Asks for a line before it is needed.
-    #[inline(always)]
-    pub fn prefetch(&self, line: usize) {
-        prefetch(self.lines, line);
+    /// Which line this is.
+    pub fn place_of(&self, line: &Line) -> usize {
+        (std::ptr::from_ref(line).addr() - self.lines.as_ptr().addr()) / size_of::<Line>()
     }
 
-    /// The ids of a short piece that stands in its own line.
-    #[inline(always)]
-    pub fn get(&self, key: u128, line: usize) -> Option<Value> {
-        self.kernel.find(&self.lines[line], key)
+    pub fn any_line(&self) -> &'c Line {
+        &self.lines[0]
+    }
+
+    /// A key that no short piece has, with the line of this longer piece in the second table, which
+    /// is asked for; any for a piece that could not stand there.
+    #[inline(never)]
+    pub fn key_of_longer(&self, text: &[u8], start: usize, length: usize) -> u128 {
+        let mut key = (MAX_SHORT_BYTES as u128 + 1) << 120;
+        if length <= MAX_MIDDLE_BYTES {
+            let line = self.cache.middle_line(&middle_key(text, start, length));
+            self.cache.middle.prefetch(line);
+            key |= line as u128;
+        }
+        key
     }
 }
 
@@ -138,9 +144,9 @@ impl PieceCache {
 
     /// What finds the lines of short pieces.
     #[inline(always)]
-    pub fn lookup<K: Kernel>(&self, kernel: K) -> Lookup<'_, K> {
+    pub fn lookup(&self) -> Lookup<'_> {
         Lookup {
-            kernel,
+            cache: self,
             keys: self.keys,
             shift: 64 - self.short.line_bits(),
             lines: self.short.lines(),
@@ -175,12 +181,6 @@ impl PieceCache {
     #[inline(always)]
     pub fn middle_line(&self, key: &MiddleKey) -> usize {
         (self.keys.of_words(*key) >> (64 - self.middle.line_bits())) as usize
-    }
-
-    /// Asks for a line of the second table before it is needed.
-    #[inline(always)]
-    pub fn prefetch_middle(&self, line: usize) {
-        self.middle.prefetch(line);
     }
 
     #[inline]
@@ -315,9 +315,11 @@ mod tests {
             };
             let get_short = |cache: &PieceCache, piece: &[u8]| {
                 let (key, line) = place(cache, piece);
-                let found = cache.lookup(Portable).get(key, line);
+                let line_of_it = &cache.short.lines()[line];
+                let found = Portable.find(line_of_it, &key);
+                let found = found.map(|place| Value::read(line_of_it.words_at(place)));
                 let found = found.or_else(|| cache.get_beyond(key, line))?;
-                Some(found.unpacked()[..found.count()].to_vec())
+                Some(found.unpacked::<MAX_SHORT_BYTES>()[..found.count()].to_vec())
             };
             let (mut n_grown, mut n_kept) = (0, 0);
             for round in 0..2 {

@@ -1,10 +1,11 @@
 //! The loop over the pieces of a text: find where they end, look them up, merge what is missed.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batches::{
-    BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART, Window, find_ends, find_parts, offset_of,
+    BATCH, Ends, FindEnds, INSIDE, MAX_BATCH_BYTES, PART, Window, find_parts, offset_of,
 };
 use crate::block_classes::BLOCK;
 use crate::block_scan::BlockGrammar;
@@ -12,13 +13,16 @@ use crate::encoder::Encoder;
 use crate::kernel::{Kernel, OnKernel};
 use crate::merge::{MergeScratch, Merger};
 use crate::piece_cache::{Lookup, MAX_SHORT_BYTES, PieceCache};
-use crate::places::{NO_SHORT_KEY, OwnCache, Piece, Place, line_of_longer};
+use crate::places::{OwnCache, Piece, Place};
+use crate::prefetch::prefetch;
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::sink::{Appender, Sink};
+use crate::write_once::Line;
 
-/// How far ahead of a look-up lines are asked for: enough for memory to answer meanwhile, few enough
-/// that the processor takes them all. Asking for all of a batch first made it wait.
-const AHEAD: usize = 32;
+/// Lines are asked for by so many pieces while those before are looked up: enough for memory to
+/// answer meanwhile, few enough that the processor takes them all. Asking for all of a batch first
+/// made it wait; asking for one and looking up another in turns wants more registers than there are.
+const GROUP: usize = 32;
 
 /// Texts of one call.
 pub struct Session<'s, 'c> {
@@ -36,14 +40,14 @@ impl Session<'_, '_> {
 
     /// Returns where the last piece ends.
     pub fn scan(&mut self, text: &str, window: Window, sink: &mut impl Sink) -> usize {
-        let (n_pieces, end) = self.encoder.kernel.run(EncodeText {
-            encoder: self.encoder,
-            scanner: self.scanner,
-            text: text.as_bytes(),
-            window,
-            call: self.call,
-            sink,
-        });
+        let (encoder, text, call) = (self.encoder, text.as_bytes(), &mut *self.call);
+        let (n_pieces, end) = match self.scanner {
+            Scanner::Gpt2 => encoder.scan_as::<Gpt2>(text, window, call, sink),
+            Scanner::Cl100k => encoder.scan_as::<Cl100k>(text, window, call, sink),
+            Scanner::Llama3 => encoder.scan_as::<Llama3>(text, window, call, sink),
+            Scanner::Qwen2 => encoder.scan_as::<Qwen2>(text, window, call, sink),
+            Scanner::O200k => encoder.scan_as::<O200k>(text, window, call, sink),
+        };
         self.n_pieces += n_pieces;
         end
     }
@@ -59,13 +63,15 @@ pub struct Call<'c> {
 pub struct Buffers {
     /// Where the pieces of a batch end, from where the batch starts.
     ends: Ends,
-    /// The keys of those that are short, and their lines in the first table. A longer one has
-    /// `NO_SHORT_KEY` with its line in the second table, and any line.
-    keys: [u128; BATCH + BLOCK],
-    lines: [u32; BATCH + BLOCK],
+    rarer: Rarer,
+}
+
+/// What is needed for pieces that the first table does not answer.
+#[derive(Default)]
+struct Rarer {
     scratch: MergeScratch,
     own: OwnCache,
-    pub n_misses: u64,
+    n_misses: u64,
 }
 
 impl Call<'_> {
@@ -79,7 +85,7 @@ impl Call<'_> {
 
     /// Adds to the entries of the cache what this call has entered.
     pub fn count_entries(&mut self) {
-        self.buffers.own.count_entries(&self.cache);
+        self.buffers.rarer.own.count_entries(&self.cache);
     }
 }
 
@@ -87,36 +93,149 @@ impl Buffers {
     pub fn new() -> Box<Buffers> {
         Box::new(Buffers {
             ends: [0; BATCH + BLOCK],
-            keys: [0; BATCH + BLOCK],
-            lines: [0; BATCH + BLOCK],
-            scratch: MergeScratch::default(),
-            own: OwnCache::default(),
-            n_misses: 0,
+            rarer: Rarer::default(),
         })
     }
 
-    /// Makes the key of piece `i` of a batch that starts at `start`, which itself starts at `at`,
-    /// and asks for its line. Returns where it ends.
+    pub fn n_misses(&self) -> u64 {
+        self.rarer.n_misses
+    }
+}
+
+/// Where some pieces of a batch are looked up.
+struct Group<'c> {
+    entries: [Entry<'c>; GROUP],
+    n: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Entry<'c> {
+    key: u128,
+    /// That of the first table; of a longer piece any.
+    line: &'c Line,
+}
+
+impl<'c> Group<'c> {
+    fn new(lookup: &Lookup<'c>) -> Group<'c> {
+        let entry = Entry {
+            key: 0,
+            line: lookup.any_line(),
+        };
+        Group {
+            entries: [entry; GROUP],
+            n: 0,
+        }
+    }
+}
+
+/// Makes the keys of the pieces of `text` from `at` on that end at `ends`, counted from `start`, and
+/// asks for their lines. Answers where the last ends.
+struct Ask<'a, 'c> {
+    group: &'a mut Group<'c>,
+    lookup: &'a Lookup<'c>,
+    text: &'a [u8],
+    start: usize,
+    at: usize,
+    ends: &'a [u32],
+}
+
+impl OnKernel for Ask<'_, '_> {
+    type Output = usize;
+
     #[inline(always)]
-    fn ask<K: Kernel>(
-        &mut self,
-        lookup: &Lookup<K>,
-        cache: &PieceCache,
-        text: &[u8],
-        start: usize,
-        at: usize,
-        i: usize,
-    ) -> usize {
-        let end = start + (self.ends[i] & !(PART | INSIDE)) as usize;
-        let key = lookup.key(text, at, end - at);
-        let line = lookup.line_of(key);
-        lookup.prefetch(line);
-        (self.keys[i], self.lines[i]) = (key, line as u32);
-        if end - at > MAX_SHORT_BYTES {
-            let line = line_of_longer(cache, text, at, end - at);
-            self.keys[i] = NO_SHORT_KEY | line as u128;
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        let end = self.start + offset_of(self.ends.len(), self.ends);
+        if end + 16 <= self.text.len() {
+            self.run_as::<K, true>(kernel);
+        } else {
+            self.run_as::<K, false>(kernel);
         }
         end
+    }
+}
+
+impl Ask<'_, '_> {
+    /// 16 bytes stand behind the last piece if they are `INNER`.
+    #[inline(always)]
+    fn run_as<K: Kernel, const INNER: bool>(self, kernel: K) {
+        let Ask {
+            group,
+            lookup,
+            text,
+            start,
+            at: first,
+            ends,
+        } = self;
+        assert!(ends.len() <= GROUP);
+        group.n = ends.len();
+        let (finder, mut longer) = (*lookup, 0u32);
+        let (bytes, mut at) = (&text[start..], first - start);
+        for (i, (end, entry)) in ends.iter().zip(&mut group.entries).enumerate() {
+            let end = (end & !(PART | INSIDE)) as usize;
+            let length = end - at;
+            if length > MAX_SHORT_BYTES {
+                // A call here would cost all others their registers.
+                longer |= 1 << i;
+            } else {
+                let key = if INNER {
+                    // SAFETY: ends rise, so each of these starts before the last of them ends.
+                    let block = unsafe { &*bytes.as_ptr().add(at).cast::<[u8; 16]>() };
+                    kernel.key_in(block, length)
+                } else {
+                    kernel.key(bytes, at, length)
+                };
+                let line = finder.line_of(kernel, key);
+                prefetch(std::slice::from_ref(line), 0);
+                *entry = Entry { key, line };
+            }
+            at = end;
+        }
+        while longer != 0 {
+            let i = longer.trailing_zeros() as usize;
+            longer &= longer - 1;
+            let at = if i == 0 {
+                first
+            } else {
+                start + offset_of(i, ends)
+            };
+            let length = start + offset_of(i + 1, ends) - at;
+            group.entries[i].key = lookup.key_of_longer(text, at, length);
+        }
+    }
+}
+
+/// Takes the ids of the pieces of a group from `place` on, up to one that does not stand in its line;
+/// answers which that is, and the cursor of the sink.
+struct TakeFound<'a, 'c, S: Sink> {
+    group: &'a Group<'c>,
+    place: usize,
+    sink: &'a mut S,
+    cursor: S::Cursor,
+}
+
+impl<S: Sink> OnKernel for TakeFound<'_, '_, S> {
+    type Output = (usize, S::Cursor);
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> (usize, S::Cursor) {
+        let TakeFound {
+            group,
+            mut place,
+            sink,
+            mut cursor,
+        } = self;
+        let n = group.n.min(GROUP);
+        while place < n {
+            let Entry { key, line } = &group.entries[place];
+            let Some(found) = kernel.find(line, key) else {
+                break;
+            };
+            // SAFETY: this is the value of one of the pieces that the sink was opened for, and the
+            // cursor went nowhere else.
+            cursor = unsafe { sink.take_value(cursor, kernel, line, found) };
+            place += 1;
+        }
+        (place, cursor)
     }
 }
 
@@ -124,10 +243,8 @@ impl Encoder {
     /// Returns how many pieces there were and where the last one ends. In batches, so that where
     /// the next piece ends, which cannot be predicted, does not hold up the look-ups, and their
     /// waits for memory overlap.
-    #[inline(always)]
-    fn scan_as<G: Grammar + BlockGrammar, K: Kernel>(
+    fn scan_as<G: Grammar + BlockGrammar>(
         &self,
-        kernel: K,
         text: &[u8],
         window: Window,
         call: &mut Call,
@@ -137,19 +254,26 @@ impl Encoder {
         while pos < window.end && sink.wants_more().is_continue() {
             call.renew_if_full(self);
             let ends = &mut call.buffers.ends;
-            let found = find_ends::<G, K>(kernel, &self.cuts, text, pos, window.end, ends);
+            let found = self.kernel.run(FindEnds::<G> {
+                grammar: PhantomData,
+                cuts: &self.cuts,
+                text,
+                start: pos,
+                text_end: window.end,
+                ends,
+            });
             if found == 0 {
                 let end = G::advance(text, pos);
                 if end > window.end && end - pos > window.max_overhang {
                     break;
                 }
-                self.encode_long(kernel, text, pos..end, call, sink);
+                self.encode_long(text, pos..end, call, sink);
                 (pos, n_pieces) = (end, n_pieces + 1);
                 continue;
             }
             let (n, is_over) = window.pieces(pos, &ends[..found]);
             let end = pos + offset_of(n, ends);
-            self.encode_batch(kernel, text, pos, n, call, sink);
+            self.encode_batch(text, pos, n, call, sink);
             (pos, n_pieces) = (end, n_pieces + n as u64);
             if is_over {
                 break;
@@ -159,65 +283,83 @@ impl Encoder {
     }
 
     /// Encodes the `n` pieces of a batch that starts at `start`.
-    #[inline(always)]
-    fn encode_batch<K: Kernel>(
+    fn encode_batch<'k>(
         &self,
-        kernel: K,
         text: &[u8],
         start: usize,
         n: usize,
-        call: &mut Call,
+        call: &'k mut Call,
         sink: &mut impl Sink,
     ) {
-        assert!(n <= BATCH + BLOCK);
         let cache = &*call.cache;
-        let buffers = &mut *call.buffers;
-        let lookup = cache.lookup(kernel);
-        let mut asked = start;
-        for i in 0..n.min(AHEAD) {
-            asked = buffers.ask(&lookup, cache, text, start, asked, i);
-        }
+        let Buffers { ends, rarer } = &mut *call.buffers;
+        let ends = &ends[..n];
+        let lookup = &cache.lookup();
+        let [first, second] = &mut [Group::new(lookup), Group::new(lookup)];
+        let (mut group, mut next) = (first, second);
+        let mut groups = ends.chunks(GROUP);
         let mut at = start;
-        let mut cursor = sink.open(n);
-        for i in 0..n {
-            if i + AHEAD < n {
-                asked = buffers.ask(&lookup, cache, text, start, asked, i + AHEAD);
-            }
-            let end = start + (buffers.ends[i] & !(PART | INSIDE)) as usize;
-            let (key, line) = (buffers.keys[i], buffers.lines[i] as usize);
-            let found = lookup.get(key, line);
-            if let Some(value) = found {
-                // SAFETY: this is the value of one of the pieces that the sink was opened for, and
-                // the cursor went nowhere else.
-                cursor = unsafe { sink.take_value(cursor, kernel, value) };
-            } else {
-                let piece = Piece {
+        let mut ask = |group: &mut Group<'k>| {
+            if let Some(ends) = groups.next() {
+                let ask = Ask {
+                    group,
+                    lookup,
                     text,
-                    range: at..end,
-                    is_part: buffers.ends[i] & PART != 0,
-                    place: Place::of(end - at, key, line),
+                    start,
+                    at,
+                    ends,
                 };
+                at = self.kernel.run(ask);
+            }
+        };
+        ask(next);
+        let mut cursor = sink.open(n);
+        for first in (0..n).step_by(GROUP) {
+            std::mem::swap(&mut group, &mut next);
+            ask(next);
+            let mut place = 0;
+            loop {
+                (place, cursor) = self.kernel.run(TakeFound {
+                    group,
+                    place,
+                    sink,
+                    cursor,
+                });
+                if place == group.n {
+                    break;
+                }
                 // SAFETY: the cursor is from `open`, through `take_value` only.
                 unsafe { sink.close(cursor) };
-                self.encode_rarer(piece, cache, buffers, sink);
+                let i = first + place;
+                let range = start + offset_of(i, ends)..start + offset_of(i + 1, ends);
+                let Entry { key, line } = group.entries[place];
+                let piece = Piece {
+                    text,
+                    is_part: ends[i] & PART != 0,
+                    place: Place::of(range.len(), key, || lookup.place_of(line)),
+                    range,
+                };
+                self.encode_rarer(piece, cache, rarer, sink);
                 cursor = sink.open(n - i - 1);
+                place += 1;
             }
-            at = end;
         }
         // SAFETY: as above.
         unsafe { sink.close(cursor) };
     }
 
+    /// Encodes a piece that is already split.
+    pub fn encode_split(&self, piece: &[u8], call: &mut Call, sink: &mut impl Sink) {
+        if piece.len() <= MAX_BATCH_BYTES {
+            call.buffers.ends[0] = piece.len() as u32;
+            self.encode_batch(piece, 0, 1, call, sink);
+        } else {
+            self.encode_uncached(piece, 0..piece.len(), false, call, sink);
+        }
+    }
+
     /// Encodes a long pre-token by its parts.
-    #[inline(always)]
-    fn encode_long<K: Kernel>(
-        &self,
-        kernel: K,
-        text: &[u8],
-        piece: Range<usize>,
-        call: &mut Call,
-        sink: &mut impl Sink,
-    ) {
+    fn encode_long(&self, text: &[u8], piece: Range<usize>, call: &mut Call, sink: &mut impl Sink) {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.whole_id(whole).is_some() {
             return self.encode_uncached(text, piece, false, call, sink);
@@ -230,7 +372,7 @@ impl Encoder {
                 let is_part = end - start < whole.len();
                 self.encode_uncached(text, start..end, is_part, call, sink);
             } else {
-                self.encode_batch(kernel, text, start, n, call, sink);
+                self.encode_batch(text, start, n, call, sink);
             }
             start = end;
         }
@@ -251,7 +393,7 @@ impl Encoder {
             is_part,
             place: Place::Nowhere,
         };
-        self.encode_rarer(piece, &call.cache, call.buffers, sink);
+        self.encode_rarer(piece, &call.cache, &mut call.buffers.rarer, sink);
     }
 
     /// A piece that does not stand in its line of the first table.
@@ -260,10 +402,10 @@ impl Encoder {
         &self,
         piece: Piece,
         cache: &PieceCache,
-        buffers: &mut Buffers,
+        rarer: &mut Rarer,
         sink: &mut impl Sink,
     ) {
-        if buffers.own.find(&piece, cache, |ids| sink.take(ids)) {
+        if rarer.own.find(&piece, cache, |ids| sink.take(ids)) {
             return;
         }
         let bytes = piece.bytes();
@@ -274,12 +416,12 @@ impl Encoder {
         {
             return sink.take(&[id]);
         }
-        buffers.n_misses += 1;
-        let own = &mut buffers.own;
+        rarer.n_misses += 1;
+        let own = &mut rarer.own;
         self.kernel.run(MergePiece {
             merger: &self.merger,
             piece: bytes,
-            scratch: &mut buffers.scratch,
+            scratch: &mut rarer.scratch,
             take: |ids: &[u32]| {
                 sink.take(ids);
                 if whole_id.is_none() {
@@ -287,39 +429,6 @@ impl Encoder {
                 }
             },
         });
-    }
-}
-
-/// The text of a call, to be encoded on a kernel; see `Encoder::scan_as`.
-struct EncodeText<'c, 'b, S> {
-    encoder: &'c Encoder,
-    scanner: Scanner,
-    text: &'c [u8],
-    window: Window,
-    call: &'c mut Call<'b>,
-    sink: &'c mut S,
-}
-
-impl<S: Sink> OnKernel for EncodeText<'_, '_, S> {
-    type Output = (u64, usize);
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> (u64, usize) {
-        let EncodeText {
-            encoder,
-            scanner,
-            text,
-            window,
-            call,
-            sink,
-        } = self;
-        match scanner {
-            Scanner::Gpt2 => encoder.scan_as::<Gpt2, K>(kernel, text, window, call, sink),
-            Scanner::Cl100k => encoder.scan_as::<Cl100k, K>(kernel, text, window, call, sink),
-            Scanner::Llama3 => encoder.scan_as::<Llama3, K>(kernel, text, window, call, sink),
-            Scanner::Qwen2 => encoder.scan_as::<Qwen2, K>(kernel, text, window, call, sink),
-            Scanner::O200k => encoder.scan_as::<O200k, K>(kernel, text, window, call, sink),
-        }
     }
 }
 
@@ -337,33 +446,5 @@ impl<F: FnOnce(&[u32])> OnKernel for MergePiece<'_, F> {
     #[inline(always)]
     fn run<K: Kernel>(self, _: K) {
         self.merger.encode(self.piece, self.scratch, self.take);
-    }
-}
-
-/// A piece that is already split, to be encoded on a kernel.
-pub struct EncodePiece<'c, 'b, S> {
-    pub encoder: &'c Encoder,
-    pub piece: &'c [u8],
-    pub call: &'c mut Call<'b>,
-    pub sink: &'c mut S,
-}
-
-impl<S: Sink> OnKernel for EncodePiece<'_, '_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) {
-        let EncodePiece {
-            encoder,
-            piece,
-            call,
-            sink,
-        } = self;
-        if piece.len() <= MAX_BATCH_BYTES {
-            call.buffers.ends[0] = piece.len() as u32;
-            encoder.encode_batch(kernel, piece, 0, 1, call, sink);
-        } else {
-            encoder.encode_uncached(piece, 0..piece.len(), false, call, sink);
-        }
     }
 }

@@ -5,9 +5,6 @@ use std::ops::Range;
 use crate::long_cache::{LongCache, MAX_CACHED_BYTES};
 use crate::piece_cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, PieceCache, middle_key};
 
-/// No piece of the first table has a key with this length in it.
-pub const NO_SHORT_KEY: u128 = (MAX_SHORT_BYTES as u128 + 1) << 120;
-
 /// A piece that its line of the first table did not answer.
 pub struct Piece<'t> {
     pub text: &'t [u8],
@@ -25,10 +22,11 @@ pub enum Place {
 }
 
 impl Place {
-    /// Of a piece of so many bytes; see `Buffers` for its key and line.
+    /// Of a piece of so many bytes with the key of `Lookup`.
     #[inline(always)]
-    pub fn of(n_bytes: usize, key: u128, line: usize) -> Place {
+    pub fn of(n_bytes: usize, key: u128, line: impl FnOnce() -> usize) -> Place {
         if n_bytes <= MAX_SHORT_BYTES {
+            let line = line();
             Place::Short { key, line }
         } else if n_bytes <= MAX_MIDDLE_BYTES {
             Place::Middle {
@@ -68,7 +66,7 @@ impl OwnCache {
         let (key, line) = match piece.place {
             Place::Short { key, line } => {
                 if let Some(value) = cache.get_beyond(key, line) {
-                    take(&value.unpacked()[..value.count()]);
+                    take(&value.unpacked::<MAX_SHORT_BYTES>()[..value.count()]);
                     return true;
                 }
                 if !cache.may_be_middle(line) {
@@ -122,15 +120,4 @@ impl OwnCache {
         let [n_short, n_middle] = std::mem::take(&mut self.n_entered);
         cache.add_to_entries(n_short, n_middle);
     }
-}
-
-/// The line of a piece of 16 bytes and more, which is asked for; any for one without.
-#[inline(never)]
-pub fn line_of_longer(cache: &PieceCache, text: &[u8], start: usize, length: usize) -> usize {
-    if length > MAX_MIDDLE_BYTES {
-        return 0;
-    }
-    let line = cache.middle_line(&middle_key(text, start, length));
-    cache.prefetch_middle(line);
-    line
 }

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::kernel::Kernel;
-use crate::packed_ids::Value;
+use crate::packed_ids::count_in;
+use crate::write_once::{Line, Place};
 
 /// Takes ids. Between `open` and `close` the short values go through a cursor, which stays in a
 /// register.
@@ -13,7 +14,7 @@ pub trait Sink {
     /// A cursor that can take `n_values` values.
     fn open(&mut self, n_values: usize) -> Self::Cursor;
 
-    /// Takes the ids of a value.
+    /// Takes the ids of the value at a place that was found in a line.
     ///
     /// # Safety
     /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between,
@@ -22,7 +23,8 @@ pub trait Sink {
         &mut self,
         cursor: Self::Cursor,
         kernel: impl Kernel,
-        value: Value,
+        line: &Line,
+        place: Place,
     ) -> Self::Cursor;
 
     /// # Safety
@@ -40,7 +42,8 @@ pub struct Appender<'v> {
     pub out: &'v mut Vec<u32>,
 }
 
-/// Ids that are stored for a value, whatever its number: one instruction and no branch.
+/// Ids that are stored for a value, whatever its number: one instruction and no branch. The few
+/// values of more end in ids that are the same, so these are told again.
 const STORED: usize = 8;
 
 impl Sink for Appender<'_> {
@@ -49,7 +52,7 @@ impl Sink for Appender<'_> {
 
     #[inline(always)]
     fn open(&mut self, n_values: usize) -> *mut u32 {
-        self.out.reserve(n_values * STORED);
+        self.out.reserve(n_values * 2 * STORED);
         self.out.spare_capacity_mut().as_mut_ptr().cast()
     }
 
@@ -58,15 +61,19 @@ impl Sink for Appender<'_> {
         &mut self,
         cursor: *mut u32,
         kernel: impl Kernel,
-        value: Value,
+        line: &Line,
+        place: Place,
     ) -> *mut u32 {
-        // SAFETY: `open` made room for eight ids for each value that the caller takes, and a value
-        // is counted with at most six.
+        // SAFETY: `open` made room for two times eight ids for each value that the caller takes, and
+        // a value has at most 15.
         unsafe {
-            cursor
-                .cast::<[u32; STORED]>()
-                .write_unaligned(kernel.ids_of(value));
-            cursor.add(value.count())
+            let (ids, n_ids) = (kernel.ids_at(line, place), count_in(line, place));
+            cursor.cast::<[u32; STORED]>().write_unaligned(ids);
+            if n_ids > STORED {
+                let more = cursor.add(STORED).cast::<[u32; STORED]>();
+                more.write_unaligned([ids[STORED - 1]; STORED]);
+            }
+            cursor.add(n_ids)
         }
     }
 
@@ -104,8 +111,14 @@ impl Sink for Counter {
     }
 
     #[inline(always)]
-    unsafe fn take_value(&mut self, cursor: usize, _: impl Kernel, value: Value) -> usize {
-        cursor + value.count()
+    unsafe fn take_value(
+        &mut self,
+        cursor: usize,
+        _: impl Kernel,
+        line: &Line,
+        place: Place,
+    ) -> usize {
+        cursor + count_in(line, place)
     }
 
     #[inline(always)]

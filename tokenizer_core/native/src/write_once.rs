@@ -19,6 +19,26 @@ pub struct Line {
 
 const LINE_WORDS: usize = 8;
 
+/// Where the value of one of two slots stands in its line.
+#[derive(Clone, Copy)]
+pub struct Place(usize);
+
+impl Place {
+    /// Of the second slot if this bit is set, whatever the others are; otherwise of the first.
+    pub const SECOND: usize = size_of::<[u64; 2]>();
+
+    #[inline(always)]
+    pub fn from_bits(bits: usize) -> Place {
+        Place(bits)
+    }
+
+    /// So many bytes behind the first value.
+    #[inline(always)]
+    pub fn offset(self) -> usize {
+        self.0 & Place::SECOND
+    }
+}
+
 /// Lines that an entry may stand in: its own, and those beside it if all before are full. They lie
 /// in one small block of memory.
 const PROBED_LINES: usize = 4;
@@ -185,6 +205,25 @@ impl Line {
     /// The value that stands for `key`.
     #[inline(always)]
     pub fn get<const WORDS: usize>(&self, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
+        self.slot_of(key).map(|slot| self.value(slot))
+    }
+
+    /// Where the value stands for `key`, in a line of two slots.
+    #[inline(always)]
+    pub fn find(&self, key: &[u64; 2]) -> Option<Place> {
+        let slot = self.slot_of(key);
+        slot.map(|slot| Place::from_bits(slot * Place::SECOND))
+    }
+
+    /// The value at a place that was found in this line.
+    #[inline(always)]
+    pub fn words_at(&self, place: Place) -> &[AtomicU64; 2] {
+        let words = self.values[place.offset() / size_of::<u64>()..].first_chunk();
+        words.expect("two words from each place on")
+    }
+
+    #[inline(always)]
+    fn slot_of<const WORDS: usize>(&self, key: &[u64; WORDS]) -> Option<usize> {
         let mut found = None;
         // Which slot it is cannot be predicted, so no branch asks.
         for (slot, words) in self.keys.chunks_exact(WORDS).enumerate() {
@@ -197,7 +236,7 @@ impl Line {
                 found = Some(slot);
             }
         }
-        found.map(|slot| self.value(slot))
+        found
     }
 
     /// Only of a slot whose key was seen, and with it all that was written before.
