@@ -21,6 +21,7 @@ __all__ = [
     "cut_json_text",
     "is_settled_nfc",
     "json_of_ids",
+    "restless_runs",
     "split",
     "unicode_classes",
 ]
@@ -109,6 +110,10 @@ def is_settled_nfc(text: str) -> bool:
 
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+
+def restless_runs(text: str, max_runs: int) -> list[tuple[int, int]] | None:
+    """First places and ends of the runs of characters that NFC may touch, by themselves or with
+    those before them; None if there are more than `max_runs`."""
 
 def split(text: str, pattern: str) -> list[str]:
     """The pre-tokens of a text by a named pattern."""

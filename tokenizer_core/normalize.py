@@ -17,6 +17,8 @@ import numpy as np
 import regex
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from numpy.typing import NDArray
 
 # Characters with a canonical decomposition or combining class in Unicode 18 but not in Hugging
@@ -54,6 +56,56 @@ def normalize_nfc(text: str) -> str:
         return text
     pieces = _AT_NEWER.split(text)
     return "".join(unicodedata.normalize("NFC", piece) for piece in pieces)
+
+
+NfcChange = tuple[int, int, str]
+"""Start and end of a part of a text, in characters, and what NFC makes of it."""
+
+
+def changes_by_nfc(text: str, restless: Iterable[tuple[int, int]] | None = None) -> list[NfcChange]:
+    """What `normalize_nfc` changes in `text`: one change of all of it; or, where it is known which
+    runs of characters NFC may touch, those of them that it does, each with the character before.
+
+    Example:
+        >>> changes_by_nfc("cafe\u0301s", [(4, 5)])
+        [(3, 5, 'é')]
+    """
+    changes = []
+    for start, end in [(0, len(text))] if restless is None else restless:
+        start = max(start - 1, 0)
+        part = text[start:end]
+        normalized = normalize_nfc(part)
+        if normalized != part:
+            changes.append((start, end, normalized))
+    return changes
+
+
+def changed(text: str, changes: Iterable[NfcChange]) -> str:
+    """`text` with some changes, which are in order."""
+    parts, end = [], 0
+    for start, next_end, normalized in changes:
+        parts += [text[end:start], normalized]
+        end = next_end
+    return "".join([*parts, text[end:]]) if parts else text
+
+
+def touch_any(
+    text: str, changes: list[NfcChange], find: Callable[[str], str | None], longest: int
+) -> bool:
+    """Whether one of some strings, which `find` finds, may stand so near to one of the changes that
+    there are others of them in the changed text; the `longest` of them has so many characters."""
+    place = 0
+    while longest and place < len(changes):
+        first = place
+        while place + 1 < len(changes) and changes[place + 1][0] - changes[place][1] < longest:
+            place += 1
+        start, end = max(0, changes[first][0] - longest), changes[place][1] + longest
+        part = text[start:end]
+        near = [(s - start, e - start, new) for s, e, new in changes[first : place + 1]]
+        if find(part) or find(changed(part, near)):
+            return True
+        place += 1
+    return False
 
 
 def is_newer(character: str) -> bool:

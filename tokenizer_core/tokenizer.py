@@ -20,7 +20,7 @@ from tokenizer_core.batches import (
 )
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.segmented_encoding import join_with_offsets
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalize import changed, normalize_nfc, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
@@ -198,7 +198,9 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` taken as plain text throughout: no added token is recognised,
         not even those that are content. For text that strangers wrote."""
-        return self._engine.encode(normalize_nfc(text) if self._is_nfc else text)
+        return self._engine.encode(
+            changed(text, self._engine.nfc_changes(text)) if self._is_nfc else text
+        )
 
     def encode_to_numpy(
         self,
@@ -413,8 +415,11 @@ class Tokenizer:
     def _encode_normalized(
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.uint32]:
-        """The ids of a text that is not in NFC. Special tokens are cut out of the text as it
-        stands, and what is between them is normalized."""
+        """The ids of a text that is not in NFC. Special tokens are those of the text as it stands,
+        and what is between them is normalized."""
+        changes = self._engine.nfc_changes(text)
+        if not touch_any(text, changes, matcher.find, matcher.longest):
+            return self._engine.encode_to_numpy(changed(text, changes), num_threads, matcher)
         segments = list(matcher.split(text))
         plain = [normalize_nfc(plain) for plain, _ in segments]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)

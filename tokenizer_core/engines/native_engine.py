@@ -18,6 +18,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
+from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.pretokenize import split_in_windows
 
@@ -33,12 +34,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 _MODULE: Final = "tokenizer_core._native"
 _STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"
 _MAX_MATCHERS: Final = 64
+
+# With more runs of marks than one to so many characters a text is normalized as a whole: about as
+# fast, and the list of them stays small.
+_CHARS_PER_RUN: Final = 128
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -197,7 +203,12 @@ class NativeEngine(SegmentedEncoding):
 
     def is_nfc(self, text: str) -> bool:
         """Whether `text` is in NFC as it stands."""
-        return _native.is_settled_nfc(text) or super().is_nfc(text)
+        return _native.is_settled_nfc(text) or not self.nfc_changes(text)
+
+    def nfc_changes(self, text: str) -> list[NfcChange]:
+        """What is to be changed in `text`, in order, for it to be in NFC."""
+        runs = _native.restless_runs(text, len(text) // _CHARS_PER_RUN + 1)
+        return changes_by_nfc(text, runs)
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tokenizer_core.normalize import NfcChange
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
@@ -114,6 +115,10 @@ class Engine(Protocol):
 
     def is_nfc(self, text: str) -> bool:
         """Whether `text` is in NFC as it stands."""
+        ...
+
+    def nfc_changes(self, text: str) -> list[NfcChange]:
+        """What is to be changed in `text`, in order, for it to be in NFC."""
         ...
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.engines.protocol import EncodedDocuments
+from tokenizer_core.normalize import changes_by_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
@@ -111,6 +113,10 @@ class SegmentedEncoding(ABC):
     def is_nfc(self, text: str) -> bool:
         """Whether `text` is in NFC as it stands."""
         return unicodedata.is_normalized("NFC", text)
+
+    def nfc_changes(self, text: str) -> list[NfcChange]:
+        """What is to be changed in `text`, in order, for it to be in NFC."""
+        return changes_by_nfc(text)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
         """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""

@@ -28,14 +28,46 @@ pub fn is_restless(code: u32) -> bool {
 /// Whether a text of these code points certainly is in NFC; false where it would take more to know,
 /// and where one is a surrogate.
 pub fn is_settled<U: CodeUnit>(units: &[U]) -> bool {
-    units.chunks(64).all(|block| {
-        // Below U+0300 nothing is restless, nor is Chinese.
-        let is_plain = block.iter().fold(true, |all, &unit| {
-            let code: u32 = unit.into();
-            all & (code < 0x300 || code.wrapping_sub(0x4E00) < 0xA000 - 0x4E00)
-        });
+    units.chunks(BLOCK).all(|block| {
         let is_restless = |code: u32| is_restless(code) || code & !0x7FF == 0xD800;
-        is_plain || !block.iter().any(|&unit| is_restless(unit.into()))
+        is_plain(block) || !block.iter().any(|&unit| is_restless(unit.into()))
+    })
+}
+
+/// First places and ends of the runs of characters that NFC may touch; None if there are more of them
+/// than `max_runs`. Every other character normalizes to itself, and what begins with it normalizes
+/// alone.
+pub fn restless_runs<U: CodeUnit>(units: &[U], max_runs: usize) -> Option<Vec<(usize, usize)>> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (place, block) in units.chunks(BLOCK).enumerate() {
+        if is_plain(block) {
+            continue;
+        }
+        for (at, &unit) in (place * BLOCK..).zip(block) {
+            if !is_restless(unit.into()) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((_, end)) if *end == at => *end = at + 1,
+                _ => runs.push((at, at + 1)),
+            }
+            if runs.len() > max_runs {
+                return None;
+            }
+        }
+    }
+    Some(runs)
+}
+
+/// Code points looked at together.
+const BLOCK: usize = 64;
+
+/// Whether all are of kinds that are frequent and never restless: those below U+0300, and Chinese.
+#[inline(always)]
+fn is_plain<U: CodeUnit>(block: &[U]) -> bool {
+    block.iter().fold(true, |all, &unit| {
+        let code: u32 = unit.into();
+        all & (code < 0x300 || code.wrapping_sub(0x4E00) < 0xA000 - 0x4E00)
     })
 }
 
@@ -67,11 +99,29 @@ mod tests {
             for n_before in 0..140 {
                 let before = filler.repeat(n_before);
                 assert!(is_settled(&units(&before)));
+                assert_eq!(restless_runs(&units(&before), 0), Some(vec![]));
                 for restless in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
                     let behind = filler.repeat(70);
                     assert!(!is_settled(&units(&format!("{before}{restless}"))));
-                    assert!(!is_settled(&units(&format!("{before}{restless}{behind}"))));
+                    let text = units(&format!("{before}{restless}{behind}"));
+                    assert!(!is_settled(&text));
+                    let place = units(&before).len();
+                    assert_eq!(restless_runs(&text, 1), Some(vec![(place, place + 1)]));
+                    assert_eq!(restless_runs(&text, 0), None);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn runs_go_on_across_blocks_and_end_at_what_is_settled() {
+        for n_before in 55..70 {
+            for n_restless in 1..150 {
+                let text = "x".repeat(n_before) + &"\u{301}".repeat(n_restless) + "y\u{323}";
+                let end = n_before + n_restless;
+                let expected = vec![(n_before, end), (end + 1, end + 2)];
+                assert_eq!(restless_runs(&units(&text), 2), Some(expected));
+                assert_eq!(restless_runs(&units(&text), 1), None);
             }
         }
     }

@@ -38,6 +38,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(is_settled_nfc, module)?)?;
+    module.add_function(wrap_pyfunction!(restless_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
     Ok(())
@@ -376,6 +377,15 @@ fn split<'t>(text: &'t str, pattern: &str) -> PyResult<Vec<&'t str>> {
 fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
     let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
     PyBytes::new(py, &classes)
+}
+
+/// Where NFC may touch a text; see `nfc.rs`.
+#[pyfunction]
+fn restless_runs(
+    text: &Bound<'_, PyString>,
+    max_runs: usize,
+) -> PyResult<Option<Vec<(usize, usize)>>> {
+    python_text::restless_runs(text, max_runs)
 }
 
 /// Whether a text certainly is in NFC; see `nfc.rs`.

@@ -67,6 +67,30 @@ pub fn is_settled_nfc(text: &Bound<'_, PyString>) -> PyResult<bool> {
     Ok(is_settled)
 }
 
+/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`.
+pub fn restless_runs(
+    text: &Bound<'_, PyString>,
+    max_runs: usize,
+) -> PyResult<Option<Vec<(usize, usize)>>> {
+    // SAFETY: as in `Text::of`.
+    let data = unsafe { text.data() }?;
+    Ok(match data {
+        PyStringData::Ucs1(_) => Some(Vec::new()),
+        PyStringData::Ucs2(units) => runs_in(text.py(), units, max_runs),
+        PyStringData::Ucs4(units) => runs_in(text.py(), units, max_runs),
+    })
+}
+
+fn runs_in<U: CodeUnit>(
+    py: Python<'_>,
+    units: &[U],
+    max_runs: usize,
+) -> Option<Vec<(usize, usize)>> {
+    releasing_gil_if_long(py, size_of_val(units), || {
+        nfc::restless_runs(units, max_runs)
+    })
+}
+
 fn settled_and_surrogate<U: CodeUnit>(py: Python<'_>, units: &[U]) -> (bool, bool) {
     releasing_gil_if_long(py, size_of_val(units), || {
         let is_settled = nfc::is_settled(units);

@@ -1,0 +1,73 @@
+"""Normalizing only where NFC may touch a text gives what normalizing all of it does."""
+
+import random
+
+import pytest
+
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.normalize import changed, normalize_nfc
+from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+JOINING = "\u0301\u0323\u0338\u0345\u3099\u1161\u11a8\u20d2"
+CHANGING = "\u212a\u212b\u1fef\u037e\u2126\u0958\ufb1d\U0001d15e"
+NEWER = "\u0897\u1acf\U00016d63\U00016d67\U000105d2\U00011382\U000113c9"
+PLAIN = "aeKk> <|`;中ア\uac00\u1100é🙂\n"
+"""What joins with what stands before it, changes alone, is newer than Hugging Face's tables, and
+what NFC never touches."""
+
+SPECIALS = ["<|end|>", "<K>", "<K>>", "e>", "|`|", "\u00e5", "ka\u0301", "\u0301"]
+"""They begin, end or consist of what marks join with and what single characters become."""
+
+BYTES = {i: bytes([i]) for i in range(256)}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(engine):
+    spec = TokenizerSpec.from_merges(BYTES, [], SPECIALS, pattern="qwen2", normalizer="nfc")
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+def texts(seed, n_texts, pieces):
+    """Some with a mark at every other place, some with one in hundreds."""
+    rng = random.Random(seed)
+    for _ in range(n_texts):
+        n_plain = rng.choice([0, 3, 300])
+        parts = []
+        for _ in range(rng.randrange(1, 12)):
+            parts.append("".join(rng.choices(PLAIN, k=rng.randrange(n_plain + 1))))
+            parts += rng.choices(pieces, k=rng.randrange(1, 4))
+        yield "".join(parts)
+
+
+def test_the_changes_make_what_normalizing_all_of_a_text_does(tokenizer):
+    n_changed = 0
+    for text in texts(1, 3_000, [*JOINING, *CHANGING, *NEWER, *PLAIN]):
+        changes = tokenizer.engine.nfc_changes(text)
+        assert changed(text, changes) == normalize_nfc(text), ascii(text)
+        assert tokenizer.engine.is_nfc(text) == (normalize_nfc(text) == text)
+        n_changed += bool(changes)
+    assert 1_000 < n_changed < 3_000
+
+
+def test_special_tokens_are_those_of_the_text_before_it_is_normalized(tokenizer):
+    matcher = SpecialTokenMatcher(SPECIALS)
+    id_of = {token.content: token.id for token in tokenizer.spec.added_tokens}
+    n_near = 0
+    for text in texts(
+        2, 3_000, [*JOINING, *CHANGING, *SPECIALS, "<\u212a>", "|\u1fef|", "a\u030a"]
+    ):
+        expected = []
+        for plain, token in matcher.split(text):
+            expected += normalize_nfc(plain).encode()  # a byte is its own id here
+            expected += [] if token is None else [id_of[token]]
+        n_near += matcher.find(normalize_nfc(text)) != matcher.find(text)
+        assert tokenizer.encode(text) == expected, ascii(text)
+        assert tokenizer.encode_to_numpy(text).tolist() == expected
+        assert tokenizer.count(text) == len(expected)
+        assert tokenizer.encode_ordinary(text) == list(normalize_nfc(text).encode())
+    assert n_near > 100
+
+
+def test_many_runs_of_marks_are_normalized_too(tokenizer):
+    for text in ("e\u0301" * 5_000, "ab" * 5_000 + "e\u0301" * 500, "\u1100\u1161\u11a8" * 900):
+        assert tokenizer.encode_ordinary(text) == list(normalize_nfc(text).encode())
