@@ -12,6 +12,9 @@ use crate::kernel::{AnyKernel, Kernel, OnKernel};
 
 /// A code point as an array of Python keeps it.
 pub trait CodeUnit: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
+    /// Bytes of UTF-8 that one has at most.
+    const MAX_BYTES: usize;
+
     /// How many bytes of UTF-8 these have beyond one each; and whether one is a surrogate.
     fn measure(units: &[Self]) -> (usize, bool);
 }
@@ -21,6 +24,12 @@ pub trait CodeUnit: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Se
 macro_rules! code_unit {
     ($Unit:ty, $block:literal) => {
         impl CodeUnit for $Unit {
+            const MAX_BYTES: usize = if size_of::<$Unit>() == 4 {
+                4
+            } else {
+                1 + size_of::<$Unit>()
+            };
+
             #[inline(always)]
             fn measure(units: &[$Unit]) -> (usize, bool) {
                 let (mut n_more, mut any_surrogate) = (0, false);
@@ -54,7 +63,7 @@ code_unit!(u32, 4096);
 /// Units looked at together.
 const BLOCK: usize = 16;
 
-/// Units measured before they are written: they are read from memory once.
+/// Units for which room is made together.
 const CHUNK: usize = 4096;
 
 /// Bytes of a row of `utf8_of_four`; rows are written whole, so there must be room for one more.
@@ -73,60 +82,55 @@ pub fn append_utf8<U: CodeUnit>(
     units: &[U],
     out: &mut Vec<u8>,
 ) -> Result<(), NoUtf8> {
+    let before = out.len();
     for (place, chunk) in units.chunks(CHUNK).enumerate() {
-        let (n_more, any_surrogate) = kernel.run(Measure(chunk));
-        if any_surrogate {
-            return Err(NoUtf8::Surrogate);
-        }
-        let length = chunk.len() + n_more;
-        if out.capacity() - out.len() < length + ROW {
-            // For what is left, if it is like this chunk, and some more; or for this chunk.
+        // There is room for whatever they are.
+        let room = chunk.len() * U::MAX_BYTES + ROW;
+        if out.capacity() - out.len() < room {
+            // For what is left, if it is like what there was, or like this chunk, and some more; or
+            // for this chunk.
+            let (done, written) = match place * CHUNK {
+                0 => (chunk.len(), chunk.len() + U::measure(chunk).0),
+                done => (done, out.len() - before),
+            };
             let left = units.len() - place * CHUNK;
-            let estimate = left / chunk.len() * length / 16 * 17 + length + ROW;
+            let estimate = left.div_ceil(CHUNK) * (written / done.div_ceil(CHUNK)) / 16 * 17 + room;
             out.try_reserve(estimate)
-                .or_else(|_| out.try_reserve_exact(length + ROW))
+                .or_else(|_| out.try_reserve_exact(room))
                 .map_err(|_| NoUtf8::Memory)?;
             huge_pages::advise(
                 out.spare_capacity_mut().as_ptr(),
                 out.capacity() - out.len(),
             );
         }
-        let written = kernel.run(Write {
+        let (written, any_surrogate) = kernel.run(Write {
             units: chunk,
             out: out.spare_capacity_mut(),
         });
-        assert_eq!(written, length);
+        if any_surrogate {
+            return Err(NoUtf8::Surrogate);
+        }
         // SAFETY: so many bytes were written behind what there was.
         unsafe { out.set_len(out.len() + written) };
     }
     Ok(())
 }
 
-struct Measure<'u, U>(&'u [U]);
-
-impl<U: CodeUnit> OnKernel for Measure<'_, U> {
-    type Output = (usize, bool);
-
-    #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> (usize, bool) {
-        U::measure(self.0)
-    }
-}
-
-/// Writes the UTF-8 of units that are no surrogates to the start of `out`; how many bytes it is.
+/// Writes the UTF-8 of units to the start of `out`; how many bytes it is, and whether a unit is a
+/// surrogate, of which it has something else.
 struct Write<'c, U> {
     units: &'c [U],
     out: &'c mut [MaybeUninit<u8>],
 }
 
 impl<U: CodeUnit> OnKernel for Write<'_, U> {
-    type Output = usize;
+    type Output = (usize, bool);
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> usize {
+    fn run<K: Kernel>(self, kernel: K) -> (usize, bool) {
         let Write { units, out } = self;
         let (blocks, rest) = units.as_chunks::<BLOCK>();
-        let mut at = 0;
+        let (mut at, mut any_surrogate) = (0, U::measure(rest).1);
         for block in blocks {
             let all = block[1..].iter().fold(block[0], |all, &unit| all | unit);
             if all.into() < 0x80 {
@@ -134,6 +138,7 @@ impl<U: CodeUnit> OnKernel for Write<'_, U> {
                 at += BLOCK;
                 continue;
             }
+            any_surrogate |= U::measure(block).1;
             for eight in block.as_chunks::<8>().0 {
                 let (rows, [first, second]) = kernel.utf8_of(eight.map(Into::into));
                 put(out, at, rows[0]);
@@ -146,7 +151,7 @@ impl<U: CodeUnit> OnKernel for Write<'_, U> {
             put(out, at, row);
             at += length - 3;
         }
-        at
+        (at, any_surrogate)
     }
 }
 
