@@ -19,7 +19,6 @@ __all__ = [
     "PretokenCounter",
     "WordCounts",
     "cut_json_text",
-    "is_settled_nfc",
     "json_of_ids",
     "restless_runs",
     "split",
@@ -105,15 +104,16 @@ def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
     """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
     the string, unread; None for any other document and for a string that is not valid."""
 
-def is_settled_nfc(text: str) -> bool:
-    """Whether a text certainly is in NFC; False where it would take more to know."""
-
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
 
 def restless_runs(text: str, max_runs: int) -> list[tuple[int, int]] | None:
     """First places and ends of the runs of characters that NFC may touch, by themselves or with
-    those before them; None if there are more than `max_runs`."""
+    those before them; None if there are more than `max_runs`.
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+    """
 
 def split(text: str, pattern: str) -> list[str]:
     """The pre-tokens of a text by a named pattern."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import CacheStatistics, Engine
+    from tokenizer_core.normalize import NfcChange
     from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.special_tokens import (
         Allowed,
@@ -187,8 +188,8 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and not self._engine.is_nfc(text):
-            ids: list[int] = self._encode_normalized(text, matcher).tolist()
+        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+            ids: list[int] = self._encode_changed(text, changes, matcher).tolist()
         else:
             ids = self._engine.encode(text, matcher)
         if add_special_tokens:
@@ -217,8 +218,8 @@ class Tokenizer:
         Python engine uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and not self._engine.is_nfc(text):
-            ids = self._encode_normalized(text, matcher, num_threads)
+        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+            ids = self._encode_changed(text, changes, matcher, num_threads)
         else:
             ids = self._engine.encode_to_numpy(text, num_threads, matcher)
         prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
@@ -337,8 +338,8 @@ class Tokenizer:
         than that", not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and not self._engine.is_nfc(text):
-            return len(self._encode_normalized(text, matcher))
+        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+            return len(self._encode_changed(text, changes, matcher))
         return self._engine.count(text, limit, matcher)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
@@ -412,12 +413,15 @@ class Tokenizer:
             return None
         return matcher_of(recognised)
 
-    def _encode_normalized(
-        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
+    def _encode_changed(
+        self,
+        text: str,
+        changes: list[NfcChange],
+        matcher: SpecialTokenMatcher,
+        num_threads: int | None = None,
     ) -> NDArray[np.uint32]:
         """The ids of a text that is not in NFC. Special tokens are those of the text as it stands,
         and what is between them is normalized."""
-        changes = self._engine.nfc_changes(text)
         if not touch_any(text, changes, matcher.find, matcher.longest):
             return self._engine.encode_to_numpy(changed(text, changes), num_threads, matcher)
         segments = list(matcher.split(text))

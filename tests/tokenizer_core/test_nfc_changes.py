@@ -10,7 +10,7 @@ from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 JOINING = "\u0301\u0323\u0338\u0345\u3099\u1161\u11a8\u20d2"
 CHANGING = "\u212a\u212b\u1fef\u037e\u2126\u0958\ufb1d\U0001d15e"
-NEWER = "\u0897\u1acf\U00016d63\U00016d67\U000105d2\U00011382\U000113c9"
+NEWER = "\u08d3\u0897\u1acf\U00016d63\U00016d67\U000105d2\U00011382\U000113c9"
 PLAIN = "aeKk> <|`;中ア\uac00\u1100é🙂\n"
 """What joins with what stands before it, changes alone, is newer than Hugging Face's tables, and
 what NFC never touches."""

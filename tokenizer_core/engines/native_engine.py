@@ -201,10 +201,6 @@ class NativeEngine(SegmentedEncoding):
             return self._encoder.count(text, limit, self._specials[matcher])
         return super().count(text, limit, matcher)
 
-    def is_nfc(self, text: str) -> bool:
-        """Whether `text` is in NFC as it stands."""
-        return _native.is_settled_nfc(text) or not self.nfc_changes(text)
-
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """What is to be changed in `text`, in order, for it to be in NFC."""
         runs = _native.restless_runs(text, len(text) // _CHARS_PER_RUN + 1)

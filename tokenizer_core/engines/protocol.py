@@ -2,7 +2,8 @@
 
 An engine does whole calls: normalized texts and the special tokens to look for in, ids out; ids
 in, bytes out. What is around them (the policy of special tokens, normalizing, streaming) is the
-same for every engine and lives above. Every engine gives identical results; only speed differs.
+same for every engine and lives above; where a text is to be normalized an engine says. Every engine
+gives identical results; only speed differs.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Engine(Protocol):
         ...
 
     def is_nfc(self, text: str) -> bool:
-        """Whether `text` is in NFC as it stands."""
+        """Whether `normalize_nfc` leaves `text` as it stands."""
         ...
 
     def nfc_changes(self, text: str) -> list[NfcChange]:

@@ -6,7 +6,6 @@ What every engine inherits and a faster one overrides. May import what stands be
 from __future__ import annotations
 
 import json
-import unicodedata
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -111,8 +110,8 @@ class SegmentedEncoding(ABC):
         return total
 
     def is_nfc(self, text: str) -> bool:
-        """Whether `text` is in NFC as it stands."""
-        return unicodedata.is_normalized("NFC", text)
+        """Whether `normalize_nfc` leaves `text` as it stands."""
+        return not self.nfc_changes(text)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """What is to be changed in `text`, in order, for it to be in NFC."""

@@ -16,6 +16,9 @@ const RUN_BYTES: usize = 1 << 16;
 const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
 /// From this size on room is made for as many ids as there could be.
 const LARGE_BYTES: usize = 1 << 17;
+
+/// Room that writing asks for behind the last ids.
+const SLACK: usize = 1 << 13;
 /// Plain text from this size on is cut in parts of half the size.
 const LONG_BYTES: usize = 1 << 19;
 
@@ -68,7 +71,7 @@ pub struct Batch {
 /// for it, or little text, one for what text mostly comes to.
 pub fn room_for_ids_of(n_bytes: usize) -> Vec<u32> {
     let mut ids = Vec::new();
-    if n_bytes < LARGE_BYTES || ids.try_reserve_exact(n_bytes).is_err() {
+    if n_bytes < LARGE_BYTES || ids.try_reserve_exact(n_bytes + SLACK).is_err() {
         ids.reserve(n_bytes / 3 + 8);
     }
     huge_pages::advise(ids.as_ptr(), ids.capacity());

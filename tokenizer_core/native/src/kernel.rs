@@ -14,7 +14,7 @@ use crate::kernel_avx2::Avx2;
 use crate::kernel_avx512::Avx512;
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::{Value, words};
-use crate::write_once::{Line, Place};
+use crate::write_once::{Line, Slot};
 
 pub trait Kernel: Copy {
     /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
@@ -45,10 +45,10 @@ pub trait Kernel: Copy {
     fn hash(self, keys: &HashKeys, key: u128) -> u64;
 
     /// Where the value of a short piece stands in this line.
-    fn find(self, line: &Line, key: &u128) -> Option<Place>;
+    fn find(self, line: &Line, key: &u128) -> Option<Slot>;
 
     /// The first eight ids of the value there, and anything behind its last.
-    fn ids_at(self, line: &Line, place: Place) -> [u32; 8];
+    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8];
 
     /// The UTF-8 of four code points and of the next four, and anything behind each, and how many
     /// bytes they are.
@@ -101,8 +101,8 @@ impl AnyKernel {
     }
 }
 
-/// Work that is compiled for each kernel, as a function of its own: what is inlined into a long one
-/// shares its registers.
+/// Work that is compiled for each kernel; for those with vectors as a function of its own, which does
+/// not share the registers of a long one.
 pub trait OnKernel {
     type Output;
 
@@ -175,13 +175,13 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: &u128) -> Option<Place> {
+    fn find(self, line: &Line, key: &u128) -> Option<Slot> {
         line.find(&words(*key))
     }
 
     #[inline(always)]
-    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
-        Value::read(line.words_at(place)).unpacked()
+    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
+        Value::read(line.words_in(slot)).unpacked()
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::pair_table::ID_BITS;
-use crate::write_once::{Line, Place};
+use crate::write_once::{Line, Slot};
 
 /// AVX2 and AES: nearly every processor in use.
 #[derive(Clone, Copy)]
@@ -118,17 +118,17 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: &u128) -> Option<Place> {
+    fn find(self, line: &Line, key: &u128) -> Option<Slot> {
         // SAFETY: the processor has the instructions, or there were no `self`.
         let words = unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(equal_words(line, key))) };
         // Two bits for each of four words: the lowest is left where the first slot has the key, and
         // `SECOND` where the second has it. Which cannot be predicted, so no branch asks.
         let slots = (words & words >> 2) as usize;
-        (slots & (Place::SECOND | 1) != 0).then_some(Place::from_bits(slots))
+        (slots & (Slot::SECOND | 1) != 0).then_some(Slot::from_bits(slots))
     }
 
     #[inline(always)]
-    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
+    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
         const { assert!(ID_BITS == 20) };
         // SAFETY: the processor has the instructions, or there were no `self`; the result is 32
         // bytes as the array is.
@@ -140,7 +140,7 @@ impl Kernel for Avx2 {
                 -1, // the fifth, and the last, which may stand for more
             );
             let shifts = _mm256_setr_epi32(0, 4, 0, 0, 4, 0, 0, 0);
-            let spread = _mm256_shuffle_epi8(value_twice(line, place), spread);
+            let spread = _mm256_shuffle_epi8(value_twice(line, slot), spread);
             let ids = _mm256_srlv_epi32(spread, shifts);
             let ids = _mm256_and_si256(ids, _mm256_set1_epi32((1 << ID_BITS) - 1));
             std::mem::transmute::<__m256i, [u32; 8]>(ids)
@@ -207,7 +207,8 @@ impl Kernel for Avx2 {
 #[inline]
 fn equal_words(line: &Line, key: &u128) -> __m256i {
     let equal;
-    // SAFETY: it reads the 16 bytes of the key and the 32 of those in the line.
+    // SAFETY: it reads the 16 bytes of the key and the 32 of those in the line. Either key of the line
+    // is seen whole: 16 aligned bytes are read at once by every processor with AVX.
     unsafe {
         asm!("vbroadcasti128 {equal}, [{key}]", "vpcmpeqq {equal}, {equal}, [{keys}]",
             equal = out(ymm_reg) equal, key = in(reg) key, keys = in(reg) line.keys.as_ptr(),
@@ -218,12 +219,12 @@ fn equal_words(line: &Line, key: &u128) -> __m256i {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn value_twice(line: &Line, place: Place) -> __m256i {
+fn value_twice(line: &Line, slot: Slot) -> __m256i {
     let value;
     // SAFETY: it reads the 16 bytes of one of the two values.
     unsafe {
-        asm!("vbroadcasti128 {value}, [{line} + {place} + {values}]", value = out(ymm_reg) value,
-            line = in(reg) line, place = in(reg) place.offset(), values = const offset_of!(Line, values),
+        asm!("vbroadcasti128 {value}, [{line} + {slot} + {values}]", value = out(ymm_reg) value,
+            line = in(reg) line, slot = in(reg) slot.offset(), values = const offset_of!(Line, values),
             options(readonly, nostack, preserves_flags));
     }
     value

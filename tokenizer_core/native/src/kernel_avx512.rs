@@ -13,7 +13,7 @@ use crate::code_units::ROW;
 use crate::kernel::{Kernel, OnKernel};
 use crate::kernel_avx2::Avx2;
 use crate::keyed_hash::HashKeys;
-use crate::write_once::{Line, Place};
+use crate::write_once::{Line, Slot};
 
 /// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
 #[derive(Clone, Copy)]
@@ -117,13 +117,13 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn find(self, line: &Line, key: &u128) -> Option<Place> {
+    fn find(self, line: &Line, key: &u128) -> Option<Slot> {
         self.0.find(line, key)
     }
 
     #[inline(always)]
-    fn ids_at(self, line: &Line, place: Place) -> [u32; 8] {
-        self.0.ids_at(line, place)
+    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
+        self.0.ids_in(line, slot)
     }
 
     #[inline(always)]

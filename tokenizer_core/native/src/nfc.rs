@@ -1,8 +1,8 @@
-//! Whether a text is in NFC as it stands, seen quickly; normalizing is left to Python.
+//! Where NFC may touch a text, seen quickly; normalizing is left to Python.
 
 use std::sync::LazyLock;
 
-use crate::code_units::CodeUnit;
+use crate::code_units::{CodeUnit, NoUtf8};
 use crate::nfc_ranges::RANGES;
 
 /// One bit for each code point up to the last that NFC may touch.
@@ -25,38 +25,35 @@ pub fn is_restless(code: u32) -> bool {
         .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
 }
 
-/// Whether a text of these code points certainly is in NFC; false where it would take more to know,
-/// and where one is a surrogate.
-pub fn is_settled<U: CodeUnit>(units: &[U]) -> bool {
-    units.chunks(BLOCK).all(|block| {
-        let is_restless = |code: u32| is_restless(code) || code & !0x7FF == 0xD800;
-        is_plain(block) || !block.iter().any(|&unit| is_restless(unit.into()))
-    })
-}
-
 /// First places and ends of the runs of characters that NFC may touch; None if there are more of them
 /// than `max_runs`. Every other character normalizes to itself, and what begins with it normalizes
-/// alone.
-pub fn restless_runs<U: CodeUnit>(units: &[U], max_runs: usize) -> Option<Vec<(usize, usize)>> {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
+/// alone. Fails where one is a surrogate.
+pub fn restless_runs<U: CodeUnit>(
+    units: &[U],
+    max_runs: usize,
+) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
+    let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
     for (place, block) in units.chunks(BLOCK).enumerate() {
         if is_plain(block) {
             continue;
         }
         for (at, &unit) in (place * BLOCK..).zip(block) {
-            if !is_restless(unit.into()) {
+            let code = unit.into();
+            if code & !0x7FF == 0xD800 {
+                return Err(NoUtf8::Surrogate);
+            }
+            if !is_restless(code) {
                 continue;
             }
+            let n_runs = runs.len();
             match runs.last_mut() {
                 Some((_, end)) if *end == at => *end = at + 1,
+                _ if n_runs == max_runs => is_more = true,
                 _ => runs.push((at, at + 1)),
-            }
-            if runs.len() > max_runs {
-                return None;
             }
         }
     }
-    Some(runs)
+    Ok((!is_more).then_some(runs))
 }
 
 /// Code points looked at together.
@@ -98,16 +95,13 @@ mod tests {
         ] {
             for n_before in 0..140 {
                 let before = filler.repeat(n_before);
-                assert!(is_settled(&units(&before)));
-                assert_eq!(restless_runs(&units(&before), 0), Some(vec![]));
+                assert_eq!(restless_runs(&units(&before), 0), Ok(Some(vec![])));
                 for restless in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
                     let behind = filler.repeat(70);
-                    assert!(!is_settled(&units(&format!("{before}{restless}"))));
                     let text = units(&format!("{before}{restless}{behind}"));
-                    assert!(!is_settled(&text));
                     let place = units(&before).len();
-                    assert_eq!(restless_runs(&text, 1), Some(vec![(place, place + 1)]));
-                    assert_eq!(restless_runs(&text, 0), None);
+                    assert_eq!(restless_runs(&text, 1), Ok(Some(vec![(place, place + 1)])));
+                    assert_eq!(restless_runs(&text, 0), Ok(None));
                 }
             }
         }
@@ -120,9 +114,19 @@ mod tests {
                 let text = "x".repeat(n_before) + &"\u{301}".repeat(n_restless) + "y\u{323}";
                 let end = n_before + n_restless;
                 let expected = vec![(n_before, end), (end + 1, end + 2)];
-                assert_eq!(restless_runs(&units(&text), 2), Some(expected));
-                assert_eq!(restless_runs(&units(&text), 1), None);
+                assert_eq!(restless_runs(&units(&text), 2), Ok(Some(expected)));
+                assert_eq!(restless_runs(&units(&text), 1), Ok(None));
             }
+        }
+    }
+
+    #[test]
+    fn a_surrogate_is_seen_behind_more_runs_than_are_asked_for() {
+        for n_runs in [0, 1, 5] {
+            let mut text = units(&"e\u{301}".repeat(n_runs));
+            text.push(0xDC80);
+            text.extend(units(&"x".repeat(200)));
+            assert_eq!(restless_runs(&text, 2), Err(NoUtf8::Surrogate));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::pair_table::ID_BITS;
 use crate::piece_cache::MAX_SHORT_BYTES;
-use crate::write_once::{Line, Place};
+use crate::write_once::{Line, Slot};
 
 /// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over.
 const WORD_IDS: usize = 3;
@@ -106,10 +106,10 @@ fn id_at(words: &[u64], place: usize) -> u32 {
     word as u32 & ((1 << ID_BITS) - 1)
 }
 
-/// How many ids the value at a place that was found in a line has.
+/// How many ids the value in a slot that was found has.
 #[inline(always)]
-pub fn count_in(line: &Line, place: Place) -> usize {
-    count_of(line.words_at(place)[1].load(Relaxed))
+pub fn count_in(line: &Line, slot: Slot) -> usize {
+    count_of(line.words_in(slot)[1].load(Relaxed))
 }
 
 #[inline(always)]
@@ -142,8 +142,8 @@ mod tests {
             let first = line_of([7, 1, 7, 2], [low, high, !low, !high]);
             let second = line_of([7, 2, 7, 1], [!low, !high, low, high]);
             let [first, second] = [first, second].map(|line| {
-                let place = kernel.find(&line, &word([7, 1])).expect("its key");
-                (kernel.ids_at(&line, place), count_in(&line, place))
+                let slot = kernel.find(&line, &word([7, 1])).expect("its key");
+                (kernel.ids_in(&line, slot), count_in(&line, slot))
             });
             assert_eq!(first, second);
             first
@@ -205,7 +205,7 @@ mod tests {
             type Output = Option<usize>;
 
             fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
-                kernel.find(&self.0, &self.1).map(Place::offset)
+                kernel.find(&self.0, &self.1).map(Slot::offset)
             }
         }
         for kernel in AnyKernel::all() {

@@ -1,7 +1,7 @@
 //! What pieces were encoded to: one cache for all threads of an encoder, exact and bounded.
 //!
-//! Short pieces, of up to 15 bytes and 6 ids, lie two to a cache line with their ids beside them; a
-//! probe reads that line and no more. Those of up to 31 bytes and 12 ids have a line each in a
+//! Short pieces, of up to 15 bytes and 6 ids, or more that end alike, lie two to a cache line with
+//! their ids beside them; a probe reads that line and no more. Those of up to 31 bytes and 12 ids have a line each in a
 //! second table. Longer ones are in `long_cache.rs`.
 //!
 //! Entries are never overwritten. A table without room is followed by one of twice the size with
@@ -160,8 +160,8 @@ impl PieceCache {
         Some(Value::from_words(value))
     }
 
-    /// Keeps the ids of a short piece. False if they are too many or there is no room: it is now to
-    /// be kept in the second table.
+    /// Keeps the ids of a short piece. False if they do not fit or there is no room: it is now to be
+    /// kept in the second table.
     pub fn put_short(&self, key: u128, line: usize, ids: &[u32]) -> bool {
         let is_put = Value::of(ids)
             .is_some_and(|value| self.short.put(line, &words(key), &value.as_words()));
@@ -302,6 +302,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_kernel_makes_the_same_keys() {
+        struct KeyOf<'t>(&'t [u8], usize, usize);
+        impl OnKernel for KeyOf<'_> {
+            type Output = u128;
+
+            fn run<K: Kernel>(self, kernel: K) -> u128 {
+                kernel.key(self.0, self.1, self.2)
+            }
+        }
+        let text: Vec<u8> = (0..40).map(|i| (i * 37 % 256) as u8 | 1).collect();
+        for kernel in AnyKernel::all() {
+            for start in 0..text.len() {
+                for length in 1..=MAX_SHORT_BYTES.min(text.len() - start) {
+                    let key = kernel.run(KeyOf(&text, start, length));
+                    assert_eq!(key, Portable.key(&text, start, length), "{}", kernel.name());
+                    let bytes = key.to_le_bytes();
+                    assert_eq!(bytes[..length], text[start..start + length]);
+                    assert!(bytes[length..15].iter().all(|&byte| byte == 0));
+                    assert_eq!(bytes[15], (length as u8).wrapping_neg());
+                }
+            }
+        }
+    }
+
     /// Enters pieces, looks them up, and lets the cache grow, as encoding does.
     #[test]
     fn what_was_put_comes_back_or_is_missed_never_wrong() {
@@ -317,7 +342,7 @@ mod tests {
                 let (key, line) = place(cache, piece);
                 let line_of_it = &cache.short.lines()[line];
                 let found = Portable.find(line_of_it, &key);
-                let found = found.map(|place| Value::read(line_of_it.words_at(place)));
+                let found = found.map(|slot| Value::read(line_of_it.words_in(slot)));
                 let found = found.or_else(|| cache.get_beyond(key, line))?;
                 Some(found.unpacked::<MAX_SHORT_BYTES>()[..found.count()].to_vec())
             };

@@ -1,6 +1,7 @@
 //! The loop over the pieces of a text: find where they end, look them up, merge what is missed.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -104,7 +105,8 @@ impl Buffers {
 
 /// Where some pieces of a batch are looked up.
 struct Group<'c> {
-    entries: [Entry<'c>; GROUP],
+    /// The first `n` are written.
+    entries: [MaybeUninit<Entry<'c>>; GROUP],
     n: usize,
 }
 
@@ -116,15 +118,18 @@ struct Entry<'c> {
 }
 
 impl<'c> Group<'c> {
-    fn new(lookup: &Lookup<'c>) -> Group<'c> {
-        let entry = Entry {
-            key: 0,
-            line: lookup.any_line(),
-        };
+    fn new() -> Group<'c> {
         Group {
-            entries: [entry; GROUP],
+            entries: [MaybeUninit::uninit(); GROUP],
             n: 0,
         }
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> &[Entry<'c>] {
+        let n = self.n.min(GROUP);
+        // SAFETY: so many are written.
+        unsafe { std::slice::from_raw_parts(self.entries.as_ptr().cast(), n) }
     }
 }
 
@@ -167,7 +172,8 @@ impl Ask<'_, '_> {
             ends,
         } = self;
         assert!(ends.len() <= GROUP);
-        group.n = ends.len();
+        // Until all are written again.
+        group.n = 0;
         let (finder, mut longer) = (*lookup, 0u32);
         let (bytes, mut at) = (&text[start..], first - start);
         for (i, (end, entry)) in ends.iter().zip(&mut group.entries).enumerate() {
@@ -177,6 +183,7 @@ impl Ask<'_, '_> {
                 // A call here would cost all others their registers.
                 longer |= 1 << i;
             } else {
+                debug_assert!(at < end && (!INNER || at + 16 <= bytes.len()));
                 let key = if INNER {
                     // SAFETY: ends rise, so each of these starts before the last of them ends.
                     let block = unsafe { &*bytes.as_ptr().add(at).cast::<[u8; 16]>() };
@@ -186,7 +193,7 @@ impl Ask<'_, '_> {
                 };
                 let line = finder.line_of(kernel, key);
                 prefetch(std::slice::from_ref(line), 0);
-                *entry = Entry { key, line };
+                entry.write(Entry { key, line });
             }
             at = end;
         }
@@ -199,8 +206,12 @@ impl Ask<'_, '_> {
                 start + offset_of(i, ends)
             };
             let length = start + offset_of(i + 1, ends) - at;
-            group.entries[i].key = lookup.key_of_longer(text, at, length);
+            group.entries[i].write(Entry {
+                key: lookup.key_of_longer(text, at, length),
+                line: lookup.any_line(),
+            });
         }
+        group.n = ends.len();
     }
 }
 
@@ -224,9 +235,9 @@ impl<S: Sink> OnKernel for TakeFound<'_, '_, S> {
             sink,
             mut cursor,
         } = self;
-        let n = group.n.min(GROUP);
-        while place < n {
-            let Entry { key, line } = &group.entries[place];
+        let entries = group.entries();
+        while place < entries.len() {
+            let Entry { key, line } = &entries[place];
             let Some(found) = kernel.find(line, key) else {
                 break;
             };
@@ -295,7 +306,7 @@ impl Encoder {
         let Buffers { ends, rarer } = &mut *call.buffers;
         let ends = &ends[..n];
         let lookup = &cache.lookup();
-        let [first, second] = &mut [Group::new(lookup), Group::new(lookup)];
+        let [first, second] = &mut [Group::new(), Group::new()];
         let (mut group, mut next) = (first, second);
         let mut groups = ends.chunks(GROUP);
         let mut at = start;
@@ -332,7 +343,7 @@ impl Encoder {
                 unsafe { sink.close(cursor) };
                 let i = first + place;
                 let range = start + offset_of(i, ends)..start + offset_of(i + 1, ends);
-                let Entry { key, line } = group.entries[place];
+                let Entry { key, line } = group.entries()[place];
                 let piece = Piece {
                     text,
                     is_part: ends[i] & PART != 0,

@@ -37,7 +37,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeSpecials>()?;
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
-    module.add_function(wrap_pyfunction!(is_settled_nfc, module)?)?;
     module.add_function(wrap_pyfunction!(restless_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
@@ -386,12 +385,6 @@ fn restless_runs(
     max_runs: usize,
 ) -> PyResult<Option<Vec<(usize, usize)>>> {
     python_text::restless_runs(text, max_runs)
-}
-
-/// Whether a text certainly is in NFC; see `nfc.rs`.
-#[pyfunction]
-fn is_settled_nfc(text: &Bound<'_, PyString>) -> PyResult<bool> {
-    python_text::is_settled_nfc(text)
 }
 
 /// Ids as the text of a JSON array.

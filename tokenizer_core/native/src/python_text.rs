@@ -53,48 +53,28 @@ fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
     refused.expect_err("a surrogate has no UTF-8")
 }
 
-/// Whether NFC certainly leaves a text as it is. Raises UnicodeEncodeError for a lone surrogate.
-pub fn is_settled_nfc(text: &Bound<'_, PyString>) -> PyResult<bool> {
-    // SAFETY: as in `Text::of`.
-    let (is_settled, has_surrogate) = match unsafe { text.data() }? {
-        PyStringData::Ucs1(_) => (true, false),
-        PyStringData::Ucs2(units) => settled_and_surrogate(text.py(), units),
-        PyStringData::Ucs4(units) => settled_and_surrogate(text.py(), units),
-    };
-    if has_surrogate {
-        return Err(surrogate_error(text));
-    }
-    Ok(is_settled)
-}
-
-/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`.
+/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`. Raises
+/// UnicodeEncodeError for a lone surrogate.
 pub fn restless_runs(
     text: &Bound<'_, PyString>,
     max_runs: usize,
 ) -> PyResult<Option<Vec<(usize, usize)>>> {
     // SAFETY: as in `Text::of`.
-    let data = unsafe { text.data() }?;
-    Ok(match data {
-        PyStringData::Ucs1(_) => Some(Vec::new()),
+    let runs = match unsafe { text.data() }? {
+        PyStringData::Ucs1(_) => Ok(Some(Vec::new())),
         PyStringData::Ucs2(units) => runs_in(text.py(), units, max_runs),
         PyStringData::Ucs4(units) => runs_in(text.py(), units, max_runs),
-    })
+    };
+    runs.map_err(|_| surrogate_error(text))
 }
 
 fn runs_in<U: CodeUnit>(
     py: Python<'_>,
     units: &[U],
     max_runs: usize,
-) -> Option<Vec<(usize, usize)>> {
+) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
     releasing_gil_if_long(py, size_of_val(units), || {
         nfc::restless_runs(units, max_runs)
-    })
-}
-
-fn settled_and_surrogate<U: CodeUnit>(py: Python<'_>, units: &[U]) -> (bool, bool) {
-    releasing_gil_if_long(py, size_of_val(units), || {
-        let is_settled = nfc::is_settled(units);
-        (is_settled, !is_settled && U::measure(units).1)
     })
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::kernel::Kernel;
 use crate::packed_ids::count_in;
-use crate::write_once::{Line, Place};
+use crate::write_once::{Line, Slot};
 
 /// Takes ids. Between `open` and `close` the short values go through a cursor, which stays in a
 /// register.
@@ -14,7 +14,7 @@ pub trait Sink {
     /// A cursor that can take `n_values` values.
     fn open(&mut self, n_values: usize) -> Self::Cursor;
 
-    /// Takes the ids of the value at a place that was found in a line.
+    /// Takes the ids of the value in a slot that was found.
     ///
     /// # Safety
     /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between,
@@ -24,7 +24,7 @@ pub trait Sink {
         cursor: Self::Cursor,
         kernel: impl Kernel,
         line: &Line,
-        place: Place,
+        slot: Slot,
     ) -> Self::Cursor;
 
     /// # Safety
@@ -42,8 +42,8 @@ pub struct Appender<'v> {
     pub out: &'v mut Vec<u32>,
 }
 
-/// Ids that are stored for a value, whatever its number: one instruction and no branch. The few
-/// values of more end in ids that are the same, so these are told again.
+/// Ids that are stored for a value, whatever its number: one instruction, and no branch that cannot be
+/// predicted. The few values of more end in ids that are the same, so the last is told again.
 const STORED: usize = 8;
 
 impl Sink for Appender<'_> {
@@ -62,12 +62,12 @@ impl Sink for Appender<'_> {
         cursor: *mut u32,
         kernel: impl Kernel,
         line: &Line,
-        place: Place,
+        slot: Slot,
     ) -> *mut u32 {
         // SAFETY: `open` made room for two times eight ids for each value that the caller takes, and
         // a value has at most 15.
         unsafe {
-            let (ids, n_ids) = (kernel.ids_at(line, place), count_in(line, place));
+            let (ids, n_ids) = (kernel.ids_in(line, slot), count_in(line, slot));
             cursor.cast::<[u32; STORED]>().write_unaligned(ids);
             if n_ids > STORED {
                 let more = cursor.add(STORED).cast::<[u32; STORED]>();
@@ -116,9 +116,9 @@ impl Sink for Counter {
         cursor: usize,
         _: impl Kernel,
         line: &Line,
-        place: Place,
+        slot: Slot,
     ) -> usize {
-        cursor + count_in(line, place)
+        cursor + count_in(line, slot)
     }
 
     #[inline(always)]

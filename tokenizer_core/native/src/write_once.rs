@@ -19,23 +19,23 @@ pub struct Line {
 
 const LINE_WORDS: usize = 8;
 
-/// Where the value of one of two slots stands in its line.
+/// One of the two slots of a line.
 #[derive(Clone, Copy)]
-pub struct Place(usize);
+pub struct Slot(usize);
 
-impl Place {
-    /// Of the second slot if this bit is set, whatever the others are; otherwise of the first.
+impl Slot {
+    /// The bit that says the second, whatever the others are.
     pub const SECOND: usize = size_of::<[u64; 2]>();
 
     #[inline(always)]
-    pub fn from_bits(bits: usize) -> Place {
-        Place(bits)
+    pub fn from_bits(bits: usize) -> Slot {
+        Slot(bits)
     }
 
-    /// So many bytes behind the first value.
+    /// How many bytes behind that of the first its value stands.
     #[inline(always)]
     pub fn offset(self) -> usize {
-        self.0 & Place::SECOND
+        self.0 & Slot::SECOND
     }
 }
 
@@ -208,18 +208,18 @@ impl Line {
         self.slot_of(key).map(|slot| self.value(slot))
     }
 
-    /// Where the value stands for `key`, in a line of two slots.
+    /// The slot of `key`, in a line of two.
     #[inline(always)]
-    pub fn find(&self, key: &[u64; 2]) -> Option<Place> {
+    pub fn find(&self, key: &[u64; 2]) -> Option<Slot> {
         let slot = self.slot_of(key);
-        slot.map(|slot| Place::from_bits(slot * Place::SECOND))
+        slot.map(|slot| Slot::from_bits(slot * Slot::SECOND))
     }
 
-    /// The value at a place that was found in this line.
+    /// The value in a slot that was found.
     #[inline(always)]
-    pub fn words_at(&self, place: Place) -> &[AtomicU64; 2] {
-        let words = self.values[place.offset() / size_of::<u64>()..].first_chunk();
-        words.expect("two words from each place on")
+    pub fn words_in(&self, slot: Slot) -> &[AtomicU64; 2] {
+        let words = self.values[slot.offset() / size_of::<u64>()..].first_chunk();
+        words.expect("two words in each slot")
     }
 
     #[inline(always)]
