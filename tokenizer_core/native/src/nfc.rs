@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::code_units::{CodeUnit, NoUtf8};
+use crate::kernel::{AnyKernel, Kernel, OnKernel};
 use crate::nfc_ranges::RANGES;
 
 /// One bit for each code point up to the last that NFC may touch.
@@ -32,40 +33,73 @@ pub fn restless_runs<U: CodeUnit>(
     units: &[U],
     max_runs: usize,
 ) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
-    let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
-    for (place, block) in units.chunks(BLOCK).enumerate() {
-        if is_plain(block) {
-            continue;
-        }
-        for (at, &unit) in (place * BLOCK..).zip(block) {
-            let code = unit.into();
-            if code & !0x7FF == 0xD800 {
-                return Err(NoUtf8::Surrogate);
-            }
-            if !is_restless(code) {
+    AnyKernel::chosen().run(RestlessRuns { units, max_runs })
+}
+
+struct RestlessRuns<'u, U> {
+    units: &'u [U],
+    max_runs: usize,
+}
+
+impl<U: CodeUnit> OnKernel for RestlessRuns<'_, U> {
+    type Output = Result<Option<Vec<(usize, usize)>>, NoUtf8>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> Self::Output {
+        let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
+        for (place, block) in self.units.chunks(BLOCK).enumerate() {
+            if is_plain(block) {
                 continue;
             }
-            let n_runs = runs.len();
-            match runs.last_mut() {
-                Some((_, end)) if *end == at => *end = at + 1,
-                _ if n_runs == max_runs => is_more = true,
-                _ => runs.push((at, at + 1)),
+            for (at, &unit) in (place * BLOCK..).zip(block) {
+                let code = unit.into();
+                if code & !0x7FF == 0xD800 {
+                    return Err(NoUtf8::Surrogate);
+                }
+                if !is_restless(code) {
+                    continue;
+                }
+                let n_runs = runs.len();
+                match runs.last_mut() {
+                    Some((_, end)) if *end == at => *end = at + 1,
+                    _ if n_runs == self.max_runs => is_more = true,
+                    _ => runs.push((at, at + 1)),
+                }
             }
         }
+        Ok((!is_more).then_some(runs))
     }
-    Ok((!is_more).then_some(runs))
 }
 
 /// Code points looked at together.
-const BLOCK: usize = 64;
+const BLOCK: usize = 32;
 
-/// Whether all are of kinds that are frequent and never restless: those below U+0300, and Chinese.
+/// Frequent characters that are never restless, from the first to before the last: Latin, Cyrillic,
+/// quotes and dashes, kana, ideographs, Hangul, emoji. The first begin at zero.
+const PLAIN: [(u32, u32); 8] = [
+    (0, 0x300),
+    (0x400, 0x483),
+    (0x2002, 0x20D0),
+    (0x3001, 0x302A),
+    (0x3041, 0x3099),
+    (0x309B, 0xA000),
+    (0xAC00, 0xD7A4),
+    (0x1F000, 0x20000),
+];
+
+/// Whether all are of those.
 #[inline(always)]
 fn is_plain<U: CodeUnit>(block: &[U]) -> bool {
-    block.iter().fold(true, |all, &unit| {
-        let code: u32 = unit.into();
-        all & (code < 0x300 || code.wrapping_sub(0x4E00) < 0xA000 - 0x4E00)
-    })
+    let all_within = |ranges: &[(u32, u32)]| {
+        block.iter().fold(true, |all, &unit| {
+            let code: u32 = unit.into();
+            let is_within = |&(first, end): &(u32, u32)| code.wrapping_sub(first) < end - first;
+            all & ranges
+                .iter()
+                .fold(false, |any, range| any | is_within(range))
+        })
+    };
+    all_within(&PLAIN[..1]) || all_within(&PLAIN)
 }
 
 #[cfg(test)]
@@ -78,7 +112,8 @@ mod tests {
 
     #[test]
     fn what_is_passed_over_is_not_restless() {
-        for code in (0..0x300).chain(0x4E00..0xA000) {
+        for code in PLAIN.iter().flat_map(|&(first, end)| first..end) {
+            assert!(!(0xD800..0xE000).contains(&code));
             assert!(!is_restless(code), "{code:x}");
         }
     }
