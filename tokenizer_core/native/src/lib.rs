@@ -16,6 +16,7 @@ mod cuts;
 pub mod decode;
 pub mod documents;
 pub mod encoder;
+mod groups;
 mod huge_pages;
 pub mod json_ids;
 pub mod json_text;
