@@ -171,7 +171,8 @@ class _LinearAxis:
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         low, high = min(values, default=0), max(values, default=1)
-        self._step = _round_step((high - low or 1) / 5)
+        # Values that differ by less would have the same labels at every tick.
+        self._step = _round_step((max(high - low, high / 100) or 1) / 5)
         self._first = math.floor(low / self._step + 1e-9)
         self._last = max(math.ceil(high / self._step - 1e-9), self._first + 1)
         self._start, self._end = start, end

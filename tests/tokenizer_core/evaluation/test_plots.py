@@ -5,7 +5,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.evaluation.markup import Markup, element, joined
@@ -42,6 +42,7 @@ def test_lines_stay_inside_and_rise_to_the_right(points):
 @given(
     st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
 )
+@example([(1, 1.0), (2, 1.0000000000000002)])
 def test_lines_over_a_linear_axis_stand_where_the_labels_say(points):
     points = sorted(dict(points).items())
     plot = lines([("a", points)], "t", "x", "y", y_is_linear=True)
