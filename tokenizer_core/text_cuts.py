@@ -250,7 +250,7 @@ def _last_starts(
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     """Whether normalizing changes `text`, so that bytes of tokens are not bytes of it."""
-    return tokenizer.spec.normalizer == "nfc" and not tokenizer.engine.is_nfc(text)
+    return tokenizer.spec.normalizer == "nfc" and bool(tokenizer.engine.nfc_changes(text))
 
 
 def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:

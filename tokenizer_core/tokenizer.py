@@ -188,7 +188,7 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+        if changes := self._nfc_changes(text):
             ids: list[int] = self._encode_changed(text, changes, matcher).tolist()
         else:
             ids = self._engine.encode(text, matcher)
@@ -199,9 +199,7 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` taken as plain text throughout: no added token is recognised,
         not even those that are content. For text that strangers wrote."""
-        return self._engine.encode(
-            changed(text, self._engine.nfc_changes(text)) if self._is_nfc else text
-        )
+        return self._engine.encode(changed(text, self._nfc_changes(text)))
 
     def encode_to_numpy(
         self,
@@ -218,7 +216,7 @@ class Tokenizer:
         Python engine uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+        if changes := self._nfc_changes(text):
             ids = self._encode_changed(text, changes, matcher, num_threads)
         else:
             ids = self._engine.encode_to_numpy(text, num_threads, matcher)
@@ -338,7 +336,7 @@ class Tokenizer:
         than that", not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
+        if changes := self._nfc_changes(text):
             return len(self._encode_changed(text, changes, matcher))
         return self._engine.count(text, limit, matcher)
 
@@ -409,9 +407,12 @@ class Tokenizer:
         normalized, or refused once those before it are done."""
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or (self._is_nfc and not all(map(self._engine.is_nfc, texts))):
+        if is_refused or any(map(self._nfc_changes, texts)):
             return None
         return matcher_of(recognised)
+
+    def _nfc_changes(self, text: str) -> list[NfcChange]:
+        return self._engine.nfc_changes(text) if self._is_nfc else []
 
     def _encode_changed(
         self,

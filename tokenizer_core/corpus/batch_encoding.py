@@ -163,7 +163,7 @@ class BatchEncoder:
             decoded = [text.decode() for text in texts]
             for text in decoded:
                 forbid(text, self._forbidden)
-            if is_nfc and not all(map(tokenizer.engine.is_nfc, decoded)):
+            if is_nfc and any(map(tokenizer.engine.nfc_changes, decoded)):
                 found = [
                     tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
                 ]

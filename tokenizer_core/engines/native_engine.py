@@ -202,7 +202,7 @@ class NativeEngine(SegmentedEncoding):
         return super().count(text, limit, matcher)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What is to be changed in `text`, in order, for it to be in NFC."""
+        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
         runs = _native.restless_runs(text, len(text) // _CHARS_PER_RUN + 1)
         return changes_by_nfc(text, runs)
 

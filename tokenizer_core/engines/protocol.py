@@ -114,12 +114,12 @@ class Engine(Protocol):
         """The number of ids of `text`; may stop counting once it is over `limit`."""
         ...
 
-    def is_nfc(self, text: str) -> bool:
-        """Whether `normalize_nfc` leaves `text` as it stands."""
-        ...
-
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What is to be changed in `text`, in order, for it to be in NFC."""
+        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC.
+
+        Raises:
+            UnicodeEncodeError: the text holds a lone surrogate, if the engine looks for one.
+        """
         ...
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:

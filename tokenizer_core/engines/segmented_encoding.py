@@ -109,12 +109,8 @@ class SegmentedEncoding(ABC):
                 break
         return total
 
-    def is_nfc(self, text: str) -> bool:
-        """Whether `normalize_nfc` leaves `text` as it stands."""
-        return not self.nfc_changes(text)
-
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What is to be changed in `text`, in order, for it to be in NFC."""
+        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
         return changes_by_nfc(text)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -32,7 +32,7 @@ from tokenizer_core.evaluation.vocabulary import (
     token_byte_lengths,
 )
 from tokenizer_core.evaluation.words import count_unspaced_letters, tokens_of_words, word_spans
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalize import changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,8 +147,8 @@ class _Tally:
         """Where the words are in the text as it is encoded: in NFC, for some tokenizers."""
         is_nfc = self.tokenizer.spec.normalizer == "nfc"
         for text, words in zip(texts, spans, strict=True):
-            if is_nfc and not self.tokenizer.engine.is_nfc(text):
-                yield word_spans(normalize_nfc(text))
+            if is_nfc and (changes := self.tokenizer.engine.nfc_changes(text)):
+                yield word_spans(changed(text, changes))
             else:
                 yield words
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.evaluation.report_data import show_token
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalize import changed
 from tokenizer_core.pretokenize import split
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class _Comparison:
         diff.n_tokens_a += len(ids_a)
         diff.n_tokens_b += len(ids_b)
         diff.n_texts_other_ids += not np.array_equal(ids_a, ids_b)
-        if any(self._normalizes) and not self._a.engine.is_nfc(text):
+        if any(self._normalizes) and (changes := self._a.engine.nfc_changes(text)):
             if not all(self._normalizes):
                 diff.n_texts_not_aligned += 1
                 return
-            text = normalize_nfc(text)
+            text = changed(text, changes)
         ends_a, ends_b = np.cumsum(self._lengths[0][ids_a]), np.cumsum(self._lengths[1][ids_b])
         places = np.setxor1d(ends_a, ends_b, assume_unique=True)
         diff.n_texts_other_boundaries += bool(len(places))
