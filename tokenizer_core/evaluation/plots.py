@@ -91,9 +91,9 @@ def columns(
         >>> "<rect" in columns(["1", "2"], [("a", [0.25, 0.75])], "Lengths", "bytes")
         True
     """
-    largest = max((share for _, shares in series for share in shares), default=0) or 1
-    step = _round_step(largest / 4)
-    top = step * math.ceil(largest / step - 1e-9)
+    largest = max((share for _, shares in series for share in shares), default=1)
+    step = _round_step(max(largest / 4, 0.01))  # the labels are whole per cents
+    top = step * max(math.ceil(largest / step - 1e-9), 1)
     floor, height = _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM - _TOP
     drawn = []
     for tick in range(round(top / step) + 1):

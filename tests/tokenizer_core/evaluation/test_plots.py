@@ -61,6 +61,7 @@ def test_lines_over_a_linear_axis_stand_where_the_labels_say(points):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
+@example([5e-324])
 def test_columns_are_as_tall_as_their_shares(shares):
     labels = [str(i) for i in range(len(shares))]
     plot = columns(labels, [("a", shares), ("b", shares)], "t", "x")
