@@ -7,6 +7,7 @@ use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 use crate::encoder::Encoder;
 use crate::huge_pages;
 use crate::scan::Scanner;
+use crate::sink::SLACK;
 use crate::tasks::Cutter;
 
 /// A run of segments has at least this size, but for the last. Taking one and placing its ids costs
@@ -16,9 +17,6 @@ const RUN_BYTES: usize = 1 << 16;
 const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
 /// From this size on room is made for as many ids as there could be.
 const LARGE_BYTES: usize = 1 << 17;
-
-/// Room that writing asks for behind the last ids.
-const SLACK: usize = 1 << 13;
 /// Plain text from this size on is cut in parts of half the size.
 const LONG_BYTES: usize = 1 << 19;
 
@@ -249,6 +247,17 @@ pub(crate) mod tests {
                     assert!(count(Some(ids.len() - 1)) >= ids.len());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn ids_of_a_byte_each_need_no_more_room_than_was_made() {
+        let (encoder, text) = (encoder(), "qxz ".repeat(LARGE_BYTES));
+        for _ in 0..2 {
+            let mut ids = room_for_ids_of(text.len());
+            let place = ids.as_ptr();
+            encoder.encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids);
+            assert_eq!((ids.len(), ids.as_ptr()), (text.len(), place));
         }
     }
 

@@ -106,7 +106,7 @@ impl Ask<'_, '_> {
                     kernel.key(bytes, at, length)
                 };
                 let line = finder.line_of(kernel, key);
-                prefetch(std::slice::from_ref(line), 0);
+                prefetch(line);
                 entry.write(Entry { key, line });
             }
             at = end;

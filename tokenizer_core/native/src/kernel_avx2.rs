@@ -397,7 +397,7 @@ unsafe fn between(bytes: __m256i, first: u8, last: u8) -> __m256i {
 }
 
 #[inline(always)]
-pub fn as_word(key: __m128i) -> u128 {
+fn as_word(key: __m128i) -> u128 {
     // SAFETY: both are 16 bytes, and any bytes are a value of both.
     unsafe { std::mem::transmute::<__m128i, u128>(key) }
 }

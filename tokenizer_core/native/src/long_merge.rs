@@ -66,7 +66,7 @@ impl LongMerge {
                 break;
             };
             if let Some(soon) = queue.place_given_soon() {
-                prefetch(symbols, soon as usize);
+                prefetch(symbols.as_ptr().wrapping_add(soon as usize));
             }
             let place = place as usize;
             // The pair at its place has become another since.

@@ -18,7 +18,7 @@ const _: () = assert!(MAX_SHORT_BYTES <= MAX_COUNT && MIDDLE_IDS <= MAX_COUNT);
 /// The ids of a short piece: 1 to 6; or up to 15, the sixth and all behind it the same, as a run of
 /// blanks has where each is a token.
 #[derive(Clone, Copy)]
-pub struct Value(pub u128);
+pub struct Value(u128);
 
 impl Value {
     /// The value that stands in a line.

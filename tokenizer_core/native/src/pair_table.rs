@@ -137,7 +137,7 @@ impl PairTable {
     #[inline(always)]
     pub fn prefetch(&self, left: u32, right: u32) {
         let hash = self.keys.of_u64(key(left, right));
-        prefetch(&self.slots, self.slot_of(hash));
+        prefetch(self.slots.as_ptr().wrapping_add(self.slot_of(hash)));
     }
 
     /// What a pair of this rank becomes.

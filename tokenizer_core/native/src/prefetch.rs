@@ -2,14 +2,13 @@
 
 /// Asks for an element; nothing happens where there is none.
 #[inline(always)]
-pub fn prefetch<T>(slots: &[T], at: usize) {
+pub fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let line = slots.as_ptr().wrapping_add(at);
         // SAFETY: the instruction reads nothing that a program can see and faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slots, at);
+    let _ = place;
 }

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::batches::BATCH;
+use crate::block_classes::BLOCK;
 use crate::kernel::Kernel;
 use crate::packed_ids::count_in;
 use crate::write_once::{Line, Slot};
@@ -45,6 +47,10 @@ pub struct Appender<'v> {
 /// Ids that are stored for a value, whatever its number: one instruction, and no branch that cannot be
 /// predicted. The few values of more end in ids that are the same, so the last is told again.
 const STORED: usize = 8;
+/// Ids that there is to be room for with every value.
+const ROOM: usize = 2 * STORED;
+/// Room that is asked for behind the last ids: for as many values as a batch may have.
+pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
 impl Sink for Appender<'_> {
     /// Behind what was taken.
@@ -52,7 +58,7 @@ impl Sink for Appender<'_> {
 
     #[inline(always)]
     fn open(&mut self, n_values: usize) -> *mut u32 {
-        self.out.reserve(n_values * 2 * STORED);
+        self.out.reserve(n_values * ROOM);
         self.out.spare_capacity_mut().as_mut_ptr().cast()
     }
 

@@ -112,7 +112,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// Asks for a line before it is needed.
     #[inline(always)]
     pub fn prefetch(&self, line: usize) {
-        prefetch(&self.lines, line);
+        prefetch(&self.lines[line]);
     }
 
     #[inline(always)]

@@ -10,6 +10,7 @@ use std::path::Path;
 use super::counted_words::{CountedWords, push_number, read_number};
 use super::sorted_runs::write_run;
 use crate::keyed_hash::HashKeys;
+use crate::prefetch::prefetch;
 use crate::scan::Scanner;
 
 const LONGEST_SHORT: usize = 15;
@@ -248,15 +249,8 @@ impl WordTable {
 
     #[inline(always)]
     fn prefetch(&self, hash: u64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing and faults on no address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = hash as usize & (self.slots.len() - 1);
-            _mm_prefetch::<_MM_HINT_T0>(self.slots.as_ptr().wrapping_add(at).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = hash;
+        let at = hash as usize & (self.slots.len() - 1);
+        prefetch(self.slots.as_ptr().wrapping_add(at));
     }
 }
 

@@ -4,6 +4,7 @@
 use super::pair_queue::Pair;
 use super::pair_table::key_of;
 use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour, Unsigned};
+use crate::prefetch::prefetch;
 
 const NOWHERE: u64 = u64::MAX;
 /// How many entries ahead the arena is fetched while a list is walked.
@@ -43,7 +44,8 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         let mut previous = None;
         for entry in list.clone() {
             if entry + PREFETCH_DISTANCE < list.end {
-                prefetch(&self.symbols, self.places[entry + PREFETCH_DISTANCE].get());
+                let soon = self.places[entry + PREFETCH_DISTANCE].get();
+                prefetch(self.symbols.as_ptr().wrapping_add(soon));
             }
             let place = self.places[entry].get();
             if self.symbols[place] != pair.left || self.symbols[place + left_span] != pair.right {
@@ -198,17 +200,4 @@ pub(super) fn find_group(groups: &[Group], from: usize, place: usize) -> usize {
     }
     let high = (low + step + 1).min(groups.len());
     low + groups[low..high].partition_point(|group| group.end <= place)
-}
-
-#[inline(always)]
-fn prefetch<T>(values: &[T], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and faults on no address; the pointer is made without
-    // claiming that it is inside the slice.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().wrapping_add(index).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, index);
 }
