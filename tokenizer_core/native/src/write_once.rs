@@ -322,7 +322,8 @@ mod tests {
         let n_found = (1..=n).filter(|&i| stands(&table, 255, i)).count();
         let n_slots = 256 * WriteOnceTable::<WORDS>::SLOTS_PER_LINE;
         assert!(n_found > n_slots / 2 && n_found <= n as usize, "{n_found}");
-        assert_eq!(table.is_full(), WORDS == 4);
+        // The smaller ones fit, but for those that two threads entered twice.
+        assert!(WORDS == 2 || table.is_full());
 
         let larger = table.copied(10, |key| line_of(key) & 1023).unwrap();
         let n_copied = (1..=n).filter(|&i| stands(&larger, 1023, i)).count();
