@@ -6,10 +6,11 @@
 
 use std::marker::PhantomData;
 
-use crate::block_classes::{BLOCK, Classes, classes};
+use crate::block_classes::{BLOCK, classes};
 use crate::block_scan::BlockGrammar;
-use crate::cuts::{Cuts, character_at, length_from};
+use crate::cuts::Cuts;
 use crate::kernel::{Kernel, OnKernel};
+use crate::parts::WriteParts;
 use crate::scan::Grammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -112,7 +113,14 @@ impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
                 let places = places.expect("room for a block behind a batch");
                 let base = (at - start) as u32;
                 n += if classes.is_wide {
-                    write_parts(cuts, &classes, starts, text, at, base, places)
+                    kernel.run(WriteParts {
+                        cuts,
+                        classes: &classes,
+                        starts,
+                        text: &text[at..],
+                        base,
+                        places,
+                    })
                 } else {
                     kernel.write_places(behind_first, base, places);
                     behind_first.count_ones() as usize
@@ -131,78 +139,4 @@ impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
         }
         n
     }
-}
-
-/// Writes where the pre-tokens of a block and their parts end, up to the last of `starts`; returns
-/// how many there are.
-#[inline(never)]
-fn write_parts(
-    cuts: &Cuts,
-    classes: &Classes,
-    starts: u64,
-    text: &[u8],
-    at: usize,
-    base: u32,
-    places: &mut [u32; BLOCK],
-) -> usize {
-    let (inner, high) = (classes.inner, classes.high);
-    // It could fall apart beside a character outside ASCII.
-    let may_cut = !inner & (high | high << 1) & !starts;
-    // Looked at are these places, the characters before them (those outside ASCII are such places
-    // themselves, or starts), and where pre-tokens start.
-    let before = may_cut >> 1 & !inner;
-    let mut left = (starts | may_cut | before) & (u64::MAX >> starts.leading_zeros());
-    left &= left - 1;
-    let (mut n, mut began_inside, mut place) = (0, 0, 0);
-    while left != 0 {
-        let next = left.trailing_zeros() as usize;
-        left &= left - 1;
-        // The character before, where it may be cut; it is not asked elsewhere, and may be longer.
-        let before = character_at(text, at + place, (next - place).min(4));
-        let behind = character_at(text, at + next, length_from(text[at + next]));
-        let may_join = cuts.may_join(before, text[at + next - 1], behind);
-        let is_start = (starts >> next & 1) as u32;
-        let is_cut = u32::from(!may_join) & (may_cut >> next & 1) as u32;
-        places[n] = (base + next as u32) | ((is_cut | began_inside) << 31) | (began_inside << 30);
-        let is_end = is_start | is_cut;
-        began_inside = if is_end != 0 { is_cut } else { began_inside };
-        n += is_end as usize;
-        place = next;
-    }
-    n
-}
-
-/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
-/// up to a batch of them; returns how many, and where the last of them ends. None where the first
-/// has no end near.
-pub fn find_parts(
-    cuts: &Cuts,
-    text: &[u8],
-    start: usize,
-    end: usize,
-    ends: &mut Ends,
-) -> (usize, usize) {
-    let (mut n, mut at, mut last_end) = (0, start, start);
-    let mut length = length_from(text[at]);
-    let mut before = character_at(text, at, length);
-    while n < BATCH {
-        at += length;
-        if at >= end || at - start > MAX_BATCH_BYTES {
-            // Only the end of the pre-token is an end that needs no proof.
-            if at >= end && end - start <= MAX_BATCH_BYTES {
-                ends[n] = (end - start) as u32 | PART | INSIDE;
-                (n, last_end) = (n + 1, end);
-            }
-            break;
-        }
-        length = length_from(text[at]);
-        let behind = character_at(text, at, length);
-        let is_ascii = before | behind < 0x80;
-        if !is_ascii && !cuts.may_join(before, text[at - 1], behind) {
-            ends[n] = (at - start) as u32 | PART | INSIDE;
-            (n, last_end) = (n + 1, at);
-        }
-        before = behind;
-    }
-    if n == 0 { (0, end) } else { (n, last_end) }
 }

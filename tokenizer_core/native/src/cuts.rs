@@ -6,17 +6,26 @@
 //! are long and hardly one comes twice; their parts are short and come again and again.
 //!
 //! The answer "may join" may be wrong, which costs only speed: pairs of characters are kept as bits
-//! of a hash, and pairs of which one is cut within a character as pairs of the bytes that meet.
+//! of a hash, and other pairs, such as those that cut a character, as the bytes that meet.
 
 use crate::pair_table::Pair;
 
-const FILTER_BITS: u32 = 19;
+/// Bits of the characters that may stand behind one; what is asked for at frequent characters stays
+/// in the first cache.
+const LINE_BITS: u32 = 9;
+/// Lines, as a power of two: at most, and at least.
+const N_LINES: (u32, u32) = (10, 3);
+/// Bits for each pair of characters, at least, where there may be as many.
+const BITS_PER_PAIR: u32 = 16;
 
 pub struct Cuts {
     /// A bit for each pair of bytes, the last before a place and the first behind it.
-    by_bytes: Box<[u64]>,
-    /// A bit for each hash of a pair of characters.
-    by_characters: Box<[u64]>,
+    by_bytes: Box<[u64; 1 << 10]>,
+    /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
+    /// before hashes to, in it a bit for the one behind.
+    by_characters: Vec<u64>,
+    /// What is left of a hash when it is shifted by this is a line.
+    shift: u32,
 }
 
 impl Cuts {
@@ -29,8 +38,9 @@ impl Cuts {
         bytes_of: impl Fn(u32) -> &'v [u8],
     ) -> Cuts {
         let mut cuts = Cuts {
-            by_bytes: vec![0; 1 << 10].into(),
-            by_characters: vec![0; 1 << (FILTER_BITS - 6)].into(),
+            by_bytes: Box::new([0; 1 << 10]),
+            by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)],
+            shift: u32::BITS - N_LINES.0,
         };
         for Pair { left, right, .. } in pairs {
             cuts.join(bytes_of(left), bytes_of(right));
@@ -41,6 +51,7 @@ impl Cuts {
                 cuts.join(left, right);
             }
         }
+        cuts.fold();
         cuts
     }
 
@@ -51,34 +62,106 @@ impl Cuts {
             return;
         }
         match (last_character(left), first_character(right)) {
-            (Some(before), Some(behind)) => {
-                let (word, bit) = place_of_characters(before, behind);
-                self.by_characters[word] |= bit;
+            // A blank may stand before so many that its line would be full.
+            (Some(before), Some(behind)) if !before.is_ascii() => {
+                let text = [before, behind].concat();
+                let (before, behind) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
+                let (word, bit) = self.place_of_characters(before, behind);
+                self.by_characters[word] |= 1 << bit;
             }
             _ => {
-                let (word, bit) = place_of_bytes(last, first);
-                self.by_bytes[word] |= bit;
+                let (word, bit) = Meeting::at(&[last, first], 1).place_of_bytes();
+                self.by_bytes[word] |= 1 << bit;
             }
         }
     }
 
-    /// Whether anything may merge across the place between two characters, given as their bytes
-    /// (see `character_at`), of which the first ends with the byte `last`.
+    /// Halves the lines for as long as there are more bits than the pairs need.
+    fn fold(&mut self) {
+        let n_pairs: u32 = self
+            .by_characters
+            .iter()
+            .map(|word| word.count_ones())
+            .sum();
+        let mut n_lines = N_LINES.0;
+        while n_lines > N_LINES.1 && n_pairs * BITS_PER_PAIR < 1 << (n_lines + LINE_BITS - 1) {
+            n_lines -= 1;
+            const WORDS: usize = 1 << (LINE_BITS - 6);
+            let folded = self.by_characters.chunks(2 * WORDS).flat_map(|lines| {
+                let (first, second) = lines.split_at(WORDS);
+                first.iter().zip(second).map(|(a, b)| a | b)
+            });
+            self.by_characters = folded.collect();
+        }
+        self.shift = u32::BITS - n_lines;
+    }
+
+    /// Whether anything may merge across a place, given what meets there and what met at the
+    /// character before.
     #[inline(always)]
-    pub fn may_join(&self, before: u32, last: u8, behind: u32) -> bool {
-        let (word, bit) = place_of_characters(before, behind);
-        let by_characters = self.by_characters[word] & bit;
-        let (word, bit) = place_of_bytes(last, behind as u8);
-        by_characters | self.by_bytes[word] & bit != 0
+    pub fn may_join(&self, before: Meeting, behind: Meeting) -> u32 {
+        let (word, bit) = self.place_of_characters(before, behind);
+        let by_characters = self.by_characters[word] >> bit;
+        let (word, bit) = behind.place_of_bytes();
+        let by_bytes = self.by_bytes[word] >> bit;
+        (by_characters | by_bytes) as u32
+    }
+
+    /// Where the bit of two characters is.
+    #[inline(always)]
+    fn place_of_characters(&self, before: Meeting, behind: Meeting) -> (usize, u32) {
+        // Any odd constant of many bits: a text that collides is not cut where it could be.
+        const FACTOR: u32 = 0x9E37_79B9;
+        let line = (before.0 >> 8).wrapping_mul(FACTOR) >> self.shift;
+        let place = line << LINE_BITS | behind.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
+        ((place >> 6) as usize, place & 63)
     }
 }
 
-/// The bytes of the character of `length` bytes at `at`, the first one lowest.
-#[inline(always)]
-pub fn character_at(text: &[u8], at: usize, length: usize) -> u32 {
-    match text[at..].first_chunk::<4>() {
-        Some(bytes) => u32::from_le_bytes(*bytes) & (u32::MAX >> (32 - 8 * length)),
-        None => packed(&text[at..at + length]),
+/// What meets where a character starts: the last byte before it (0 if that is not looked at), and up
+/// to three bytes of it, the first ones lowest.
+#[derive(Clone, Copy)]
+pub struct Meeting(u32);
+
+impl Meeting {
+    #[inline(always)]
+    pub fn at(text: &[u8], place: usize) -> Meeting {
+        match text[place - 1..].first_chunk() {
+            Some(bytes) => Meeting::of(*bytes),
+            None => Meeting::of(padded(&text[place - 1..])),
+        }
+    }
+
+    /// At the start of `text`.
+    #[inline(always)]
+    pub fn at_start(text: &[u8]) -> Meeting {
+        let byte = |place: usize| text.get(place).copied().unwrap_or(0);
+        Meeting::of([0, byte(0), byte(1), byte(2)])
+    }
+
+    #[inline(always)]
+    fn of(bytes: [u8; 4]) -> Meeting {
+        /// By the upper half of a character's first byte, which tells how long it is.
+        const KEPT: [u32; 16] = {
+            let mut kept = [0xFFFF; 16];
+            (kept[0xC], kept[0xD]) = (0xFF_FFFF, 0xFF_FFFF);
+            (kept[0xE], kept[0xF]) = (0xFFFF_FFFF, 0xFFFF_FFFF);
+            kept
+        };
+        let all = u32::from_le_bytes(bytes);
+        Meeting(all & KEPT[(all >> 12 & 0xF) as usize])
+    }
+
+    #[inline(always)]
+    pub fn is_ascii(self) -> bool {
+        self.0 & 0x8000 == 0
+    }
+
+    /// Where the bit of two bytes is.
+    #[inline(always)]
+    fn place_of_bytes(self) -> (usize, u32) {
+        let place = self.0 & 0xFFFF;
+        ((place >> 6) as usize, place & 63)
     }
 }
 
@@ -93,39 +176,24 @@ pub fn length_from(first: u8) -> usize {
     }
 }
 
-#[inline(always)]
-fn place_of_characters(before: u32, behind: u32) -> (usize, u64) {
-    // Any odd constant of many bits: a text that collides is not cut where it could be.
-    let hash = (u64::from(before) << 32 | u64::from(behind)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let place = hash >> (64 - FILTER_BITS);
-    ((place >> 6) as usize, 1 << (place & 63))
-}
-
-#[inline(always)]
-fn place_of_bytes(last: u8, first: u8) -> (usize, u64) {
-    let place = usize::from(last) << 8 | usize::from(first);
-    (place >> 6, 1 << (place & 63))
-}
-
 fn is_inner(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
 
-fn packed(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |packed, &byte| packed << 8 | u32::from(byte))
+fn padded(bytes: &[u8]) -> [u8; 4] {
+    let mut padded = [0; 4];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    padded
 }
 
-fn first_character(token: &[u8]) -> Option<u32> {
-    token.get(..length_from(token[0])).map(packed)
+fn first_character(token: &[u8]) -> Option<&[u8]> {
+    token.get(..length_from(token[0]))
 }
 
-fn last_character(token: &[u8]) -> Option<u32> {
+fn last_character(token: &[u8]) -> Option<&[u8]> {
     let start = token.iter().rposition(|&byte| !is_inner(byte))?;
     let bytes = &token[start..];
-    (bytes.len() == length_from(bytes[0])).then(|| packed(bytes))
+    (bytes.len() == length_from(bytes[0])).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -157,11 +225,7 @@ mod tests {
         let may_join = |before: char, behind: char| {
             let text = format!("{before}{behind}");
             let (bytes, length) = (text.as_bytes(), before.len_utf8());
-            cuts.may_join(
-                character_at(bytes, 0, length),
-                bytes[length - 1],
-                character_at(bytes, length, behind.len_utf8()),
-            )
+            cuts.may_join(Meeting::at_start(bytes), Meeting::at(bytes, length)) & 1 != 0
         };
         assert!(may_join('中', '文') && may_join('a', 'é'));
         // A blank with the first bytes of any character of this lead; the end of one with 界.

@@ -53,6 +53,9 @@ pub trait Kernel: Copy {
     /// The UTF-8 of four code points and of the next four, and anything behind each, and how many
     /// bytes they are.
     fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]);
+
+    /// Does work; with vectors as a function of its own.
+    fn run<W: OnKernel>(self, work: W) -> W::Output;
 }
 
 /// The kernel of this processor.
@@ -119,7 +122,7 @@ impl AnyKernel {
             AnyKernel::Avx512(kernel) => kernel.run(work),
             #[cfg(target_arch = "x86_64")]
             AnyKernel::Avx2(kernel) => kernel.run(work),
-            AnyKernel::Portable(kernel) => work.run(kernel),
+            AnyKernel::Portable(kernel) => kernel.run(work),
         }
     }
 }
@@ -189,6 +192,11 @@ impl Kernel for Portable {
         let [a, b, c, d, e, f, g, h] = codes;
         let (first, second) = (utf8_of_four([a, b, c, d]), utf8_of_four([e, f, g, h]));
         ([first.0, second.0], [first.1, second.1])
+    }
+
+    #[inline(always)]
+    fn run<W: OnKernel>(self, work: W) -> W::Output {
+        work.run(self)
     }
 }
 

@@ -197,6 +197,15 @@ impl Kernel for Avx2 {
             )
         }
     }
+
+    fn run<W: OnKernel>(self, work: W) -> W::Output {
+        #[target_feature(enable = "avx2,aes,bmi1,bmi2,lzcnt,popcnt")]
+        fn with_instructions<W: OnKernel>(kernel: Avx2, work: W) -> W::Output {
+            work.run(kernel)
+        }
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe { with_instructions(self, work) }
+    }
 }
 
 // What other threads may be writing to is loaded by assembly, for which it is no data race. The keys
@@ -252,17 +261,6 @@ static JOINING: [[u8; ROW]; 256] = {
     table
 };
 
-impl Avx2 {
-    pub fn run<W: OnKernel>(self, work: W) -> W::Output {
-        #[target_feature(enable = "avx2,aes,bmi1,bmi2,lzcnt,popcnt")]
-        fn with_instructions<W: OnKernel>(kernel: Avx2, work: W) -> W::Output {
-            work.run(kernel)
-        }
-        // SAFETY: the processor has the instructions, or there were no `self`.
-        unsafe { with_instructions(self, work) }
-    }
-}
-
 /// Bytes above 0x7F in a block from which on their characters are told by vectors.
 const MANY_HIGH: u32 = 8;
 
@@ -279,30 +277,40 @@ unsafe fn known_characters(halves: [__m256i; 2], all: u64) -> High {
         let from_81 = at_least(halves, 0x81) >> 1;
         let from_84 = at_least(halves, 0x84) >> 1;
         let from_88 = at_least(halves, 0x88) >> 1;
+        let from_8f = at_least(halves, 0x8F) >> 1;
         let from_90 = at_least(halves, 0x90) >> 1;
         let from_92 = at_least(halves, 0x92) >> 1;
+        let from_9a = at_least(halves, 0x9A) >> 1;
         let from_97 = at_least(halves, 0x97) >> 1;
         let from_9f = at_least(halves, 0x9F) >> 1;
         let from_a0 = at_least(halves, 0xA0) >> 1;
         let from_a1 = at_least(halves, 0xA1) >> 1;
         let from_a8 = at_least(halves, 0xA8) >> 1;
         let from_b0 = at_least(halves, 0xB0) >> 1;
-        let from_bb = at_least(halves, 0xBB) >> 1;
+        let from_b1 = at_least(halves, 0xB1) >> 1;
+        let is_bb = equal(halves, 0xBB) >> 1;
         let (is_80, is_81) = (equal(halves, 0x80), equal(halves, 0x81));
         let (is_82, is_83) = (equal(halves, 0x82), equal(halves, 0x83));
 
-        // U+3041 to U+3096 and U+30A1 to U+30FA.
-        let kana = is_81 & from_81 | is_82 & (!from_97 | from_a1) | is_83 & !from_bb;
+        // U+3041 to U+3096, U+30A1 to U+30FF without the dot U+30FB, and U+3131 to U+318E.
+        let kana = is_81 & from_81 | is_82 & (!from_97 | from_a1) | is_83 & !is_bb;
+        let jamo =
+            equal(halves, 0x84) & from_b1 | equal(halves, 0x85) | equal(halves, 0x86) & !from_8f;
         let e3 = equal(halves, 0xE3);
-        // U+4E00 to U+9FFF; U+AC00 to U+D77F.
+        // U+4E00 to U+9FFF; U+AC00 to U+D7A3.
         let e4 = equal(halves, 0xE4) & at_least(halves, 0xB8) >> 1;
         let e5_to_e9 = at_least(halves, 0xE5) & !at_least(halves, 0xEA);
         let ea = equal(halves, 0xEA) & from_b0;
         let eb_ec = at_least(halves, 0xEB) & !at_least(halves, 0xED);
-        let ed = equal(halves, 0xED) & !at_least(halves, 0x9E) >> 1;
-        // U+2010 to U+2027; U+3001 to U+3003 and U+3008 to U+3011.
+        let last_hangul = equal(halves, 0x9E) & !at_least(halves, 0xA4) >> 1;
+        let ed = equal(halves, 0xED) & (!at_least(halves, 0x9E) | last_hangul) >> 1;
+        // U+2010 to U+2027; U+3001 to U+3003 and U+3008 to U+3011; U+FF01 to U+FF0F and U+FF1A to
+        // U+FF20.
         let dashes = equal(halves, 0xE2) & (is_80 & from_90 & !from_a8) >> 1;
         let of_ideographs = e3 & (is_80 & (from_81 & !from_84 | from_88 & !from_92)) >> 1;
+        let is_bc = equal(halves, 0xBC);
+        let full_width =
+            equal(halves, 0xEF) & (is_bc & (from_81 & !from_90 | from_9a & !from_a1)) >> 1;
 
         // U+0400 to U+045F; U+00C0 to U+00FF without the signs of multiplying and dividing.
         let (c3, d0) = (equal(halves, 0xC3), equal(halves, 0xD0));
@@ -311,10 +319,10 @@ unsafe fn known_characters(halves: [__m256i; 2], all: u64) -> High {
         let latin = c3 & !signs;
         High {
             all,
-            ideographs: e3 & kana >> 1 | e4 | e5_to_e9 | ea | eb_ec | ed,
+            ideographs: e3 & (kana | jamo) >> 1 | e4 | e5_to_e9 | ea | eb_ec | ed,
             cased: d0 | d1 | latin,
             upper_cased: d0 & !from_b0 | latin & !from_9f,
-            symbols: dashes | of_ideographs,
+            symbols: dashes | of_ideographs | full_width,
         }
     }
 }

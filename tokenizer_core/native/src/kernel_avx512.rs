@@ -130,10 +130,8 @@ impl Kernel for Avx512 {
     fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
         self.0.utf8_of(codes)
     }
-}
 
-impl Avx512 {
-    pub fn run<W: OnKernel>(self, work: W) -> W::Output {
+    fn run<W: OnKernel>(self, work: W) -> W::Output {
         #[target_feature(
             enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2",
             enable = "avx2,aes,bmi1,bmi2,lzcnt,popcnt"

@@ -35,6 +35,7 @@ mod nfc_ranges;
 mod packed_ids;
 mod pair_table;
 mod parallel;
+mod parts;
 mod piece_cache;
 mod pieces;
 mod places;

@@ -4,13 +4,14 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, Window, find_parts, offset_of};
+use crate::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, Window, offset_of};
 use crate::block_classes::BLOCK;
 use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
 use crate::groups::{Ask, Entry, GROUP, Group, TakeFound};
 use crate::kernel::{Kernel, OnKernel};
 use crate::merge::{MergeScratch, Merger};
+use crate::parts::find_parts;
 use crate::piece_cache::PieceCache;
 use crate::places::{OwnCache, Piece, Place};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};

@@ -1,0 +1,95 @@
+//! The parts that pre-tokens fall apart into, see `cuts.rs`: those of a block, and those of a long
+//! pre-token.
+
+use crate::batches::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
+use crate::block_classes::{BLOCK, Classes};
+use crate::cuts::{Cuts, Meeting, length_from};
+use crate::kernel::{Kernel, OnKernel};
+
+/// Writes where the pre-tokens of a block and their parts end, up to the last that starts, each plus
+/// `base`; answers how many there are.
+pub struct WriteParts<'a> {
+    pub cuts: &'a Cuts,
+    pub classes: &'a Classes,
+    /// Where pre-tokens start, the first of them at 0.
+    pub starts: u64,
+    /// What begins with the block.
+    pub text: &'a [u8],
+    pub base: u32,
+    pub places: &'a mut [u32; BLOCK],
+}
+
+impl OnKernel for WriteParts<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> usize {
+        let WriteParts { cuts, starts, .. } = self;
+        const ROOM: usize = BLOCK + size_of::<Meeting>();
+        let mut padded = [0; ROOM];
+        let text = match self.text.first_chunk::<ROOM>() {
+            Some(text) => text,
+            None => {
+                padded[..self.text.len()].copy_from_slice(self.text);
+                &padded
+            }
+        };
+        let Classes { inner, high, .. } = *self.classes;
+        // It could fall apart beside a character outside ASCII.
+        let may_cut = !inner & (high | high << 1) & !starts;
+        // Looked at are these places, the characters before them (those outside ASCII are such
+        // places themselves, or starts), and where pre-tokens start.
+        let before = may_cut >> 1 & !inner;
+        let mut left = (starts | may_cut | before) & (u64::MAX >> starts.leading_zeros()) & !1;
+        let (mut n, mut began_inside) = (0, 0);
+        let mut before = Meeting::at_start(text);
+        while left != 0 {
+            let place = left.trailing_zeros();
+            left &= left - 1;
+            let behind = Meeting::at(text, place as usize);
+            let may_join = cuts.may_join(before, behind);
+            before = behind;
+            let is_cut = (may_cut >> place) as u32 & !may_join & 1;
+            let is_end = (starts >> place) as u32 & 1 | is_cut;
+            self.places[n % BLOCK] =
+                (self.base + place) | (is_cut | began_inside) << 31 | began_inside << 30;
+            n += is_end as usize;
+            // Of what is no end the next place knows nothing.
+            began_inside = if is_end != 0 { is_cut } else { began_inside };
+        }
+        n
+    }
+}
+
+/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
+/// up to a batch of them; returns how many, and where the last of them ends. None where the first
+/// has no end near.
+pub fn find_parts(
+    cuts: &Cuts,
+    text: &[u8],
+    start: usize,
+    end: usize,
+    ends: &mut Ends,
+) -> (usize, usize) {
+    let (mut n, mut at, mut last_end) = (0, start, start);
+    let mut before = Meeting::at_start(&text[at..]);
+    while n < BATCH {
+        at += length_from(text[at]);
+        if at >= end || at - start > MAX_BATCH_BYTES {
+            // Only the end of the pre-token is an end that needs no proof.
+            if at >= end && end - start <= MAX_BATCH_BYTES {
+                ends[n] = (end - start) as u32 | PART | INSIDE;
+                (n, last_end) = (n + 1, end);
+            }
+            break;
+        }
+        let behind = Meeting::at(text, at);
+        let is_plain = before.is_ascii() && behind.is_ascii();
+        if !is_plain && cuts.may_join(before, behind) & 1 == 0 {
+            ends[n] = (at - start) as u32 | PART | INSIDE;
+            (n, last_end) = (n + 1, at);
+        }
+        before = behind;
+    }
+    if n == 0 { (0, end) } else { (n, last_end) }
+}
