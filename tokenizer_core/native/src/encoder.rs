@@ -14,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use crate::batches::Window;
 use crate::cuts::Cuts;
 use crate::kernel::AnyKernel;
-use crate::merge::{MergeScratch, Merger};
+use crate::merge::Merger;
 use crate::pair_table::ID_BITS;
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
 use crate::pieces::{Buffers, Call, Session};
@@ -84,14 +84,12 @@ impl Encoder {
             return Err(format!("no token for byte 0x{byte:02x}"));
         }
         let mut merger = match merges {
-            Some(merges) => Merger::from_merges(start, merges)
+            Some(merges) => Merger::from_merges(start, merges, tokens)
                 .map_err(|error| format!("{} merges are too many", error.0))?,
             None => Merger::from_ranks(start, tokens),
         };
-        let mut scratch = MergeScratch::default();
-        let (made, others): (Vec<_>, Vec<_>) = tokens
-            .iter()
-            .partition(|(token, id)| merger.makes(token, *id, &mut scratch));
+        let (made, others): (Vec<_>, Vec<_>) =
+            tokens.iter().partition(|token| merger.makes(token.1));
         let ids_of =
             |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
         let whole = if takes_whole {
@@ -375,7 +373,7 @@ pub mod tests {
             for thread in 0..n_threads {
                 let encoder = &encoder;
                 scope.spawn(move || {
-                    let mut scratch = MergeScratch::default();
+                    let mut scratch = crate::merge::MergeScratch::default();
                     for block in 0..60 {
                         // Half of the words are those of the other threads too.
                         let words = (0..10_000).map(|i| {

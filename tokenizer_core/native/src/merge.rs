@@ -7,11 +7,16 @@
 //! does. Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as
 //! symbols never part again; so the merges within them are those of t's bytes merged alone: the
 //! lowest of all pairs, where it lies within, is the lowest within. Merging t alone passes through
-//! at most one state of two symbols, and (a, b) is that state. So tokens are taken by rising
-//! length, each is merged alone with the pairs known so far (all that are shorter, which is all it
-//! can hold), and the last pair is its entry; a token that gets stuck before is never a product.
-//! Ranks need not rise with length for this, and no limit on rank is put while merging: a pair of
-//! higher rank may have to come first.
+//! at most one state of two symbols, and (a, b) is that state.
+//!
+//! So of kind `ranks` tokens are taken by rising length, each is merged alone with the pairs known so
+//! far (all that are shorter, which is all it can hold), and the last pair is its entry; a token
+//! that gets stuck before is never a product. Ranks need not rise with length for this, and no limit
+//! on rank is put while merging: a pair of higher rank may have to come first.
+//!
+//! And of kind `merges` all pairs but the last one of their token are left out. Lists that were made
+//! from ranks have every way to part a token, more than twice as many as there are tokens (Llama 3);
+//! without them the products are in the order of their ids, and the table is half as large.
 
 use std::thread;
 
@@ -28,6 +33,9 @@ const MAX_SHORTEST: usize = 16;
 /// Tokens that take ten times as long as starting a thread does.
 const MANY_TOKENS: usize = 4096;
 
+/// `(left id, right id, product id)`.
+pub type Merge = (u32, u32, u32);
+
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
 pub struct TooManyMerges(pub usize);
@@ -40,7 +48,7 @@ pub struct Merger {
     start_ranks: Box<[u32]>,
     pairs: PairTable,
     atoms: Atoms,
-    /// Of kind `ranks`, until `find_atoms`: whether merging comes to each id, by id.
+    /// Until `find_atoms`: whether merging comes to each id, by id.
     made: Vec<bool>,
 }
 
@@ -62,21 +70,55 @@ impl MergeScratch {
 }
 
 impl Merger {
-    /// Kind `merges`: `(left id, right id, product id)` in order of rank.
+    /// Kind `merges`: the merges in order of rank, and all tokens that encoding can produce, single
+    /// bytes included, with their ids.
     pub fn from_merges(
         start: [u32; 256],
-        merges: &[(u32, u32, u32)],
+        merges: &[Merge],
+        tokens: &[(&[u8], u32)],
     ) -> Result<Merger, TooManyMerges> {
         if merges.len() >= NO_RANK as usize {
             return Err(TooManyMerges(merges.len()));
         }
-        let products = merges.iter().map(|&(_, _, product)| product).collect();
-        let mut merger = Merger::without_pairs(start, merges.len(), products);
-        for (rank, &(left, right, _)) in merges.iter().enumerate() {
-            merger.pairs.insert(left, right, rank as u32);
+        let all = Merger::of_all(start, merges);
+        let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
+        let mut last_pairs = vec![None; n_ids as usize];
+        let mut made = vec![false; n_ids as usize];
+        for (&(_, id), pair) in tokens.iter().zip(all.last_pairs(tokens)) {
+            let (left, right) = pair.unwrap_or((u32::MAX, u32::MAX));
+            last_pairs[id as usize] = Some((left, right));
+            let rank = pair.map_or(NO_RANK, |_| all.pairs.rank(left, right));
+            made[id as usize] = rank != NO_RANK && all.pairs.product(rank) == id;
+        }
+        for id in start {
+            made[id as usize] = true;
+        }
+        let mut merges = merges.to_vec();
+        merges.retain(|&(left, right, product)| {
+            // Of a product that is not among the tokens nothing is known.
+            let last = last_pairs.get(product as usize).copied().flatten();
+            last.is_none_or(|last| last == (left, right))
+        });
+        let pruned = Merger::of_all(start, &merges);
+        Ok(Merger { made, ..pruned })
+    }
+
+    fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {
+        let products = || merges.iter().map(|&(_, _, product)| product);
+        // Ids that rise with the ranks may as well be the ranks: then none need be looked up.
+        let are_ranks = products().is_sorted_by(|one, next| one < next);
+        let mut merger = if are_ranks {
+            let n_ids = products().next_back().map_or(0, |last| last + 1);
+            Merger::without_pairs(start, merges.len(), (0..n_ids).collect())
+        } else {
+            Merger::without_pairs(start, merges.len(), products().collect())
+        };
+        for (place, &(left, right, product)) in (0..).zip(merges) {
+            let rank = if are_ranks { product } else { place };
+            merger.pairs.insert(left, right, rank);
         }
         merger.fill_start_ranks();
-        Ok(merger)
+        merger
     }
 
     /// Kind `ranks`: all tokens that encoding can produce, single bytes included, with their ids,
@@ -182,16 +224,10 @@ impl Merger {
         found
     }
 
-    /// Whether merging the bytes of the token `id` comes to its id and nothing else. Before
-    /// `find_atoms`, since tokens need not be UTF-8.
-    pub fn makes(&self, token: &[u8], id: u32, scratch: &mut MergeScratch) -> bool {
-        // Of kind `ranks` it has been merged already, with all the pairs that it can hold.
-        if !self.made.is_empty() {
-            return self.made[id as usize];
-        }
-        let mut is_made = false;
-        self.merge(token, scratch, 1, |ids| is_made = ids == [id]);
-        is_made
+    /// Whether merging the bytes of this token comes to its id and nothing else. Before
+    /// `find_atoms`.
+    pub fn makes(&self, id: u32) -> bool {
+        self.made[id as usize]
     }
 
     /// Calls `take` once with the ids of a piece of at least one byte.
@@ -280,9 +316,97 @@ mod tests {
         found
     }
 
+    fn bytes_by_id(merges: &[Merge]) -> Vec<Vec<u8>> {
+        let mut by_product = merges.to_vec();
+        by_product.sort_by_key(|&(left, right, product)| (product, left.max(right)));
+        by_product.dedup_by_key(|merge| merge.2);
+        let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        for (left, right, _) in by_product {
+            bytes.push([&bytes[left as usize][..], &bytes[right as usize]].concat());
+        }
+        bytes
+    }
+
+    fn of_merges(merges: &[Merge]) -> Merger {
+        let bytes = bytes_by_id(merges);
+        let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+        Merger::from_merges(bytes_as_ids(), merges, &tokens).unwrap()
+    }
+
+    /// Merges of every way to part each of some random strings of three letters, those of one string
+    /// next to each other, or in no order.
+    fn all_ways_to_part(seed: u64, is_in_order: bool) -> Vec<Merge> {
+        let mut state = seed;
+        let mut random = |n: usize| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        let mut strings: Vec<Vec<u8>> = b"abc".iter().map(|&byte| vec![byte]).collect();
+        for _ in 0..60 {
+            let parts = [random(strings.len()), random(strings.len())];
+            let string = parts.map(|part| &strings[part][..]).concat();
+            if string.len() < 12 && !strings.contains(&string) {
+                strings.push(string);
+            }
+        }
+        let id_of = |part: &[u8]| match part {
+            [byte] => Some(u32::from(*byte)),
+            _ => {
+                let place = strings.iter().position(|string| string == part);
+                place.map(|place| 253 + place as u32)
+            }
+        };
+        let mut merges = Vec::new();
+        for string in &strings[3..] {
+            for place in 1..string.len() {
+                let (left, right) = string.split_at(place);
+                if let (Some(left), Some(right)) = (id_of(left), id_of(right)) {
+                    merges.push((left, right, id_of(string).expect("one of them")));
+                }
+            }
+        }
+        if !is_in_order {
+            for place in (1..merges.len()).rev() {
+                merges.swap(place, random(place + 1));
+            }
+        }
+        merges
+    }
+
+    #[test]
+    fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
+        let (mut n_left_out, mut n_ranked_by_id) = (0, 0);
+        for seed in 0..200 {
+            let merges = all_ways_to_part(seed, seed % 2 == 0);
+            let bytes = bytes_by_id(&merges);
+            let known: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+            let merger = Merger::from_merges(bytes_as_ids(), &merges, &known).unwrap();
+            let all = Merger::of_all(bytes_as_ids(), &merges);
+            n_left_out += all.pairs().count() - merger.pairs().count();
+            n_ranked_by_id += usize::from(merger.pairs.n_ranks() == bytes.len());
+            let mut state = seed;
+            for length in 1..120 {
+                let piece: Vec<u8> = (0..length)
+                    .map(|_| {
+                        state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                        b"abc"[(state >> 33) as usize % 3]
+                    })
+                    .collect();
+                assert_eq!(encode(&merger, &piece), encode(&all, &piece), "{seed}");
+            }
+            for (token, id) in known {
+                assert_eq!(merger.makes(id), encode(&all, token) == [id], "{seed}");
+            }
+        }
+        assert!(n_left_out > 2_000, "{n_left_out}");
+        assert!((60..140).contains(&n_ranked_by_id), "{n_ranked_by_id}");
+    }
+
     #[test]
     fn the_leftmost_of_equals_comes_first() {
-        let merger = Merger::from_merges(bytes_as_ids(), &[(97, 97, 256), (256, 97, 257)]).unwrap();
+        let merger = of_merges(&[(97, 97, 256), (256, 97, 257)]);
         assert_eq!(encode(&merger, b"aaa"), [257]);
         assert_eq!(encode(&merger, b"aaaa"), [256, 256]);
         assert_eq!(encode(&merger, b"aaaaa"), [256, 257]);
@@ -291,7 +415,7 @@ mod tests {
     #[test]
     fn greedy_longest_match_is_not_bpe() {
         let merges = [(98, 99, 256), (97, 98, 257), (257, 99, 258)];
-        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        let merger = of_merges(&merges);
         assert_eq!(encode(&merger, b"abc"), [97, 256]);
     }
 
@@ -349,7 +473,7 @@ mod tests {
         let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
         let mut n_made = 0;
         for &(token, id) in &tokens {
-            let is_made = merger.makes(token, id, &mut MergeScratch::default());
+            let is_made = merger.makes(id);
             assert_eq!(is_made, encode(&merger, token) == [id], "{token:?}");
             n_made += usize::from(is_made);
         }
@@ -360,7 +484,7 @@ mod tests {
     #[test]
     fn long_pieces_are_merged_without_recursion() {
         let merges = [(97, 97, 256), (256, 256, 257), (257, 257, 258)];
-        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        let merger = of_merges(&merges);
         let mut n = 0;
         merger.encode(&vec![97; 1 << 20], &mut MergeScratch::default(), |ids| {
             n = ids.len();
@@ -377,7 +501,7 @@ mod tests {
             (98, 97, 258),
             (257, 97, 259),
         ];
-        let merger = Merger::from_merges(bytes_as_ids(), &merges).unwrap();
+        let merger = of_merges(&merges);
         for length in 1..=MAX_SHORT {
             for step in 1..6 {
                 let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
