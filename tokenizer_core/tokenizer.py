@@ -407,7 +407,7 @@ class Tokenizer:
         normalized, or refused once those before it are done."""
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or any(map(self._nfc_changes, texts)):
+        if is_refused or (self._is_nfc and any(map(self._engine.nfc_changes, texts))):
             return None
         return matcher_of(recognised)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.property.trap_texts import KINDS, tiny_spec
-from tokenizer_core import TokenizerSpec
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core import merge_trees as module
 from tokenizer_core.merge_trees import MergeTree, MergeTrees
 
@@ -30,6 +32,47 @@ def test_a_token_down_to_its_bytes():
             None,
             MergeTree(id_),
         )
+
+
+def test_of_several_merges_the_one_that_is_taken():
+    parts = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c"), (b"a", b"bc")]
+    vocab = BYTES | {256: b"bc", 257: b"ab", 258: b"abc"}
+    spec = TokenizerSpec.from_merges(vocab, parts)
+    trees = MergeTrees(spec)
+    assert (trees.rank(258), trees.parts(258)) == (3, (97, 256))
+    # Without it the token is not made.
+    without = TokenizerSpec.from_merges(vocab, parts[:3])
+    assert Tokenizer.from_spec(spec).encode("abc") == [258]
+    assert Tokenizer.from_spec(without).encode("abc") == [97, 256]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_merges_of_trees_are_all_that_encoding_takes(seed):
+    ways = all_ways_to_part(seed)
+    trees = MergeTrees(ways)
+    taken = {rank for id_ in ways.vocab if (rank := trees.rank(id_)) is not None}
+    assert len(taken) < len(ways.merges)
+    merges = [merge for rank, merge in enumerate(ways.merges) if rank in taken]
+    every = Tokenizer.from_spec(ways)
+    few = Tokenizer.from_spec(TokenizerSpec.from_merges(ways.vocab, merges))
+    rng = random.Random(seed)
+    for _ in range(300):
+        text = "".join(rng.choices("abc", k=rng.randrange(1, 40)))
+        assert few.encode(text) == every.encode(text)
+
+
+def all_ways_to_part(seed: int) -> TokenizerSpec:
+    """A spec whose merges are every way to part each of some random tokens, in random order."""
+    rng = random.Random(seed)
+    tokens = [b"a", b"b", b"c"]
+    while len(tokens) < 40:
+        token = rng.choice(tokens) + rng.choice(tokens)
+        if len(token) < 10 and token not in tokens:
+            tokens.append(token)
+    parts = [(token[:at], token[at:]) for token in tokens[3:] for at in range(1, len(token))]
+    merges = [merge for merge in parts if merge[0] in tokens and merge[1] in tokens]
+    rng.shuffle(merges)
+    return TokenizerSpec.from_merges(BYTES | dict(enumerate(tokens[3:], 256)), merges)
 
 
 def test_depth_is_bounded():

@@ -65,7 +65,8 @@ pub struct Classes {
     pub mark: u64,
     /// Bytes above 0x7F.
     pub high: u64,
-    /// Whether there is a character of U+3000 or above: of a script without blanks, perhaps.
+    /// Whether there is a letter of U+3000 or above, or another character of those that no kernel
+    /// knows: of a script without blanks, perhaps.
     pub is_wide: bool,
 }
 
@@ -74,13 +75,13 @@ pub struct Classes {
 #[derive(Clone, Copy, Default)]
 pub struct High {
     pub all: u64,
-    /// Of three bytes and `\p{Lo}`: ideographs, kana, Hangul.
+    /// Of three bytes and `\p{Lo}` or `\p{Lm}`: ideographs, kana, Hangul.
     pub ideographs: u64,
     /// Of two bytes and `\p{Lu}` or `\p{Ll}`: Cyrillic, Latin.
     pub cased: u64,
     /// Those of them that are `\p{Lu}`.
     pub upper_cased: u64,
-    /// Of three bytes and of no class: quotes and dashes, punctuation of ideographs.
+    /// Of three bytes and of no class: quotes and dashes, punctuation of ideographs and of full width.
     pub symbols: u64,
 }
 

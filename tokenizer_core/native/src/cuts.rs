@@ -235,4 +235,41 @@ mod tests {
         assert!(!may_join('文', '字') && !may_join('中', '字') && !may_join('é', 'a'));
         assert!(!may_join('a', '文') && !may_join('字', '中'));
     }
+    /// However many pairs there are, so with all lines or with few.
+    #[test]
+    fn of_many_characters_those_that_meet_may_join_and_few_others() {
+        // The last ones differ in their fourth byte only.
+        let characters = (0x4E00..0x4E00 + 600).chain(0x1F600..0x1F620);
+        let characters: Vec<String> = characters
+            .map(|code| char::from_u32(code).expect("a character").to_string())
+            .collect();
+        let n = characters.len() as u32;
+        for n_partners in [1, 6, 40] {
+            let partner = |left: u32, place: u32| (left * 7 + place * place) % n;
+            let pairs = (0..n).flat_map(|left| {
+                (0..n_partners).map(move |place| Pair {
+                    left,
+                    right: partner(left, place),
+                    rank: 0,
+                })
+            });
+            let cuts = Cuts::new(pairs, [].into_iter(), |id| {
+                characters[id as usize].as_bytes()
+            });
+            let mut n_wrong = 0;
+            for left in 0..n {
+                let meets: Vec<u32> = (0..n_partners).map(|place| partner(left, place)).collect();
+                for right in 0..n {
+                    let [before, behind] = [left, right].map(|id| &characters[id as usize]);
+                    let text = format!("{before}{behind}");
+                    let behind = Meeting::at(text.as_bytes(), before.len());
+                    let before = Meeting::at_start(text.as_bytes());
+                    let may_join = cuts.may_join(before, behind) & 1 != 0;
+                    assert!(may_join || !meets.contains(&right), "{text}");
+                    n_wrong += u32::from(may_join && !meets.contains(&right));
+                }
+            }
+            assert!(n_wrong < n * n / 5, "{n_partners}: {n_wrong}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use crate::batches::Window;
 use crate::cuts::Cuts;
 use crate::kernel::AnyKernel;
-use crate::merge::Merger;
+use crate::merge::{Merge, Merger};
 use crate::pair_table::ID_BITS;
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
 use crate::pieces::{Buffers, Call, Session};
@@ -57,15 +57,15 @@ pub struct Statistics {
 }
 
 impl Encoder {
-    /// Of the tokens that encoding can produce, bytes and id; of merges as `(left, right, product)`
-    /// by rank, or None for kind `ranks`; and whether pieces that are a token are taken whole.
+    /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
+    /// kind `ranks`; and whether pieces that are a token are taken whole.
     ///
     /// Fails, with a message for people, where a byte has no token, an id is too large or there are
     /// too many merges.
     pub fn build(
         vocabulary: Vocabulary,
         tokens: &[(&[u8], u32)],
-        merges: Option<&[(u32, u32, u32)]>,
+        merges: Option<&[Merge]>,
         takes_whole: bool,
     ) -> Result<Encoder, String> {
         if vocabulary.n_ids() > 1 << ID_BITS {
@@ -301,6 +301,7 @@ impl Encoder {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::merge::MergeScratch;
 
     pub fn encoder() -> Encoder {
         let tokens: Vec<Vec<u8>> = (0..=255)
@@ -373,7 +374,7 @@ pub mod tests {
             for thread in 0..n_threads {
                 let encoder = &encoder;
                 scope.spawn(move || {
-                    let mut scratch = crate::merge::MergeScratch::default();
+                    let mut scratch = MergeScratch::default();
                     for block in 0..60 {
                         // Half of the words are those of the other threads too.
                         let words = (0..10_000).map(|i| {

@@ -1,6 +1,6 @@
 //! Asking for memory before it is needed.
 
-/// Asks for an element; nothing happens where there is none.
+/// Asks for what stands at a place; nothing happens where it is none of memory.
 #[inline(always)]
 pub fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -14,6 +14,7 @@ use crate::encoder::Encoder;
 use crate::json_ids;
 use crate::json_text;
 use crate::kernel::AnyKernel;
+use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
@@ -325,7 +326,7 @@ where
 fn ids_of_merges(
     merges: &[(Bound<'_, PyBytes>, Bound<'_, PyBytes>)],
     token_to_id: &Bound<'_, PyDict>,
-) -> PyResult<Vec<(u32, u32, u32)>> {
+) -> PyResult<Vec<Merge>> {
     let py = token_to_id.py();
     let id_of = |token: &Bound<'_, PyBytes>| -> PyResult<u32> {
         token_to_id
@@ -345,7 +346,7 @@ fn ids_of_merges(
 fn build(
     vocab: Vec<(u32, &[u8])>,
     known: &[(&[u8], u32)],
-    merges: Option<&[(u32, u32, u32)]>,
+    merges: Option<&[Merge]>,
     take_whole: bool,
 ) -> Result<Encoder, String> {
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
