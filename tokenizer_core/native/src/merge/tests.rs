@@ -1,0 +1,211 @@
+use super::*;
+
+fn bytes_as_ids() -> [u32; 256] {
+    std::array::from_fn(|byte| byte as u32)
+}
+
+fn encode(merger: &Merger, piece: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    merger.encode(piece, &mut MergeScratch::default(), |ids| found.extend(ids));
+    let mut scratch = MergeScratch::default();
+    scratch
+        .ids
+        .extend(piece.iter().map(|&byte| merger.start[byte as usize]));
+    merger.merge_long(&mut scratch, 1);
+    assert_eq!(scratch.ids, found, "scan and long merge differ");
+    found
+}
+
+fn bytes_by_id(merges: &[Merge]) -> Vec<Vec<u8>> {
+    let mut by_product = merges.to_vec();
+    by_product.sort_by_key(|&(left, right, product)| (product, left.max(right)));
+    by_product.dedup_by_key(|merge| merge.2);
+    let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    for (left, right, _) in by_product {
+        bytes.push([&bytes[left as usize][..], &bytes[right as usize]].concat());
+    }
+    bytes
+}
+
+fn of_merges(merges: &[Merge]) -> Merger {
+    let bytes = bytes_by_id(merges);
+    let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+    Merger::from_merges(bytes_as_ids(), merges, &tokens).unwrap()
+}
+
+/// Merges of every way to part each of some random strings of three letters, those of one string
+/// next to each other, or in no order.
+fn all_ways_to_part(seed: u64, is_in_order: bool) -> Vec<Merge> {
+    let mut state = seed;
+    let mut random = |n: usize| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (state >> 33) as usize % n
+    };
+    let mut strings: Vec<Vec<u8>> = b"abc".iter().map(|&byte| vec![byte]).collect();
+    for _ in 0..60 {
+        let parts = [random(strings.len()), random(strings.len())];
+        let string = parts.map(|part| &strings[part][..]).concat();
+        if string.len() < 12 && !strings.contains(&string) {
+            strings.push(string);
+        }
+    }
+    let id_of = |part: &[u8]| match part {
+        [byte] => Some(u32::from(*byte)),
+        _ => {
+            let place = strings.iter().position(|string| string == part);
+            place.map(|place| 253 + place as u32)
+        }
+    };
+    let mut merges = Vec::new();
+    for string in &strings[3..] {
+        for place in 1..string.len() {
+            let (left, right) = string.split_at(place);
+            if let (Some(left), Some(right)) = (id_of(left), id_of(right)) {
+                merges.push((left, right, id_of(string).expect("one of them")));
+            }
+        }
+    }
+    if !is_in_order {
+        for place in (1..merges.len()).rev() {
+            merges.swap(place, random(place + 1));
+        }
+    }
+    merges
+}
+
+#[test]
+fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
+    let (mut n_left_out, mut n_ranked_by_id) = (0, 0);
+    for seed in 0..200 {
+        let merges = all_ways_to_part(seed, seed % 2 == 0);
+        let bytes = bytes_by_id(&merges);
+        let known: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+        let merger = Merger::from_merges(bytes_as_ids(), &merges, &known).unwrap();
+        let all = Merger::of_all(bytes_as_ids(), &merges);
+        n_left_out += all.pairs().count() - merger.pairs().count();
+        n_ranked_by_id += usize::from(merger.pairs.n_ranks() == bytes.len());
+        let mut state = seed;
+        for length in 1..120 {
+            let piece: Vec<u8> = (0..length)
+                .map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    b"abc"[(state >> 33) as usize % 3]
+                })
+                .collect();
+            assert_eq!(encode(&merger, &piece), encode(&all, &piece), "{seed}");
+        }
+        for (token, id) in known {
+            assert_eq!(merger.makes(id), encode(&all, token) == [id], "{seed}");
+        }
+    }
+    assert!(n_left_out > 2_000, "{n_left_out}");
+    assert!((60..=100).contains(&n_ranked_by_id), "{n_ranked_by_id}");
+}
+
+#[test]
+fn the_leftmost_of_equals_comes_first() {
+    let merger = of_merges(&[(97, 97, 256), (256, 97, 257)]);
+    assert_eq!(encode(&merger, b"aaa"), [257]);
+    assert_eq!(encode(&merger, b"aaaa"), [256, 256]);
+    assert_eq!(encode(&merger, b"aaaaa"), [256, 257]);
+}
+
+#[test]
+fn greedy_longest_match_is_not_bpe() {
+    let merges = [(98, 99, 256), (97, 98, 257), (257, 99, 258)];
+    let merger = of_merges(&merges);
+    assert_eq!(encode(&merger, b"abc"), [97, 256]);
+}
+
+#[test]
+fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
+    // All of "ab?", and of three digits those whose beginning is a token and those without.
+    let mut bytes: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    bytes.extend((0..40).map(|n: u8| vec![b'0' + n / 10, b'0' + n % 10]));
+    bytes.extend((0..80).map(|n: u8| vec![b'a' + n % 20, 176 + n]));
+    let threes = (0..=255u8).flat_map(|third| {
+        let behind = bytes[256..].iter();
+        behind.map(move |two| vec![two[0], two[1], third])
+    });
+    bytes.extend(threes.collect::<Vec<_>>());
+    assert!(bytes.len() - 376 > 2 * MANY_TOKENS);
+    let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
+    let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
+    let mut scratch = MergeScratch::default();
+    let alone: Vec<_> = (tokens[376..].iter())
+        .map(|token| merger.last_pair(token.0, &mut scratch))
+        .collect();
+    assert!(alone.iter().any(|pair| pair.is_some()));
+    assert_eq!(merger.last_pairs(&tokens[376..]), alone);
+    for (token, id) in &tokens[376..] {
+        assert_eq!(encode(&merger, token), [*id]);
+    }
+}
+
+#[test]
+fn a_rank_lower_than_that_of_its_parts_still_merges() {
+    // "ab" has to be made, at rank 300, before "abc" can be, at rank 260.
+    let singles: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    let mut tokens: Vec<(&[u8], u32)> = singles.iter().map(|t| &t[..]).zip(0..).collect();
+    tokens.extend([(&b"ab"[..], 300), (b"abc", 260), (b"xyz", 270)]);
+    let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
+    assert_eq!(encode(&merger, b"abc"), [260]);
+    assert_eq!(encode(&merger, b"xyz"), [120, 121, 122]);
+}
+
+#[test]
+fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
+    // Of all strings of three letters every fourth, twice, at ranks in no order of length.
+    let strings = (1..6u32).flat_map(|length| {
+        (0..3u32.pow(length)).map(move |n| {
+            let letter = |place| b"abc"[(n / 3u32.pow(place) % 3) as usize];
+            (0..length).map(letter).collect::<Vec<u8>>()
+        })
+    });
+    let longer: Vec<Vec<u8>> = strings.filter(|s| s.len() > 1).step_by(4).collect();
+    let singles: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    let mut tokens: Vec<(&[u8], u32)> = singles.iter().map(|t| &t[..]).zip(0..).collect();
+    let n = longer.len() as u32;
+    let string = |i: u32| &longer[(i * 7 % n) as usize][..];
+    tokens.extend((0..2 * n).map(|i| (string(i), 256 + i)));
+    let merger = Merger::from_ranks(bytes_as_ids(), &tokens);
+    let mut n_made = 0;
+    for &(token, id) in &tokens {
+        let is_made = merger.makes(id);
+        assert_eq!(is_made, encode(&merger, token) == [id], "{token:?}");
+        n_made += usize::from(is_made);
+    }
+    // Some are, besides the bytes, and many are not.
+    assert!((260..300).contains(&n_made), "{n_made}");
+}
+
+#[test]
+fn long_pieces_are_merged_without_recursion() {
+    let merges = [(97, 97, 256), (256, 256, 257), (257, 257, 258)];
+    let merger = of_merges(&merges);
+    let mut n = 0;
+    merger.encode(&vec![97; 1 << 20], &mut MergeScratch::default(), |ids| {
+        n = ids.len();
+        assert!(ids.iter().all(|&id| id == 258));
+    });
+    assert_eq!(n, 1 << 17);
+}
+
+#[test]
+fn the_scan_covers_every_length_it_is_used_for() {
+    let merges = [
+        (97, 98, 256),
+        (256, 256, 257),
+        (98, 97, 258),
+        (257, 97, 259),
+    ];
+    let merger = of_merges(&merges);
+    for length in 1..=MAX_SHORT {
+        for step in 1..6 {
+            let piece: Vec<u8> = (0..length).map(|i| b"aabab"[i * step % 5]).collect();
+            encode(&merger, &piece);
+        }
+    }
+}
