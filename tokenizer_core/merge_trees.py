@@ -57,7 +57,8 @@ class MergeTrees:
         `ranks` its id. None where no merge makes it.
 
         Where several do, as in lists that were made from ranks: the one that merging the token's
-        own bytes comes to, which no text takes another for; if it comes to none, the first.
+        own bytes comes to, which no text takes another for; if it comes to none, or the token is
+        longer than `MAX_TREE_TOKEN_BYTES`, the first.
         """
         if self._spec.kind == "ranks":
             return None if id_ in self._added else id_
