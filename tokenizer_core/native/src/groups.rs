@@ -4,6 +4,7 @@
 //! before. Each is small: in one loop for both there are not enough registers.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use crate::batches::{INSIDE, PART, offset_of};
 use crate::kernel::{Kernel, OnKernel};
@@ -161,5 +162,41 @@ impl<S: Sink> OnKernel for TakeFound<'_, '_, S> {
             place += 1;
         }
         (place, cursor)
+    }
+}
+
+/// Takes the ids of a piece that does not stand in its line, if it stands in one of those beside it or
+/// in the second table; answers the cursor of the sink then.
+pub struct TakeElsewhere<'a, 'c, S: Sink> {
+    pub lookup: &'a Lookup<'c>,
+    pub text: &'a [u8],
+    pub range: Range<usize>,
+    pub entry: Entry<'c>,
+    pub sink: &'a mut S,
+    pub cursor: S::Cursor,
+}
+
+impl<S: Sink> OnKernel for TakeElsewhere<'_, '_, S> {
+    type Output = Option<S::Cursor>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Option<S::Cursor> {
+        let TakeElsewhere {
+            lookup,
+            text,
+            range,
+            entry: Entry { key, line },
+            sink,
+            cursor,
+        } = self;
+        if range.len() <= MAX_SHORT_BYTES
+            && let Some((line, slot)) = lookup.find_beyond(kernel, &key, line)
+        {
+            // SAFETY: the caller opened the sink for this piece too, and the cursor went nowhere else.
+            return Some(unsafe { sink.take_value(cursor, kernel, line, slot) });
+        }
+        let value = lookup.middle_value(text, range, key, line)?;
+        // SAFETY: as above.
+        Some(unsafe { sink.take_middle(cursor, value) })
     }
 }

@@ -38,7 +38,7 @@ impl Value {
     }
 
     /// How many ids it has.
-    #[inline(always)]
+    #[cfg(test)]
     pub fn count(self) -> usize {
         count_of(words(self.0)[1])
     }
@@ -69,11 +69,15 @@ pub struct MiddleValue {
 }
 
 impl MiddleValue {
-    pub fn ids(&self) -> &[u32] {
-        &self.ids[..self.n_ids]
+    pub const MAX_IDS: usize = MIDDLE_IDS;
+
+    /// The ids, anything behind them, and how many they are.
+    #[inline(always)]
+    pub fn padded(self) -> ([u32; MIDDLE_IDS], usize) {
+        (self.ids, self.n_ids)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn from_words(words: [u64; 4]) -> MiddleValue {
         MiddleValue {
             ids: std::array::from_fn(|place| id_at(&words, place)),
@@ -193,7 +197,8 @@ mod tests {
             }
             assert_eq!(MiddleValue::words_of(&ids).is_some(), n <= MIDDLE_IDS);
             if let Some(words) = MiddleValue::words_of(&ids) {
-                assert_eq!(MiddleValue::from_words(words).ids(), ids);
+                let (unpacked, count) = MiddleValue::from_words(words).padded();
+                assert_eq!(unpacked[..count], ids);
             }
         }
     }

@@ -9,12 +9,13 @@
 //! text. Texts made to collide cost misses and nothing else.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::kernel::{AnyKernel, Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::{MiddleValue, Value, word, words};
-use crate::write_once::{Line, WriteOnceTable};
+use crate::write_once::{Line, PROBED_LINES, Slot, WriteOnceTable};
 
 /// Pieces up to this length are keys of the first table.
 pub const MAX_SHORT_BYTES: usize = 15;
@@ -59,6 +60,53 @@ impl<'c> Lookup<'c> {
         let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
         // SAFETY: there are `1 << (64 - self.shift)` lines.
         unsafe { self.lines.get_unchecked(place) }
+    }
+
+    /// Where a short piece stands that does not stand in its own line.
+    #[inline(always)]
+    pub fn find_beyond(
+        &self,
+        kernel: impl Kernel,
+        key: &u128,
+        line: &Line,
+    ) -> Option<(&'c Line, Slot)> {
+        let (own, mut before) = (self.place_of(line), line);
+        for place in 1..PROBED_LINES {
+            // It was put no further on than for want of room.
+            if before.has_room::<2>() {
+                break;
+            }
+            let line = &self.lines[own ^ place];
+            if let Some(slot) = kernel.find(line, key) {
+                return Some((line, slot));
+            }
+            before = line;
+        }
+        None
+    }
+
+    /// The value of the piece `text[range]` in the second table, given where it is looked up in the
+    /// first.
+    #[inline(always)]
+    pub fn middle_value(
+        &self,
+        text: &[u8],
+        range: Range<usize>,
+        key: u128,
+        line: &Line,
+    ) -> Option<MiddleValue> {
+        let (length, cache) = (range.len(), self.cache);
+        let is_short = length <= MAX_SHORT_BYTES;
+        if length > MAX_MIDDLE_BYTES || is_short && !cache.may_be_middle(self.place_of(line)) {
+            return None;
+        }
+        let middle_key = middle_key(text, range.start, length);
+        let middle_line = if is_short {
+            cache.middle_line(&middle_key)
+        } else {
+            key as u32 as usize
+        };
+        cache.get_middle(&middle_key, middle_line)
     }
 
     /// Which line this is.
@@ -153,13 +201,6 @@ impl PieceCache {
         }
     }
 
-    /// The ids of a short piece that stands beyond its own line.
-    #[inline]
-    pub fn get_beyond(&self, key: u128, line: usize) -> Option<Value> {
-        let value = self.short.get_beyond(line, &words(key))?;
-        Some(Value::from_words(value))
-    }
-
     /// Keeps the ids of a short piece. False if they do not fit or there is no room: it is now to be
     /// kept in the second table.
     pub fn put_short(&self, key: u128, line: usize, ids: &[u32]) -> bool {
@@ -183,7 +224,8 @@ impl PieceCache {
         (self.keys.of_words(*key) >> (64 - self.middle.line_bits())) as usize
     }
 
-    #[inline]
+    /// What a piece of the second table was encoded to.
+    #[inline(always)]
     pub fn get_middle(&self, key: &MiddleKey, line: usize) -> Option<MiddleValue> {
         self.middle.get(line, key).map(MiddleValue::from_words)
     }
@@ -274,133 +316,4 @@ fn hash(kernel: AnyKernel, keys: &HashKeys, key: u128) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ids_of(piece: &[u8]) -> Vec<u32> {
-        (0..1 + piece.len() % 13)
-            .map(|i| piece[i % piece.len()] as u32 + i as u32 + (i as u32 % 2) * 0xFF_FF00)
-            .map(|id| id & 0xF_FFFF)
-            .collect()
-    }
-
-    #[test]
-    fn keys_tell_lengths_zero_bytes_and_what_stands_behind_apart() {
-        let text = b"abc\0\0 and so on, for more than thirty-two bytes, some of them behind";
-        assert!(Portable.key(text, 0, 3) != Portable.key(text, 0, 4));
-        assert!(Portable.key(text, 3, 1) != Portable.key(text, 3, 2));
-        assert!(Portable.key(text, 0, 3) == Portable.key(b"abc", 0, 3));
-        assert!(Portable.key(text, 0, 15) == Portable.key(&text[..15], 0, 15));
-        for length in 1..=MAX_MIDDLE_BYTES {
-            let key = middle_key(text, 3, length);
-            assert_eq!(key, middle_key(&text[3..3 + length], 0, length));
-            let mut padded = [0; 32];
-            padded[..length].copy_from_slice(&text[3..3 + length]);
-            padded[31] = length as u8;
-            let expected = padded.as_chunks::<8>().0.iter();
-            assert!(expected.map(|word| u64::from_le_bytes(*word)).eq(key));
-        }
-    }
-
-    #[test]
-    fn every_kernel_makes_the_same_keys() {
-        struct KeyOf<'t>(&'t [u8], usize, usize);
-        impl OnKernel for KeyOf<'_> {
-            type Output = u128;
-
-            fn run<K: Kernel>(self, kernel: K) -> u128 {
-                kernel.key(self.0, self.1, self.2)
-            }
-        }
-        let text: Vec<u8> = (0..40).map(|i| (i * 37 % 256) as u8 | 1).collect();
-        for kernel in AnyKernel::all() {
-            for start in 0..text.len() {
-                for length in 1..=MAX_SHORT_BYTES.min(text.len() - start) {
-                    let key = kernel.run(KeyOf(&text, start, length));
-                    assert_eq!(key, Portable.key(&text, start, length), "{}", kernel.name());
-                    let bytes = key.to_le_bytes();
-                    assert_eq!(bytes[..length], text[start..start + length]);
-                    assert!(bytes[length..15].iter().all(|&byte| byte == 0));
-                    assert_eq!(bytes[15], (length as u8).wrapping_neg());
-                }
-            }
-        }
-    }
-
-    /// Enters pieces, looks them up, and lets the cache grow, as encoding does.
-    #[test]
-    fn what_was_put_comes_back_or_is_missed_never_wrong() {
-        for kernel in AnyKernel::all() {
-            let seeds = [(&b"seed"[..], 7), (b"other seed", 8)];
-            let mut cache = PieceCache::seeded(kernel, seeds.into_iter());
-            let place = |cache: &PieceCache, piece: &[u8]| {
-                // Of a longer piece any will do.
-                let key = Portable.key(piece, 0, piece.len().min(MAX_SHORT_BYTES));
-                let shift = 64 - cache.short.line_bits();
-                (key, (hash(kernel, &cache.keys, key) >> shift) as usize)
-            };
-            let get_short = |cache: &PieceCache, piece: &[u8]| {
-                let (key, line) = place(cache, piece);
-                let line_of_it = &cache.short.lines()[line];
-                let found = Portable.find(line_of_it, &key);
-                let found = found.map(|slot| Value::read(line_of_it.words_in(slot)));
-                let found = found.or_else(|| cache.get_beyond(key, line))?;
-                Some(found.unpacked::<MAX_SHORT_BYTES>()[..found.count()].to_vec())
-            };
-            let (mut n_grown, mut n_kept) = (0, 0);
-            for round in 0..2 {
-                let mut n_hits = 0;
-                for i in 0u32..90_000 {
-                    let piece = format!("{i}-").repeat(1 + i as usize % 5).into_bytes();
-                    let (ids, is_short) = (ids_of(&piece), piece.len() <= MAX_SHORT_BYTES);
-                    if piece.len() > MAX_MIDDLE_BYTES {
-                        continue;
-                    }
-                    let middle = middle_key(&piece, 0, piece.len());
-                    let middle_line = cache.middle_line(&middle);
-                    let is_elsewhere = !is_short || cache.may_be_middle(place(&cache, &piece).1);
-                    let found = match is_short.then(|| get_short(&cache, &piece)).flatten() {
-                        None if is_elsewhere => {
-                            let found = cache.get_middle(&middle, middle_line);
-                            found.map(|value| value.ids().to_vec())
-                        }
-                        found => found,
-                    };
-                    if let Some(found) = found {
-                        assert_eq!(found, ids);
-                        n_hits += 1;
-                        continue;
-                    }
-                    let (key, line) = place(&cache, &piece);
-                    let is_kept = is_short && cache.put_short(key, line, &ids)
-                        || cache.put_middle(&middle, middle_line, &ids);
-                    n_kept += u32::from(round == 0 && is_kept);
-                    assert!(is_kept || cache.may_be_long(middle_line));
-                    if cache.is_full() {
-                        n_grown += 1;
-                        cache = cache.successor(kernel, seeds.into_iter()).unwrap();
-                        assert_eq!(get_short(&cache, b"seed"), Some(vec![7]));
-                    }
-                }
-                assert!(
-                    round == 0 || n_hits > n_kept / 10 * 9,
-                    "{n_hits} of {n_kept}"
-                );
-            }
-            assert!(n_grown >= 2 && n_kept > 50_000);
-        }
-    }
-
-    #[test]
-    fn at_its_greatest_size_a_full_table_is_followed_by_an_empty_one() {
-        let table = Arc::new(WriteOnceTable::<4>::new(4));
-        for i in 1..200u64 {
-            table.put((i % 16) as usize, &[i, 0, 0, 1], &[i; 4]);
-        }
-        let hash = |key: &[u64; 4]| key[0] << 60;
-        assert!(table.is_full());
-        assert_eq!(grown(&table, 4, hash).unwrap().n_entries(), 0);
-        assert_eq!(grown(&table, 5, hash).unwrap().n_entries(), 16);
-        assert!(!grown(&table, 5, hash).unwrap().is_full());
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use crate::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, Window, offse
 use crate::block_classes::BLOCK;
 use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
-use crate::groups::{Ask, Entry, GROUP, Group, TakeFound};
+use crate::groups::{Ask, Entry, GROUP, Group, TakeElsewhere, TakeFound};
 use crate::kernel::{Kernel, OnKernel};
 use crate::merge::{MergeScratch, Merger};
 use crate::parts::find_parts;
@@ -184,11 +184,25 @@ impl Encoder {
                 if place == group.n {
                     break;
                 }
-                // SAFETY: the cursor is from `open`, through `take_value` only.
-                unsafe { sink.close(cursor) };
                 let i = first + place;
                 let range = start + offset_of(i, ends)..start + offset_of(i + 1, ends);
-                let Entry { key, line } = group.entries()[place];
+                let entry = group.entries()[place];
+                let taken = self.kernel.run(TakeElsewhere {
+                    lookup,
+                    text,
+                    range: range.clone(),
+                    entry,
+                    sink,
+                    cursor,
+                });
+                if let Some(behind) = taken {
+                    cursor = behind;
+                    place += 1;
+                    continue;
+                }
+                // SAFETY: the cursor is from `open`, and from what takes values since.
+                unsafe { sink.close(cursor) };
+                let Entry { key, line } = entry;
                 let piece = Piece {
                     text,
                     is_part: ends[i] & PART != 0,

@@ -60,30 +60,19 @@ pub struct OwnCache {
 }
 
 impl OwnCache {
-    /// Calls `take` with the ids of a piece; whether they were found.
+    /// Calls `take` with the ids of a piece that stands in no table; whether they were found.
     #[inline(always)]
     pub fn find(&self, piece: &Piece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
-        let (key, line) = match piece.place {
-            Place::Short { key, line } => {
-                if let Some(value) = cache.get_beyond(key, line) {
-                    take(&value.unpacked::<MAX_SHORT_BYTES>()[..value.count()]);
-                    return true;
-                }
-                if !cache.may_be_middle(line) {
-                    return false;
-                }
-                let key = piece.middle_key();
-                (key, cache.middle_line(&key))
+        let may_be_long = match piece.place {
+            Place::Short { line, .. } => {
+                cache.may_be_middle(line)
+                    && cache.may_be_long(cache.middle_line(&piece.middle_key()))
             }
-            Place::Middle { line } => (piece.middle_key(), line),
-            Place::Long => return self.find_long(piece, take),
-            Place::Nowhere => return false,
+            Place::Middle { line } => cache.may_be_long(line),
+            Place::Long => true,
+            Place::Nowhere => false,
         };
-        if let Some(value) = cache.get_middle(&key, line) {
-            take(value.ids());
-            return true;
-        }
-        cache.may_be_long(line) && self.find_long(piece, take)
+        may_be_long && self.find_long(piece, take)
     }
 
     fn find_long(&self, piece: &Piece, take: impl FnOnce(&[u32])) -> bool {

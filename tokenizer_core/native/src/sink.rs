@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use crate::batches::BATCH;
 use crate::block_classes::BLOCK;
 use crate::kernel::Kernel;
-use crate::packed_ids::count_in;
+use crate::packed_ids::{MiddleValue, count_in};
 use crate::write_once::{Line, Slot};
 
 /// Takes ids. Between `open` and `close` the short values go through a cursor, which stays in a
@@ -19,8 +19,8 @@ pub trait Sink {
     /// Takes the ids of the value in a slot that was found.
     ///
     /// # Safety
-    /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between,
-    /// and fewer values were taken than `open` was told.
+    /// The cursor is what `open` gave, or one of these two since; nothing else was called in
+    /// between, and fewer values were taken than `open` was told.
     unsafe fn take_value(
         &mut self,
         cursor: Self::Cursor,
@@ -29,8 +29,14 @@ pub trait Sink {
         slot: Slot,
     ) -> Self::Cursor;
 
+    /// Takes the ids of a value of the second table.
+    ///
     /// # Safety
-    /// The cursor is what `open` gave, or `take_value` since; nothing else was called in between.
+    /// As of `take_value`.
+    unsafe fn take_middle(&mut self, cursor: Self::Cursor, value: MiddleValue) -> Self::Cursor;
+
+    /// # Safety
+    /// The cursor is what `open` gave, or one of these two since; nothing else was called in between.
     unsafe fn close(&mut self, cursor: Self::Cursor);
 
     /// Takes ids while no cursor is open.
@@ -84,6 +90,19 @@ impl Sink for Appender<'_> {
     }
 
     #[inline(always)]
+    unsafe fn take_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
+        let (ids, n_ids) = value.padded();
+        const { assert!(MiddleValue::MAX_IDS <= ROOM) };
+        // SAFETY: `open` made room for so many ids for each value that the caller takes.
+        unsafe {
+            cursor
+                .cast::<[u32; MiddleValue::MAX_IDS]>()
+                .write_unaligned(ids);
+            cursor.add(n_ids)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn close(&mut self, cursor: *mut u32) {
         // SAFETY: the cursor is within the vector's memory, and `take_value` has written all below.
         unsafe {
@@ -125,6 +144,11 @@ impl Sink for Counter {
         slot: Slot,
     ) -> usize {
         cursor + count_in(line, slot)
+    }
+
+    #[inline(always)]
+    unsafe fn take_middle(&mut self, cursor: usize, value: MiddleValue) -> usize {
+        cursor + value.padded().1
     }
 
     #[inline(always)]

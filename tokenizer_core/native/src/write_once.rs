@@ -41,7 +41,7 @@ impl Slot {
 
 /// Lines that an entry may stand in: its own, and those beside it if all before are full. They lie
 /// in one small block of memory.
-const PROBED_LINES: usize = 4;
+pub const PROBED_LINES: usize = 4;
 
 // SAFETY: zeros are a value of atomic integers.
 unsafe impl Zeroable for Line {}
@@ -248,7 +248,7 @@ impl Line {
 
     /// Whether a slot is free, so that nothing was put further on for want of one.
     #[inline(always)]
-    fn has_room<const WORDS: usize>(&self) -> bool {
+    pub fn has_room<const WORDS: usize>(&self) -> bool {
         let last = |words: &[AtomicU64]| words[WORDS - 1].load(Ordering::Relaxed);
         self.keys.chunks_exact(WORDS).any(|words| last(words) == 0)
     }
