@@ -17,7 +17,7 @@ from tokenizer_core.spec import TokenizerSpec
 SPECIALS = ["<|a|>", "<|a|><|a|>", "'s", "  ", "中", "\n\n"]
 
 # Keys of tables end at 15 and 16 bytes, vectors at 8, 16, 32 and 64.
-_EDGES = [0, 1, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 127, 128]
+_EDGES = [0, 1, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 62, 63, 64, 65, 127, 128, 1200]
 _FILLERS = [*"aZ1 .^\n\r\u3000", "é", "中", "\u0301", "🙂", "\u200d", "\u0301"]
 
 

@@ -10,7 +10,7 @@ use crate::block_classes::{BLOCK, classes};
 use crate::block_scan::BlockGrammar;
 use crate::cuts::Cuts;
 use crate::kernel::{Kernel, OnKernel};
-use crate::parts::WriteParts;
+use crate::parts::{WriteParts, write_all_parts};
 use crate::scan::Grammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -128,13 +128,22 @@ impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
                 at += 63 - behind_first.leading_zeros() as usize;
             } else {
                 let end = G::advance(text, at);
-                if end - start > MAX_BATCH_BYTES || (end - at > BLOCK && !text[at..end].is_ascii())
-                {
+                if end - start > MAX_BATCH_BYTES {
                     break;
                 }
+                let pre_token = &text[at..end];
+                if pre_token.len() <= BLOCK || pre_token.is_ascii() {
+                    ends[n] = (end - start) as u32;
+                    n += 1;
+                } else {
+                    let base = (at - start) as u32;
+                    let Some(n_parts) = write_all_parts(cuts, pre_token, base, &mut ends[n..])
+                    else {
+                        break;
+                    };
+                    n += n_parts;
+                }
                 at = end;
-                ends[n] = (at - start) as u32;
-                n += 1;
             }
         }
         n

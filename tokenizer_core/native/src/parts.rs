@@ -61,6 +61,35 @@ impl OnKernel for WriteParts<'_> {
     }
 }
 
+/// Writes to `ends` where the parts of a pre-token end, each plus `base`; answers how many there are.
+/// None where there is no room for all.
+#[inline(never)]
+pub fn write_all_parts(
+    cuts: &Cuts,
+    pre_token: &[u8],
+    base: u32,
+    ends: &mut [u32],
+) -> Option<usize> {
+    let (mut n, mut at, mut before) = (0, 0, Meeting::at_start(pre_token));
+    loop {
+        at += length_from(pre_token[at]);
+        if at >= pre_token.len() {
+            break;
+        }
+        let behind = Meeting::at(pre_token, at);
+        let is_plain = before.is_ascii() && behind.is_ascii();
+        if !is_plain && cuts.may_join(before, behind) & 1 == 0 {
+            let began_inside = if n > 0 { INSIDE } else { 0 };
+            *ends.get_mut(n)? = (base + at as u32) | PART | began_inside;
+            n += 1;
+        }
+        before = behind;
+    }
+    let is_part = if n > 0 { PART | INSIDE } else { 0 };
+    *ends.get_mut(n)? = (base + pre_token.len() as u32) | is_part;
+    Some(n + 1)
+}
+
 /// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
 /// up to a batch of them; returns how many, and where the last of them ends. None where the first
 /// has no end near.
@@ -92,4 +121,75 @@ pub fn find_parts(
         before = behind;
     }
     if n == 0 { (0, end) } else { (n, last_end) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pair_table::Pair;
+
+    const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
+
+    /// 中文, 文é, é文 and the like may join.
+    fn some_cuts() -> Cuts {
+        let pairs = [(0, 1), (1, 3), (3, 1), (4, 0), (2, 2)].map(|(left, right)| Pair {
+            left,
+            right,
+            rank: 0,
+        });
+        Cuts::new(pairs.into_iter(), [].into_iter(), |id| {
+            CHARACTERS[id as usize].as_bytes()
+        })
+    }
+
+    #[test]
+    fn all_parts_of_a_pre_token_are_written_or_none() {
+        let (cuts, base) = (some_cuts(), 7);
+        let mut state = 3usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let mut n_alone = 0;
+        for round in 0..2000 {
+            let kinds = 1 + round % CHARACTERS.len();
+            let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
+            let mut at = 0;
+            let mut places = vec![];
+            for (i, character) in text.iter().enumerate() {
+                at += character.len();
+                let is_cut = text.get(i + 1).is_none_or(|behind| {
+                    let both = [*character, *behind].concat();
+                    let behind = Meeting::at(both.as_bytes(), character.len());
+                    let before = Meeting::at_start(both.as_bytes());
+                    !both.is_ascii() && cuts.may_join(before, behind) & 1 == 0
+                });
+                if is_cut {
+                    places.push(at as u32);
+                }
+            }
+            n_alone += usize::from(places.len() == 1);
+            let flags = |part: usize| match part {
+                _ if places.len() == 1 => 0,
+                0 => PART,
+                _ => PART | INSIDE,
+            };
+            let expected = (0..)
+                .zip(&places)
+                .map(|(part, &end)| (base + end) | flags(part));
+            let expected: Vec<u32> = expected.collect();
+            let text = text.concat();
+            for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
+                let mut ends = vec![0; room];
+                let n = write_all_parts(&cuts, text.as_bytes(), base, &mut ends);
+                if room < expected.len() {
+                    assert_eq!(n, None);
+                } else {
+                    assert_eq!(n, Some(expected.len()));
+                    assert_eq!(ends[..expected.len()], expected, "{text}");
+                }
+            }
+        }
+        assert!((20..1900).contains(&n_alone), "{n_alone}");
+    }
 }
