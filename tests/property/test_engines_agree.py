@@ -20,6 +20,7 @@ from tests.property.trap_texts import (
     tiny_spec,
     trap_texts,
 )
+from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
@@ -155,6 +156,44 @@ def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
         native.encode_to_numpy(text, num_threads=num_threads, **options),
         native.encode_to_numpy(text, **options),
     )
+
+
+_LETTERS = ["中", "中文字", "中ひー", "ひ中é", "字aÉ", "中🙂", "字\u0301", "字"]
+_BETWEEN = ["。", " ", "", "\n", "1", "「", " A", "a", "'s", "\u3000", "/", "\u0301"]
+runs = st.tuples(st.sampled_from(_BETWEEN), st.sampled_from(_LETTERS), st.integers(0, 300))
+
+
+def _taken_whole_only(character: str) -> list[tuple[bytes, bytes]]:
+    """Merges of which none comes to this character of three bytes, though it is a token."""
+    first, second, third = (bytes([byte]) for byte in character.encode())
+    return [(second, third), (first, second), (first + second, third)]
+
+
+@given(patterns, st.booleans(), st.lists(runs, min_size=1, max_size=60), st.randoms())
+@settings(max_examples=150, deadline=None)
+def test_runs_of_letters_that_go_on_through_blocks_and_batches(pattern, joins, runs, random_):
+    merges = _taken_whole_only("字")
+    if joins:
+        left, right = (bytes([byte]) for byte in "é".encode())
+        merges += [(left, right), (left + right, "字".encode()[:1])]
+    native, python = both_of(spec_of(merges, pattern=pattern, ignore_merges=True))
+    text = "".join(
+        between + "".join(random_.choices(letters, k=length)) for between, letters, length in runs
+    )
+    expected = python.encode_to_numpy(text)
+    for num_threads in (1, 1, 2):
+        assert np.array_equal(native.encode_to_numpy(text, num_threads=num_threads), expected)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_no_part_of_a_pre_token_is_taken_whole_wherever_a_batch_ends(pattern):
+    spec = spec_of(_taken_whole_only("字"), pattern=pattern, ignore_merges=True)
+    native, python = both_of(spec)
+    whole, alone = python.encode("字"), python.encode("字字")
+    assert (len(whole), len(alone)) == (1, 4)
+    for n in range(1, 700):
+        assert native.encode("a 字" + "字" * n) == python.encode("a ") + alone[:2] * (n + 1)
+        assert native.encode("字" * n) == (whole if n == 1 else alone[:2] * n)
 
 
 @given(seeds, kinds, st.lists(st.integers(-2, 700) | st.integers(0, 1 << 40), max_size=60))

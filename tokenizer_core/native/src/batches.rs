@@ -10,7 +10,7 @@ use crate::block_classes::{BLOCK, classes};
 use crate::block_scan::BlockGrammar;
 use crate::cuts::Cuts;
 use crate::kernel::{Kernel, OnKernel};
-use crate::parts::{WriteParts, write_all_parts};
+use crate::parts::{WriteParts, flags, write_all_parts};
 use crate::scan::Grammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -103,48 +103,58 @@ impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
             ends,
             ..
         } = self;
-        let (mut at, mut n) = (start, 0);
+        let (mut at, mut n, mut inside) = (start, 0, 0);
         while n < BATCH && at < text_end && at - start < MAX_BATCH_BYTES {
             let classes = classes(kernel, text, at);
             let starts = G::starts(classes, text, at);
             let behind_first = starts & (starts - 1);
-            if behind_first != 0 {
-                let places = ends[n..].first_chunk_mut::<BLOCK>();
-                let places = places.expect("room for a block behind a batch");
-                let base = (at - start) as u32;
-                n += if classes.is_wide {
-                    kernel.run(WriteParts {
-                        cuts,
-                        classes: &classes,
-                        starts,
-                        text: &text[at..],
-                        base,
-                        places,
-                    })
-                } else {
-                    kernel.write_places(behind_first, base, places);
-                    behind_first.count_ones() as usize
-                };
+            let base = (at - start) as u32;
+            let places = ends[n..].first_chunk_mut::<BLOCK>();
+            let places = places.expect("room for a block behind a batch");
+            if classes.is_wide || inside != 0 {
+                let (n_written, inside_behind) = kernel.run(WriteParts {
+                    cuts,
+                    classes: &classes,
+                    starts,
+                    inside,
+                    text: &text[at..],
+                    base,
+                    places,
+                });
+                if n_written > 0 {
+                    (n, inside) = (n + n_written, inside_behind);
+                    at = start + offset_of(n, ends);
+                    continue;
+                }
+            } else if behind_first != 0 {
+                kernel.write_places(behind_first, base, places);
+                n += behind_first.count_ones() as usize;
                 at += 63 - behind_first.leading_zeros() as usize;
-            } else {
-                let end = G::advance(text, at);
-                if end - start > MAX_BATCH_BYTES {
-                    break;
-                }
-                let pre_token = &text[at..end];
-                if pre_token.len() <= BLOCK || pre_token.is_ascii() {
-                    ends[n] = (end - start) as u32;
-                    n += 1;
-                } else {
-                    let base = (at - start) as u32;
-                    let Some(n_parts) = write_all_parts(cuts, pre_token, base, &mut ends[n..])
-                    else {
-                        break;
-                    };
-                    n += n_parts;
-                }
-                at = end;
+                continue;
             }
+            let end = G::advance(text, at);
+            if end - start > MAX_BATCH_BYTES {
+                break;
+            }
+            let pre_token = &text[at..end];
+            if pre_token.len() <= BLOCK || pre_token.is_ascii() {
+                ends[n] = (end - start) as u32 | flags(0, inside);
+                n += 1;
+            } else {
+                let n_parts = write_all_parts(cuts, pre_token, inside, base, &mut ends[n..]);
+                let Some(n_parts) = n_parts else {
+                    break;
+                };
+                n += n_parts;
+            }
+            (at, inside) = (end, 0);
+        }
+        if inside != 0 {
+            // A batch ends with a pre-token, so the parts of one that goes on are left to the next.
+            while ends[n - 1] & INSIDE != 0 {
+                n -= 1;
+            }
+            n -= 1;
         }
         n
     }

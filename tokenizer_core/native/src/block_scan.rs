@@ -11,6 +11,9 @@ use crate::block_classes::{BLOCK, Classes};
 use crate::contractions::{contraction, contraction_of_any_case};
 use crate::scan::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
 
+/// Bytes behind the last start from which on it is faster to go on among them than to read them again.
+const WORTH_GOING_ON: u32 = 20;
+
 /// A split pattern that can be followed block by block.
 pub trait BlockGrammar {
     /// The bits of the starts that are certain in the block of `text` at `at`, which is a
@@ -205,6 +208,29 @@ impl Classes {
         below(end as usize + usize::from(run > 0))
     }
 
+    /// The places up to the last of `starts`, or all where any later one may be gone on from though it
+    /// is no start: what stands there is a letter of both cases, and before it, back to the last
+    /// start, only such letters and perhaps one character that joins them. What is read from there on
+    /// is read as it would be from the start: a run of letters goes on, and o200k, which asks
+    /// whether a lower-case one came before, has met none.
+    #[inline(always)]
+    pub fn may_go_on_inside(&self, starts: u64) -> u64 {
+        let up_to_last = u64::MAX >> starts.leading_zeros();
+        let last = starts & !(up_to_last >> 1);
+        let behind = below(self.valid) & !up_to_last;
+        let rest_of_first = self.inner & behind & below_first(!self.inner & behind);
+        let behind = behind & !rest_of_first;
+        let of_lower = self.letter & !self.both & !self.upper;
+        // Such a one as first may have hidden starts behind it.
+        let unclear = self.mark | self.number | self.slash | of_lower;
+        let is_worth_it = behind.count_ones() >= WORTH_GOING_ON;
+        if is_worth_it && behind & !self.both == 0 && last & unclear == 0 {
+            below(self.valid)
+        } else {
+            up_to_last
+        }
+    }
+
     /// The starts of the last characters of runs of `space` that something visible follows, of
     /// those which are `of`.
     #[inline(always)]
@@ -264,9 +290,16 @@ mod tests {
         let bytes = text.as_bytes();
         let (mut pos, mut n_told) = (0, 0);
         while pos < bytes.len() {
-            let mut starts = G::starts(classes(Portable, bytes, pos), bytes, pos);
+            let classes = classes(Portable, bytes, pos);
+            let mut starts = G::starts(classes, bytes, pos);
             assert_eq!(starts & 1, 1);
             let block = pos;
+            let last = 63 - starts.leading_zeros() as usize;
+            let inside = classes.may_go_on_inside(starts) & !classes.inner;
+            for place in (last + 1..BLOCK).filter(|place| inside >> place & 1 != 0) {
+                let ends = [last, place].map(|place| G::advance(bytes, block + place));
+                assert_eq!(ends[0], ends[1], "from {block} + {place} in {text:?}");
+            }
             loop {
                 let end = G::advance(bytes, pos);
                 starts &= starts - 1;
@@ -342,6 +375,45 @@ mod tests {
         for character in '\0'..=char::MAX {
             let text = format!("a{character}b {character}{character}1\n{character}.{character}A\t");
             compare_all(&text);
+        }
+    }
+
+    #[test]
+    fn what_goes_on_through_a_block_may_be_gone_on_from_where_no_case_matters() {
+        fn last_places<G: BlockGrammar>(text: &str) -> Vec<usize> {
+            let text = text.as_bytes();
+            let block = classes(Portable, text, 0);
+            let starts = G::starts(block, text, 0);
+            let inside = block.may_go_on_inside(starts) & !block.inner;
+            vec![
+                63 - starts.leading_zeros() as usize,
+                63 - inside.leading_zeros() as usize,
+            ]
+        }
+        let run = "日本語".repeat(9);
+        for (before, last) in [
+            ("", 0),
+            ("a 1 ", 3),
+            ("x 「", 5),
+            ("「", 0),
+            ("a.", 1),
+            ("a1A", 2),
+        ] {
+            let text = format!("{before}{run}");
+            let places = last_places::<O200k>(&text);
+            // The last character that is whole begins at most five bytes before the end.
+            assert!(places[0] == last && places[1] >= 59, "{before}: {places:?}");
+        }
+        for before in ["a", "é", "\u{301}", "/"] {
+            let places = last_places::<O200k>(&format!("{before}{run}"));
+            assert_eq!(places, [0, 0], "{before}");
+        }
+        for within in ["a", "A", "é", "\u{301}", "Ж"] {
+            let text = format!("x {}{within}{run}", "日本語".repeat(4));
+            let [last, inside] = last_places::<O200k>(&text)[..] else {
+                panic!("two places");
+            };
+            assert_eq!(last, inside, "{within}");
         }
     }
 

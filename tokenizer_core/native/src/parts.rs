@@ -6,13 +6,15 @@ use crate::block_classes::{BLOCK, Classes};
 use crate::cuts::{Cuts, Meeting, length_from};
 use crate::kernel::{Kernel, OnKernel};
 
-/// Writes where the pre-tokens of a block and their parts end, up to the last that starts, each plus
-/// `base`; answers how many there are.
+/// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
+/// pre-token that starts, or to the last part that is sure to begin with a place to go on from.
 pub struct WriteParts<'a> {
     pub cuts: &'a Cuts,
     pub classes: &'a Classes,
     /// Where pre-tokens start, the first of them at 0.
     pub starts: u64,
+    /// 1 where what starts at 0 is a part and begins inside a pre-token, or 0.
+    pub inside: u32,
     /// What begins with the block.
     pub text: &'a [u8],
     pub base: u32,
@@ -20,10 +22,11 @@ pub struct WriteParts<'a> {
 }
 
 impl OnKernel for WriteParts<'_> {
-    type Output = usize;
+    /// How many there are, and `inside` of what starts where the last of them ends.
+    type Output = (usize, u32);
 
     #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> usize {
+    fn run<K: Kernel>(self, _: K) -> (usize, u32) {
         let WriteParts { cuts, starts, .. } = self;
         const ROOM: usize = BLOCK + size_of::<Meeting>();
         let mut padded = [0; ROOM];
@@ -40,8 +43,9 @@ impl OnKernel for WriteParts<'_> {
         // Looked at are these places, the characters before them (those outside ASCII are such
         // places themselves, or starts), and where pre-tokens start.
         let before = may_cut >> 1 & !inner;
-        let mut left = (starts | may_cut | before) & (u64::MAX >> starts.leading_zeros()) & !1;
-        let (mut n, mut began_inside) = (0, 0);
+        let looked_at = self.classes.may_go_on_inside(starts);
+        let mut left = (starts | may_cut | before) & looked_at & !1;
+        let (mut n, mut began_inside) = (0, self.inside);
         let mut before = Meeting::at_start(text);
         while left != 0 {
             let place = left.trailing_zeros();
@@ -51,26 +55,28 @@ impl OnKernel for WriteParts<'_> {
             before = behind;
             let is_cut = (may_cut >> place) as u32 & !may_join & 1;
             let is_end = (starts >> place) as u32 & 1 | is_cut;
-            self.places[n % BLOCK] =
-                (self.base + place) | (is_cut | began_inside) << 31 | began_inside << 30;
+            self.places[n % BLOCK] = (self.base + place) | flags(is_cut, began_inside);
             n += is_end as usize;
             // Of what is no end the next place knows nothing.
             began_inside = if is_end != 0 { is_cut } else { began_inside };
         }
-        n
+        (n, began_inside)
     }
 }
 
 /// Writes to `ends` where the parts of a pre-token end, each plus `base`; answers how many there are.
-/// None where there is no room for all.
+/// It may be the rest of one that began before, `inside` then is 1. None where there is no room for
+/// all.
 #[inline(never)]
 pub fn write_all_parts(
     cuts: &Cuts,
     pre_token: &[u8],
+    inside: u32,
     base: u32,
     ends: &mut [u32],
 ) -> Option<usize> {
-    let (mut n, mut at, mut before) = (0, 0, Meeting::at_start(pre_token));
+    let (mut n, mut at, mut inside) = (0, 0, inside);
+    let mut before = Meeting::at_start(pre_token);
     loop {
         at += length_from(pre_token[at]);
         if at >= pre_token.len() {
@@ -79,15 +85,20 @@ pub fn write_all_parts(
         let behind = Meeting::at(pre_token, at);
         let is_plain = before.is_ascii() && behind.is_ascii();
         if !is_plain && cuts.may_join(before, behind) & 1 == 0 {
-            let began_inside = if n > 0 { INSIDE } else { 0 };
-            *ends.get_mut(n)? = (base + at as u32) | PART | began_inside;
-            n += 1;
+            *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
+            (n, inside) = (n + 1, 1);
         }
         before = behind;
     }
-    let is_part = if n > 0 { PART | INSIDE } else { 0 };
-    *ends.get_mut(n)? = (base + pre_token.len() as u32) | is_part;
+    *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
     Some(n + 1)
+}
+
+/// Of an end: whether it is a cut, and whether what ends there began inside a pre-token.
+#[inline(always)]
+pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
+    const { assert!(PART == 1 << 31 && INSIDE == 1 << 30) };
+    (is_cut | began_inside) << 31 | began_inside << 30
 }
 
 /// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
@@ -169,9 +180,10 @@ mod tests {
                 }
             }
             n_alone += usize::from(places.len() == 1);
+            let inside = u32::from(round % 3 == 0);
             let flags = |part: usize| match part {
-                _ if places.len() == 1 => 0,
-                0 => PART,
+                0 if inside == 0 && places.len() == 1 => 0,
+                0 if inside == 0 => PART,
                 _ => PART | INSIDE,
             };
             let expected = (0..)
@@ -181,7 +193,7 @@ mod tests {
             let text = text.concat();
             for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
                 let mut ends = vec![0; room];
-                let n = write_all_parts(&cuts, text.as_bytes(), base, &mut ends);
+                let n = write_all_parts(&cuts, text.as_bytes(), inside, base, &mut ends);
                 if room < expected.len() {
                     assert_eq!(n, None);
                 } else {
