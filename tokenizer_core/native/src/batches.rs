@@ -61,9 +61,10 @@ impl Window {
                 n = piece;
             }
         }
-        let (first, last) = (start + offset_of(n - 1, ends), start + offset_of(n, ends));
+        // All parts of the pre-token from `piece` on: between them another scan may not begin.
+        let (first, last) = (start + offset_of(piece, ends), start + offset_of(n, ends));
         if last > self.end && last - first > self.max_overhang {
-            return (n - 1, true);
+            return (piece, true);
         }
         (n, false)
     }
@@ -157,5 +158,39 @@ impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
             n -= 1;
         }
         n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_whole_pre_tokens_and_leaves_out_one_that_is_too_long_beyond_it() {
+        // Pre-tokens of 4 bytes, of 2 + 3 + 20 in parts, and of 1.
+        let ends = [4, 6 | PART, 9 | PART | INSIDE, 29 | PART | INSIDE, 30];
+        let pieces = |end: usize, max_overhang: usize| {
+            let window = Window {
+                at: 100,
+                end: 100 + end,
+                max_overhang,
+            };
+            window.pieces(100, &ends)
+        };
+        for max_overhang in [0, 24, 25, 100] {
+            assert_eq!(pieces(4, max_overhang), (1, false));
+            assert_eq!(pieces(29, max_overhang), (4, false));
+            assert_eq!(pieces(30, max_overhang), (5, false));
+            for end in 5..29 {
+                let expected = if max_overhang < 25 {
+                    (1, true)
+                } else {
+                    (4, false)
+                };
+                assert_eq!(pieces(end, max_overhang), expected, "{end}");
+            }
+        }
+        assert_eq!(pieces(2, 3), (0, true));
+        assert_eq!(pieces(2, 4), (1, false));
     }
 }

@@ -59,7 +59,7 @@ pub struct Buffers {
     rarer: Rarer,
 }
 
-/// What is needed for pieces that the first table does not answer.
+/// What is needed for pieces that neither table has.
 #[derive(Default)]
 struct Rarer {
     scratch: MergeScratch,
@@ -266,7 +266,7 @@ impl Encoder {
         self.encode_rarer(piece, &call.cache, &mut call.buffers.rarer, sink);
     }
 
-    /// A piece that does not stand in its line of the first table.
+    /// A piece that neither table has.
     #[inline(never)]
     fn encode_rarer(
         &self,

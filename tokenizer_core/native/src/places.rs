@@ -1,11 +1,11 @@
-//! Where the ids of a piece are kept, and those that the first probe did not find.
+//! Where the ids of a piece are kept, and those of the pieces that neither table has.
 
 use std::ops::Range;
 
 use crate::long_cache::{LongCache, MAX_CACHED_BYTES};
 use crate::piece_cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, PieceCache, middle_key};
 
-/// A piece that its line of the first table did not answer.
+/// A piece that neither table has.
 pub struct Piece<'t> {
     pub text: &'t [u8],
     pub range: Range<usize>,

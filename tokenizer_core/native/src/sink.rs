@@ -8,8 +8,8 @@ use crate::kernel::Kernel;
 use crate::packed_ids::{MiddleValue, count_in};
 use crate::write_once::{Line, Slot};
 
-/// Takes ids. Between `open` and `close` the short values go through a cursor, which stays in a
-/// register.
+/// Takes ids. Between `open` and `close` the values of the two tables go through a cursor, which stays in
+/// a register.
 pub trait Sink {
     type Cursor: Copy;
 
@@ -104,7 +104,7 @@ impl Sink for Appender<'_> {
 
     #[inline(always)]
     unsafe fn close(&mut self, cursor: *mut u32) {
-        // SAFETY: the cursor is within the vector's memory, and `take_value` has written all below.
+        // SAFETY: the cursor is within the vector's memory, and all below is written.
         unsafe {
             let n_ids = cursor.offset_from_unsigned(self.out.as_ptr());
             self.out.set_len(n_ids);

@@ -129,7 +129,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
 
     /// The value of a key that does not stand in its own line.
     #[inline]
-    pub fn get_beyond(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
+    fn get_beyond(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
         for place in 1..PROBED_LINES {
             // It was put no further on than for want of room.
             if self.lines[line ^ (place - 1)].has_room::<WORDS>() {
