@@ -53,9 +53,14 @@ class NativeEncoder:
 
     def encode(self, text: str, specials: NativeSpecials | None = None) -> list[int]: ...
     def encode_to_numpy(
-        self, text: str, num_threads: int = 1, specials: NativeSpecials | None = None
+        self,
+        text: str,
+        num_threads: int = 1,
+        specials: NativeSpecials | None = None,
+        changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
-        """Shape (n_tokens,). Texts of less than a quarter of a megabyte use one thread."""
+        """Shape (n_tokens,). Texts of less than a quarter of a megabyte use one thread. `changes`
+        of the text come first: in order, start, end, and what is to stand there instead."""
 
     def encode_batch(
         self, texts: list[str], num_threads: int = 1, specials: NativeSpecials | None = None

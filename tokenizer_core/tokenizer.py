@@ -424,7 +424,7 @@ class Tokenizer:
         """The ids of a text that is not in NFC. Special tokens are those of the text as it stands,
         and what is between them is normalized."""
         if not touch_any(text, changes, matcher.find, matcher.longest):
-            return self._engine.encode_to_numpy(changed(text, changes), num_threads, matcher)
+            return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
         segments = list(matcher.split(text))
         plain = [normalize_nfc(plain) for plain, _ in segments]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)

@@ -142,13 +142,14 @@ class NativeEngine(SegmentedEncoding):
         text: str,
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
-        when none are asked for, and with a custom pattern."""
+        when none are asked for, and with a custom pattern. No `str` is made of the changed text."""
         if self._is_compiled:
-            n_threads = max(1, num_threads or 1)
-            return self._encoder.encode_to_numpy(text, n_threads, self._specials[matcher])
-        return super().encode_to_numpy(text, num_threads, matcher)
+            n_threads, specials = max(1, num_threads or 1), self._specials[matcher]
+            return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
+        return super().encode_to_numpy(text, num_threads, matcher, changes)
 
     def encode_batch(
         self,

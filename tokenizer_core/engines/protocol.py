@@ -64,8 +64,10 @@ class Engine(Protocol):
         text: str,
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode`, as an array of shape (n_tokens,), uint32."""
+        """As `encode`, as an array of shape (n_tokens,), uint32. `changes` of the text come first,
+        as `nfc_changes` gives them: an engine may do without the text that they make."""
         ...
 
     def encode_batch(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.engines.protocol import EncodedDocuments
-from tokenizer_core.normalize import changes_by_nfc
+from tokenizer_core.normalize import changed, changes_by_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,9 +50,12 @@ class SegmentedEncoding(ABC):
         text: str,
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32 of shape (n_tokens,). One thread, whatever is asked for."""
+        """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes`. One thread,
+        whatever is asked for."""
         del num_threads
+        text = changed(text, changes)
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain_to_numpy(text)
         parts: list[NDArray[np.uint32]] = []

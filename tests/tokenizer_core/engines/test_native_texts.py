@@ -11,6 +11,7 @@ import pytest
 from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import create_engine
+from tokenizer_core.normalize import changed
 
 WIDTHS = {  # what Python keeps in one byte a character, two, four
     "ascii": "plain words, 12 of them\n",
@@ -46,6 +47,35 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
     assert native.decode_bytes(ids) == "".join(texts).encode()
     assert np.array_equal(np.diff(ends), [native.count(text) for text in texts])
     assert native.encode_batch(texts) == [native.encode(text) for text in texts]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("n_changes", [1, 2, 40])
+def test_changes_come_before_encoding_in_texts_of_each_width(both, width, n_changes):
+    rng = random.Random(n_changes)
+    for n_parts in (1, 30, 700):
+        text = WIDTHS[width] * n_parts
+        places = sorted(rng.choices(range(len(text) + 1), k=2 * n_changes))
+        instead = [rng.choice(["", "a", "Ж", "🙂🙂", "中" * 40]) for _ in range(n_changes)]
+        changes = list(zip(places[::2], places[1::2], instead, strict=True))
+        expected = both[1].encode(changed(text, changes))
+        for engine in both:
+            ids = engine.encode_to_numpy(text, None, None, changes)
+            assert ids.tolist() == expected
+
+
+@pytest.mark.parametrize("changes", [[(1, 4, "")], [(2, 1, "")], [(1, 2, "x"), (0, 3, "")]])
+def test_changes_that_are_not_of_the_text_are_refused(both, changes):
+    for text in ("abc", "é", "中文字", "a🙂b"):
+        with pytest.raises(ValueError, match="in no order or beyond the text"):
+            both[0].encode_to_numpy(text, None, None, changes)
+
+
+def test_a_surrogate_beside_a_change_is_refused(both):
+    text = "中" * 5000 + "\ud800 e\u0301"
+    with pytest.raises(UnicodeEncodeError) as refused:
+        both[0].encode_to_numpy(text, None, None, [(5002, 5004, "é")])
+    assert refused.value.start == 5000
 
 
 class Sly(str):
@@ -94,6 +124,7 @@ NO_MEMORY = """
 import hashlib, random, resource
 import numpy as np
 from tokenizer_core.engines import create_engine
+from tokenizer_core.normalize import changed
 from tests.tokenizer_core.engines.random_specs import spec_of
 
 def limit(n_bytes):

@@ -18,7 +18,7 @@ use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
-use crate::python_text::{self, with_utf8};
+use crate::python_text::{self, Change, with_changed_utf8, with_utf8};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -119,19 +119,20 @@ impl NativeEncoder {
         text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let ids = self.ids_of(py, text, 1, specials)?;
+        let ids = self.ids_of(py, text, 1, specials, &[])?;
         self.list_of(py, &ids)
     }
 
-    #[pyo3(signature = (text, num_threads=1, specials=None))]
+    #[pyo3(signature = (text, num_threads=1, specials=None, changes=vec![]))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
+        changes: Vec<Change>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let mut ids = self.ids_of(py, text, num_threads, specials)?;
+        let mut ids = self.ids_of(py, text, num_threads, specials, &changes)?;
         if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
             ids.shrink_to_fit();
         }
@@ -266,8 +267,13 @@ impl NativeEncoder {
         text: &Bound<'_, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
+        changes: &[Change],
     ) -> PyResult<Vec<u32>> {
-        let batch = self.batch_of(py, slice::from_ref(text), num_threads, specials)?;
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let batch = with_changed_utf8(py, text, changes, |texts| {
+            self.encoder
+                .encode_texts(scanner, specials, texts, num_threads)
+        })?;
         Ok(batch.ids)
     }
 

@@ -1,6 +1,9 @@
 //! Texts from Python as UTF-8.
 
-use pyo3::exceptions::PyMemoryError;
+use std::ops::Range;
+use std::slice;
+
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -42,10 +45,51 @@ pub fn with_utf8<T: Send>(
         let mut own = Vec::new();
         Ok(work(&as_utf8(&sources, &mut own)?))
     });
-    done.map_err(|(place, why): (usize, NoUtf8)| match why {
-        NoUtf8::Surrogate => surrogate_error(&texts[place]),
+    done.map_err(|(place, why): (usize, NoUtf8)| error_of(&texts[place], why))
+}
+
+/// Start and end of a part of a text, in characters, and what is to stand there instead.
+pub type Change = (usize, usize, String);
+
+/// As `with_utf8`, of one text with changes, which are in order; no other `str` is made for them.
+///
+/// Raises ValueError where they are in no order or not of this text.
+pub fn with_changed_utf8<T: Send>(
+    py: Python<'_>,
+    text: &Bound<'_, PyString>,
+    changes: &[Change],
+    work: impl FnOnce(&[&str]) -> T + Send,
+) -> PyResult<T> {
+    if changes.is_empty() {
+        return with_utf8(py, slice::from_ref(text), work);
+    }
+    let source = Text::of(text)?;
+    let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
+    let ends: Vec<usize> = ends.chain([source.n_units()]).collect();
+    if !ends.is_sorted() {
+        return Err(PyValueError::new_err(
+            "changes that are in no order or beyond the text",
+        ));
+    }
+    let done = releasing_gil_if_long(py, source.n_bytes(), || {
+        let (mut own, mut at) = (Vec::new(), 0);
+        for (start, end, instead) in changes {
+            source.part(at..*start).append_to(&mut own)?;
+            own.extend_from_slice(instead.as_bytes());
+            at = *end;
+        }
+        source.part(at..source.n_units()).append_to(&mut own)?;
+        // SAFETY: parts as `append_to` writes them and whole strings are UTF-8, and so are all.
+        Ok(work(&[unsafe { std::str::from_utf8_unchecked(&own) }]))
+    });
+    done.map_err(|why| error_of(text, why))
+}
+
+fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
+    match why {
+        NoUtf8::Surrogate => surrogate_error(text),
         NoUtf8::Memory => PyMemoryError::new_err("no memory for the UTF-8 of the texts"),
-    })
+    }
 }
 
 fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
@@ -99,13 +143,31 @@ impl<'t> Text<'t> {
         }
     }
 
+    /// How many characters it has.
+    fn n_units(&self) -> usize {
+        match self {
+            Text::Utf8(text) => text.len(),
+            Text::Latin1(bytes) => bytes.len(),
+            Text::TwoBytes(units) => units.len(),
+            Text::FourBytes(units) => units.len(),
+        }
+    }
+
+    /// Some of its characters.
+    fn part(&self, range: Range<usize>) -> Text<'t> {
+        match *self {
+            Text::Utf8(text) => Text::Latin1(&text.as_bytes()[range]),
+            Text::Latin1(bytes) => Text::Latin1(&bytes[range]),
+            Text::TwoBytes(units) => Text::TwoBytes(&units[range]),
+            Text::FourBytes(units) => Text::FourBytes(&units[range]),
+        }
+    }
+
     /// The bytes of UTF-8 that are to be written of it, at least.
     fn n_own_at_least(&self) -> usize {
         match self {
             Text::Utf8(_) => 0,
-            Text::Latin1(bytes) => bytes.len(),
-            Text::TwoBytes(units) => units.len(),
-            Text::FourBytes(units) => units.len(),
+            others => others.n_units(),
         }
     }
 
