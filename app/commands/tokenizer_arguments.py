@@ -71,6 +71,12 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
     if arguments.files:
         if arguments.tokenizer:
             raise UsageError("--tokenizer and --files exclude each other")
+        first, *others = arguments.files
+        if others and first.exists() and not others[-1].exists():
+            raise CommandError(
+                f"{others[-1]} is not there; check the path, and put a text before --files, "
+                "which takes all words behind it"
+            )
         require_files(arguments.files)
         special = dict(arguments.special) or None
         spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)

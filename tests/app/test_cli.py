@@ -220,6 +220,7 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("enocde", "a"), 2, "did you mean encode?"),
         (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
         (("encode", "a", "b"), 2, "quotes"),
+        (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),
         (("train",), 2, "no input"),
         (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
         (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
