@@ -152,10 +152,27 @@ def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
     native = Tokenizer.from_spec(spec, engine="native")
     text = "a " * shift + unit * (-(-600_000 * num_threads // 2 // len(unit.encode())))
     options = {"allowed_special": set()}
-    assert np.array_equal(
-        native.encode_to_numpy(text, num_threads=num_threads, **options),
-        native.encode_to_numpy(text, **options),
-    )
+    # In one scan; one text alone that is not ASCII is encoded in windows.
+    whole, _ = native.encode_batch_to_numpy([text], **options)
+    for n in (1, num_threads):
+        assert np.array_equal(native.encode_to_numpy(text, num_threads=n, **options), whole)
+
+
+@given(
+    seeds, kinds, patterns, st.lists(trap_texts.filter(bool), min_size=1, max_size=9), st.randoms()
+)
+@settings(max_examples=60, deadline=None)
+def test_texts_of_several_windows_with_specials_wherever_these_end(
+    seed, kind, pattern, parts, random_
+):
+    # Windows are of some 32,768 characters, and of more where there is no place for a cut.
+    native, python = both_of(tiny_spec(seed, kind, pattern))
+    text = "".join(random_.choices(parts, k=random_.randrange(90_000) // len("".join(parts))))
+    expected = python.encode_to_numpy(text + "🙂")
+    for num_threads in (1, 3):
+        ids = native.encode_to_numpy(text + "🙂", num_threads=num_threads)
+        assert np.array_equal(ids, expected)
+    assert native.count(text + "🙂") == len(expected)
 
 
 _LETTERS = ["中", "中文字", "中ひー", "ひ中é", "字aÉ", "中🙂", "字\u0301", "字"]

@@ -1,20 +1,22 @@
 //! Texts in which special tokens stand, one or many, encoded whole.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
 use crate::huge_pages;
+use crate::pieces::Session;
 use crate::scan::Scanner;
-use crate::sink::SLACK;
+use crate::sink::{Appender, Counter, SLACK, Sink};
 use crate::tasks::Cutter;
 
 /// A run of segments has at least this size, but for the last. Taking one and placing its ids costs
 /// less than a microsecond, encoding it a hundred; and what is made of it fits the cache.
 const RUN_BYTES: usize = 1 << 16;
 /// Less than this for each thread is not worth starting it.
-const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
+pub(crate) const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
 /// From this size on room is made for as many ids as there could be.
 const LARGE_BYTES: usize = 1 << 17;
 /// Plain text from this size on is cut in parts of half the size.
@@ -24,6 +26,8 @@ const LONG_BYTES: usize = 1 << 19;
 pub struct SpecialTokens {
     finder: Option<AhoCorasick>,
     ids: Vec<u32>,
+    /// The characters that stand side by side in one.
+    beside: HashSet<(u32, u32)>,
 }
 
 impl SpecialTokens {
@@ -38,12 +42,32 @@ impl SpecialTokens {
             })
             .transpose()?;
         let ids = tokens.iter().map(|(_, id)| *id).collect();
-        Ok(SpecialTokens { finder, ids })
+        let pairs_of = |content: &str| {
+            let codes: Vec<u32> = content.chars().map(u32::from).collect();
+            codes
+                .windows(2)
+                .map(|pair| (pair[0], pair[1]))
+                .collect::<Vec<_>>()
+        };
+        let beside = tokens.iter().flat_map(|token| pairs_of(token.0)).collect();
+        Ok(SpecialTokens {
+            finder,
+            ids,
+            beside,
+        })
     }
 
     pub fn none() -> SpecialTokens {
-        let (finder, ids) = (None, Vec::new());
-        SpecialTokens { finder, ids }
+        SpecialTokens {
+            finder: None,
+            ids: Vec::new(),
+            beside: HashSet::new(),
+        }
+    }
+
+    /// Whether one has these two characters side by side.
+    pub(crate) fn have_beside(&self, before: u32, behind: u32) -> bool {
+        self.beside.contains(&(before, behind))
     }
 
     /// The first one that starts at `from` or later: the leftmost, and of those the longest.
@@ -76,6 +100,26 @@ pub fn room_for_ids_of(n_bytes: usize) -> Vec<u32> {
     ids
 }
 
+impl Session<'_, '_> {
+    /// Takes the ids of `text`, special tokens recognised.
+    pub(crate) fn take_document(
+        &mut self,
+        specials: &SpecialTokens,
+        text: &str,
+        sink: &mut impl Sink,
+    ) {
+        let mut at = 0;
+        while sink.wants_more().is_continue()
+            && let Some((place, id)) = specials.find(text, at)
+        {
+            self.take(&text[at..place.start], sink);
+            sink.take(&[id]);
+            at = place.end;
+        }
+        self.take(&text[at..], sink);
+    }
+}
+
 impl Encoder {
     /// Appends the ids of `text`, special tokens recognised.
     pub fn encode_document(
@@ -86,17 +130,7 @@ impl Encoder {
         out: &mut Vec<u32>,
     ) {
         self.with_session(scanner, |session| {
-            let mut at = 0;
-            while let Some((place, id)) = specials.find(text, at) {
-                if at < place.start {
-                    session.encode(&text[at..place.start], out);
-                }
-                out.push(id);
-                at = place.end;
-            }
-            if at < text.len() {
-                session.encode(&text[at..], out);
-            }
+            session.take_document(specials, text, &mut Appender { out });
         });
     }
 
@@ -108,17 +142,11 @@ impl Encoder {
         text: &str,
         limit: Option<usize>,
     ) -> usize {
-        let limit = limit.unwrap_or(usize::MAX);
-        let (mut at, mut n_ids) = (0, 0);
-        while let Some((place, _)) = specials.find(text, at) {
-            let left = Some(limit - n_ids);
-            n_ids += self.count(scanner, &text[at..place.start], left) + 1;
-            if n_ids > limit {
-                return n_ids;
-            }
-            at = place.end;
-        }
-        n_ids + self.count(scanner, &text[at..], Some(limit - n_ids))
+        let mut sink = Counter::up_to(limit);
+        self.with_session(scanner, |session| {
+            session.take_document(specials, text, &mut sink);
+        });
+        sink.n_ids
     }
 
     /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads.

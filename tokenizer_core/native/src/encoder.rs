@@ -19,7 +19,7 @@ use crate::pair_table::ID_BITS;
 use crate::piece_cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
 use crate::pieces::{Buffers, Call, Session};
 use crate::scan::Scanner;
-use crate::sink::{Appender, Counter};
+use crate::sink::Appender;
 use crate::vocabulary::{TokenTable, Vocabulary};
 
 /// Buffers that an encoder keeps at most, of some kilobytes, and 4 MB where long pieces were met.
@@ -135,7 +135,7 @@ impl Encoder {
 
     /// Appends the ids of `text`, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
-        self.with_session(scanner, |session| session.encode(text, out));
+        self.with_session(scanner, |session| session.take(text, &mut Appender { out }));
     }
 
     /// Takes buffers for the texts of one call.
@@ -175,18 +175,6 @@ impl Encoder {
             max_overhang,
         };
         self.with_session(scanner, |session| session.scan(text, window, &mut sink))
-    }
-
-    /// The number of ids of `text`; counting stops once it is over `limit`.
-    pub fn count(&self, scanner: Scanner, text: &str, limit: Option<usize>) -> usize {
-        let mut sink = Counter {
-            n_ids: 0,
-            limit: limit.unwrap_or(usize::MAX),
-        };
-        self.with_session(scanner, |session| {
-            session.scan(text, Window::whole(text), &mut sink)
-        });
-        sink.n_ids
     }
 
     /// Appends the ids of pieces that are already split.
@@ -301,6 +289,7 @@ impl Encoder {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::documents::SpecialTokens;
     use crate::merge::MergeScratch;
 
     pub fn encoder() -> Encoder {
@@ -326,7 +315,7 @@ pub mod tests {
 
     #[test]
     fn ids_decode_to_the_text_cold_and_warm_and_count_alike() {
-        let encoder = encoder();
+        let (encoder, none) = (encoder(), SpecialTokens::none());
         let text = "the theme of them \u{4e2d}\u{6587} ".repeat(500) + &"x".repeat(5000);
         for _ in 0..2 {
             for (_, scanner) in Scanner::NAMES {
@@ -335,8 +324,9 @@ pub mod tests {
                 let mut decoded = vec![0; encoder.vocabulary.decoded_len(&ids).unwrap()];
                 encoder.vocabulary.decode_into(&ids, &mut decoded);
                 assert_eq!(decoded, text.as_bytes());
-                assert_eq!(encoder.count(scanner, &text, None), ids.len());
-                assert!(encoder.count(scanner, &text, Some(9)) > 9);
+                let count = |limit| encoder.count_document(scanner, &none, &text, limit);
+                assert_eq!(count(None), ids.len());
+                assert!(count(Some(9)) > 9);
             }
         }
         let statistics = encoder.statistics();

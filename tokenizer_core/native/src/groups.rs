@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::batches::{INSIDE, PART, offset_of};
 use crate::kernel::{Kernel, OnKernel};
+use crate::packed_ids::{MiddleValue, words};
 use crate::piece_cache::{Lookup, MAX_SHORT_BYTES};
 use crate::prefetch::prefetch;
 use crate::sink::Sink;
@@ -165,8 +166,8 @@ impl<S: Sink> OnKernel for TakeFound<'_, '_, S> {
     }
 }
 
-/// Takes the ids of a piece that does not stand in its line, if it stands in one of those beside it or
-/// in the second table; answers the cursor of the sink then.
+/// Takes the ids of a piece that does not stand in a slot of its line, if it has the whole line, or stands
+/// in one of those beside it or in the second table; answers the cursor of the sink then.
 pub struct TakeElsewhere<'a, 'c, S: Sink> {
     pub lookup: &'a Lookup<'c>,
     pub text: &'a [u8],
@@ -189,11 +190,15 @@ impl<S: Sink> OnKernel for TakeElsewhere<'_, '_, S> {
             sink,
             cursor,
         } = self;
-        if range.len() <= MAX_SHORT_BYTES
-            && let Some((line, slot)) = lookup.find_beyond(kernel, &key, line)
-        {
-            // SAFETY: the caller opened the sink for this piece too, and the cursor went nowhere else.
-            return Some(unsafe { sink.take_value(cursor, kernel, line, slot) });
+        if range.len() <= MAX_SHORT_BYTES {
+            if let Some(value) = line.get_wide(&words(key)) {
+                // SAFETY: the caller opened the sink for this piece too, and the cursor went nowhere else.
+                return Some(unsafe { sink.take_middle(cursor, MiddleValue::from_words(value)) });
+            }
+            if let Some((line, slot)) = lookup.find_beyond(kernel, &key, line) {
+                // SAFETY: as above.
+                return Some(unsafe { sink.take_value(cursor, kernel, line, slot) });
+            }
         }
         let value = lookup.middle_value(text, range, key, line)?;
         // SAFETY: as above.

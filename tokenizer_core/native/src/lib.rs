@@ -48,6 +48,7 @@ mod tasks;
 pub mod unicode;
 mod unicode_tables;
 pub mod vocabulary;
+pub mod windows;
 mod write_once;
 mod zeroed_table;
 

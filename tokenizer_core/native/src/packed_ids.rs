@@ -4,16 +4,18 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::pair_table::ID_BITS;
-use crate::piece_cache::MAX_SHORT_BYTES;
+use crate::piece_cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES};
 use crate::write_once::{Line, Slot};
 
-/// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over.
+/// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over, and the
+/// one before it what is too much for these.
 const WORD_IDS: usize = 3;
 const COUNT_SHIFT: u32 = WORD_IDS as u32 * ID_BITS;
 const SHORT_IDS: usize = 2 * WORD_IDS;
 const MIDDLE_IDS: usize = 4 * WORD_IDS;
-const MAX_COUNT: usize = (1 << (u64::BITS - COUNT_SHIFT)) - 1;
-const _: () = assert!(MAX_SHORT_BYTES <= MAX_COUNT && MIDDLE_IDS <= MAX_COUNT);
+const COUNT_BITS: u32 = u64::BITS - COUNT_SHIFT;
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
+const _: () = assert!(MAX_SHORT_BYTES as u64 <= MAX_COUNT);
 
 /// The ids of a short piece: 1 to 6; or up to 15, the sixth and all behind it the same, as a run of
 /// blanks has where each is a token.
@@ -52,53 +54,61 @@ impl Value {
 
     /// None where they do not fit.
     pub fn of(ids: &[u32]) -> Option<Value> {
-        let (kept, same) = ids.split_at(ids.len().min(SHORT_IDS));
-        if ids.len() > MAX_SHORT_BYTES || same.iter().any(|id| id != &kept[SHORT_IDS - 1]) {
-            return None;
-        }
-        let mut words = packed(kept)?;
-        words[1] += (same.len() as u64) << COUNT_SHIFT;
-        Some(Value::from_words(words))
+        packed(ids, MAX_SHORT_BYTES).map(Value::from_words)
     }
 }
 
-/// The ids of a piece of the second table: 1 to 12.
+/// The ids of a piece of the second table, or of a short one that has more than its slot has room for:
+/// 1 to 12; or up to 31, the twelfth and all behind it the same.
 pub struct MiddleValue {
     ids: [u32; MIDDLE_IDS],
     n_ids: usize,
 }
 
 impl MiddleValue {
-    pub const MAX_IDS: usize = MIDDLE_IDS;
+    pub const STORED: usize = MIDDLE_IDS;
+    pub const MAX_IDS: usize = MAX_MIDDLE_BYTES;
 
-    /// The ids, anything behind them, and how many they are.
+    /// The first ids, of which the last stands for all behind it, anything behind them, and how many
+    /// all are.
     #[inline(always)]
     pub fn padded(self) -> ([u32; MIDDLE_IDS], usize) {
         (self.ids, self.n_ids)
+    }
+
+    /// The ids.
+    #[cfg(test)]
+    pub fn to_vec(&self) -> Vec<u32> {
+        let same = std::iter::repeat(self.ids[MIDDLE_IDS - 1]);
+        self.ids.into_iter().chain(same).take(self.n_ids).collect()
     }
 
     #[inline(always)]
     pub fn from_words(words: [u64; 4]) -> MiddleValue {
         MiddleValue {
             ids: std::array::from_fn(|place| id_at(&words, place)),
-            n_ids: (words[3] >> COUNT_SHIFT) as usize,
+            n_ids: count_of(words[3]) | count_of(words[2]) << COUNT_BITS,
         }
     }
 
-    /// None where there are too many.
+    /// None where they do not fit.
     pub fn words_of(ids: &[u32]) -> Option<[u64; 4]> {
-        packed(ids)
+        packed(ids, MAX_MIDDLE_BYTES)
     }
 }
 
-fn packed<const WORDS: usize>(ids: &[u32]) -> Option<[u64; WORDS]> {
+/// The ids, up to `max_ids`, of which those behind the last that the words have room for are the same.
+fn packed<const WORDS: usize>(ids: &[u32], max_ids: usize) -> Option<[u64; WORDS]> {
     debug_assert!(ids.iter().all(|id| id >> ID_BITS == 0));
-    if ids.len() > WORDS * WORD_IDS {
+    let n_kept = WORDS * WORD_IDS;
+    let (kept, same) = ids.split_at(ids.len().min(n_kept));
+    if ids.len() > max_ids || same.iter().any(|id| id != &kept[n_kept - 1]) {
         return None;
     }
     let mut words = [0; WORDS];
-    words[WORDS - 1] = (ids.len() as u64) << COUNT_SHIFT;
-    for (place, &id) in ids.iter().enumerate() {
+    words[WORDS - 1] = (ids.len() as u64 & MAX_COUNT) << COUNT_SHIFT;
+    words[WORDS - 2] = (ids.len() as u64 >> COUNT_BITS) << COUNT_SHIFT;
+    for (place, &id) in kept.iter().enumerate() {
         words[place / WORD_IDS] |= u64::from(id) << (ID_BITS as usize * (place % WORD_IDS));
     }
     Some(words)
@@ -197,8 +207,7 @@ mod tests {
             }
             assert_eq!(MiddleValue::words_of(&ids).is_some(), n <= MIDDLE_IDS);
             if let Some(words) = MiddleValue::words_of(&ids) {
-                let (unpacked, count) = MiddleValue::from_words(words).padded();
-                assert_eq!(unpacked[..count], ids);
+                assert_eq!(MiddleValue::from_words(words).to_vec(), ids);
             }
         }
     }
@@ -225,6 +234,23 @@ mod tests {
                     let slot = keys.chunks(2).position(|key| key == [low, high]);
                     let found = kernel.run(Find(line_of(keys, [0; 4]), word([low, high])));
                     assert_eq!(found, slot.map(|slot| 16 * slot), "{}", kernel.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_ids_of_a_middle_piece_fit_where_the_last_are_the_same() {
+        for n_before in 0..=MIDDLE_IDS {
+            for n_same in 1..=MAX_MIDDLE_BYTES + 1 {
+                let mut ids = some_ids(n_before);
+                ids.extend(std::iter::repeat_n(220, n_same));
+                let words = MiddleValue::words_of(&ids);
+                let fits = ids.len() <= MIDDLE_IDS
+                    || (n_before < MIDDLE_IDS && ids.len() <= MAX_MIDDLE_BYTES);
+                assert_eq!(words.is_some(), fits, "{ids:?}");
+                if let Some(words) = words {
+                    assert_eq!(MiddleValue::from_words(words).to_vec(), ids);
                 }
             }
         }

@@ -96,13 +96,13 @@ pub(crate) fn start_of_character(text: &str, mut at: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::documents::SpecialTokens;
     use crate::encoder::tests::encoder;
 
     /// Texts of parts on which scans that start in their middle go astray.
-    fn texts() -> Vec<String> {
+    pub fn texts() -> Vec<String> {
         let parts = [
             "the ",
             "  ",

@@ -1,8 +1,9 @@
 //! What pieces were encoded to: one cache for all threads of an encoder, exact and bounded.
 //!
-//! Short pieces, of up to 15 bytes and 6 ids, or more that end alike, lie two to a cache line with
-//! their ids beside them; a probe reads that line and no more. Those of up to 31 bytes and 12 ids have a line each in a
-//! second table. Longer ones are in `long_cache.rs`.
+//! Short pieces, of up to 15 bytes, lie two to a cache line with their ids beside them; a probe reads that
+//! line and no more. One has room there for 6 ids, or more that end alike; with up to 12, or more that end
+//! alike, it may have a line to itself. Pieces of up to 31 bytes with so many ids have a line each in a
+//! second table. Others are in `long_cache.rs`.
 //!
 //! Entries are never overwritten. A table without room is followed by one of twice the size with
 //! the same entries, and at its greatest size by an empty one, so memory is bounded whatever the
@@ -204,8 +205,12 @@ impl PieceCache {
     /// Keeps the ids of a short piece. False if they do not fit or there is no room: it is now to be
     /// kept in the second table.
     pub fn put_short(&self, key: u128, line: usize, ids: &[u32]) -> bool {
-        let is_put = Value::of(ids)
-            .is_some_and(|value| self.short.put(line, &words(key), &value.as_words()));
+        let key = words(key);
+        let is_put = match Value::of(ids) {
+            Some(value) => self.short.put(line, &key, &value.as_words()),
+            None => MiddleValue::words_of(ids)
+                .is_some_and(|value| self.short.put_wide(line, &key, &value)),
+        };
         if !is_put {
             self.short.mark_elsewhere(line);
         }

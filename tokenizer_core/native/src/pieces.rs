@@ -15,7 +15,7 @@ use crate::parts::find_parts;
 use crate::piece_cache::PieceCache;
 use crate::places::{OwnCache, Piece, Place};
 use crate::scan::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
-use crate::sink::{Appender, Sink};
+use crate::sink::Sink;
 
 /// Texts of one call.
 pub struct Session<'s, 'c> {
@@ -26,12 +26,12 @@ pub struct Session<'s, 'c> {
 }
 
 impl Session<'_, '_> {
-    /// Appends the ids of `text`.
-    pub fn encode(&mut self, text: &str, out: &mut Vec<u32>) {
-        self.scan(text, Window::whole(text), &mut Appender { out });
+    /// Takes the ids of `text`.
+    pub fn take(&mut self, text: &str, sink: &mut impl Sink) {
+        self.scan(text, Window::whole(text), sink);
     }
 
-    /// Returns where the last piece ends.
+    /// Takes the ids of a window of `text`; returns where its last piece ends.
     pub fn scan(&mut self, text: &str, window: Window, sink: &mut impl Sink) -> usize {
         let (encoder, text, call) = (self.encoder, text.as_bytes(), &mut *self.call);
         let (n_pieces, end) = match self.scanner {

@@ -1,7 +1,5 @@
 //! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
 
-use std::slice;
-
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -18,7 +16,7 @@ use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
-use crate::python_text::{self, Change, with_changed_utf8, with_utf8};
+use crate::python_text::{self, Change, Utf8, with_utf8, with_utf8_of};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -210,13 +208,18 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let count = |text: &str| self.encoder.count_document(scanner, specials, text, limit);
+        let (encoder, count) = (&self.encoder, |text: &str| {
+            self.encoder.count_document(scanner, specials, text, limit)
+        });
         if limit.is_some() {
             // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
             let text = text.to_str()?;
             return Ok(releasing_gil_if_long(py, text.len(), || count(text)));
         }
-        with_utf8(py, slice::from_ref(text), |texts| count(texts[0]))
+        with_utf8_of(py, text, &[], |utf8| match utf8 {
+            Utf8::Whole(text) => Ok(count(text)),
+            Utf8::Unwritten(text) => encoder.count_unwritten(scanner, specials, &text),
+        })
     }
 
     #[pyo3(signature = (ids, as_text=false))]
@@ -270,11 +273,15 @@ impl NativeEncoder {
         changes: &[Change],
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let batch = with_changed_utf8(py, text, changes, |texts| {
-            self.encoder
-                .encode_texts(scanner, specials, texts, num_threads)
-        })?;
-        Ok(batch.ids)
+        let encoder = &self.encoder;
+        with_utf8_of(py, text, changes, |utf8| match utf8 {
+            Utf8::Whole(text) => Ok(encoder
+                .encode_texts(scanner, specials, &[text], num_threads)
+                .ids),
+            Utf8::Unwritten(text) => {
+                encoder.encode_unwritten(scanner, specials, &text, num_threads)
+            }
+        })
     }
 
     fn batch_of(

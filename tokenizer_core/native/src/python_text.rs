@@ -1,7 +1,6 @@
 //! Texts from Python as UTF-8.
 
 use std::ops::Range;
-use std::slice;
 
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::intern;
@@ -14,6 +13,7 @@ use crate::huge_pages;
 use crate::kernel::AnyKernel;
 use crate::nfc;
 use crate::python::releasing_gil_if_long;
+use crate::windows::Unwritten;
 
 const ASKED_FROM_BYTES: usize = 1024;
 
@@ -34,11 +34,6 @@ pub fn with_utf8<T: Send>(
     texts: &[Bound<'_, PyString>],
     work: impl FnOnce(&[&str]) -> T + Send,
 ) -> PyResult<T> {
-    if let [text] = texts
-        && let Text::Utf8(text) = Text::of(text)?
-    {
-        return Ok(releasing_gil_if_long(py, text.len(), || work(&[text])));
-    }
     let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || {
@@ -51,38 +46,83 @@ pub fn with_utf8<T: Send>(
 /// Start and end of a part of a text, in characters, and what is to stand there instead.
 pub type Change = (usize, usize, String);
 
-/// As `with_utf8`, of one text with changes, which are in order; no other `str` is made for them.
+/// The UTF-8 of one text: it is there, or it is to be written.
+pub enum Utf8<'t> {
+    Whole(&'t str),
+    Unwritten(Changed<'t>),
+}
+
+/// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
+/// GIL is released where it is long.
 ///
-/// Raises ValueError where they are in no order or not of this text.
-pub fn with_changed_utf8<T: Send>(
+/// Raises UnicodeEncodeError for a lone surrogate, and ValueError where the changes are in no order or not
+/// of this text.
+pub fn with_utf8_of<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
     changes: &[Change],
-    work: impl FnOnce(&[&str]) -> T + Send,
+    work: impl FnOnce(Utf8) -> Result<T, NoUtf8> + Send,
 ) -> PyResult<T> {
-    if changes.is_empty() {
-        return with_utf8(py, slice::from_ref(text), work);
-    }
     let source = Text::of(text)?;
     let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
-    let ends: Vec<usize> = ends.chain([source.n_units()]).collect();
-    if !ends.is_sorted() {
+    if !ends.chain([source.n_units()]).is_sorted() {
         return Err(PyValueError::new_err(
             "changes that are in no order or beyond the text",
         ));
     }
-    let done = releasing_gil_if_long(py, source.n_bytes(), || {
-        let (mut own, mut at) = (Vec::new(), 0);
-        for (start, end, instead) in changes {
-            source.part(at..*start).append_to(&mut own)?;
-            own.extend_from_slice(instead.as_bytes());
-            at = *end;
+    let utf8 = match source {
+        Text::Utf8(text) if changes.is_empty() => Utf8::Whole(text),
+        source => Utf8::Unwritten(Changed { source, changes }),
+    };
+    releasing_gil_if_long(py, source.n_bytes(), || work(utf8)).map_err(|why| error_of(text, why))
+}
+
+/// A text with changes, which are in order.
+pub struct Changed<'t> {
+    source: Text<'t>,
+    changes: &'t [Change],
+}
+
+impl Unwritten for Changed<'_> {
+    type Error = NoUtf8;
+
+    fn n_characters(&self) -> usize {
+        self.source.n_units()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        let instead = self.changes.iter().map(|change| change.2.len());
+        self.source.n_utf8_at_most() + instead.sum::<usize>()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        // Not where something changes on either side.
+        let next = self.changes.partition_point(|change| change.1 < place);
+        if self
+            .changes
+            .get(next)
+            .is_some_and(|change| change.0 <= place)
+        {
+            return None;
         }
-        source.part(at..source.n_units()).append_to(&mut own)?;
+        Some((self.source.code(place - 1), self.source.code(place)))
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
         // SAFETY: parts as `append_to` writes them and whole strings are UTF-8, and so are all.
-        Ok(work(&[unsafe { std::str::from_utf8_unchecked(&own) }]))
-    });
-    done.map_err(|why| error_of(text, why))
+        let own = unsafe { own.as_mut_vec() };
+        let (mut at, end) = (window.start, window.end);
+        let first = self.changes.partition_point(|change| change.0 < at);
+        for (start, behind, instead) in &self.changes[first..] {
+            if *start > end {
+                break;
+            }
+            self.source.part(at..*start).append_to(own)?;
+            own.extend_from_slice(instead.as_bytes());
+            at = *behind;
+        }
+        self.source.part(at..end).append_to(own)
+    }
 }
 
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
@@ -150,6 +190,27 @@ impl<'t> Text<'t> {
             Text::Latin1(bytes) => bytes.len(),
             Text::TwoBytes(units) => units.len(),
             Text::FourBytes(units) => units.len(),
+        }
+    }
+
+    /// The bytes of UTF-8 that it comes to at most.
+    fn n_utf8_at_most(&self) -> usize {
+        let of_one = match self {
+            Text::Utf8(_) => 1,
+            Text::Latin1(_) => u8::MAX_BYTES,
+            Text::TwoBytes(_) => u16::MAX_BYTES,
+            Text::FourBytes(_) => u32::MAX_BYTES,
+        };
+        of_one * self.n_units()
+    }
+
+    /// One of its characters.
+    fn code(&self, place: usize) -> u32 {
+        match self {
+            Text::Utf8(text) => text.as_bytes()[place].into(),
+            Text::Latin1(bytes) => bytes[place].into(),
+            Text::TwoBytes(units) => units[place].into(),
+            Text::FourBytes(units) => units[place],
         }
     }
 

@@ -54,7 +54,7 @@ pub struct Appender<'v> {
 /// predicted. The few values of more end in ids that are the same, so the last is told again.
 const STORED: usize = 8;
 /// Ids that there is to be room for with every value.
-const ROOM: usize = 2 * STORED;
+const ROOM: usize = 4 * STORED;
 /// Room that is asked for behind the last ids: for as many values as a batch may have.
 pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
@@ -76,8 +76,8 @@ impl Sink for Appender<'_> {
         line: &Line,
         slot: Slot,
     ) -> *mut u32 {
-        // SAFETY: `open` made room for two times eight ids for each value that the caller takes, and
-        // a value has at most 15.
+        // SAFETY: `open` made room for more than two times eight ids for each value that the caller takes,
+        // and a value has at most 15.
         unsafe {
             let (ids, n_ids) = (kernel.ids_in(line, slot), count_in(line, slot));
             cursor.cast::<[u32; STORED]>().write_unaligned(ids);
@@ -91,13 +91,16 @@ impl Sink for Appender<'_> {
 
     #[inline(always)]
     unsafe fn take_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
-        let (ids, n_ids) = value.padded();
+        const MOST: usize = MiddleValue::STORED;
         const { assert!(MiddleValue::MAX_IDS <= ROOM) };
+        let (ids, n_ids) = value.padded();
         // SAFETY: `open` made room for so many ids for each value that the caller takes.
         unsafe {
-            cursor
-                .cast::<[u32; MiddleValue::MAX_IDS]>()
-                .write_unaligned(ids);
+            cursor.cast::<[u32; MOST]>().write_unaligned(ids);
+            if n_ids > MOST {
+                let more = cursor.add(MOST).cast::<[u32; ROOM - MOST]>();
+                more.write_unaligned([ids[MOST - 1]; ROOM - MOST]);
+            }
             cursor.add(n_ids)
         }
     }
@@ -125,6 +128,15 @@ impl Sink for Appender<'_> {
 pub struct Counter {
     pub n_ids: usize,
     pub limit: usize,
+}
+
+impl Counter {
+    pub fn up_to(limit: Option<usize>) -> Counter {
+        Counter {
+            n_ids: 0,
+            limit: limit.unwrap_or(usize::MAX),
+        }
+    }
 }
 
 impl Sink for Counter {

@@ -6,37 +6,69 @@
 //! waits for another.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Mutex;
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::parallel::{Chunk, start_of_character};
 use crate::scan::Scanner;
+use crate::sink::Appender;
 
 impl Encoder {
     /// `ids` is empty and has room for one id a byte.
     pub(crate) fn encode_tasks<T: AsRef<str> + Sync>(
         &self,
         scanner: Scanner,
-        cutter: Cutter<'_, T>,
+        mut cutter: Cutter<'_, T>,
+        n_threads: usize,
+        ids: Vec<u32>,
+    ) -> Batch {
+        let next = || cutter.next_task();
+        let encode = |task| Ok(self.run_task(scanner, task));
+        let batch: Result<_, Infallible> =
+            self.encode_by_threads(scanner, n_threads, ids, next, encode);
+        let Ok(batch) = batch;
+        batch
+    }
+
+    /// Encodes the tasks that `next` gives, in this order; fails as one of them does. `ids` is empty and has
+    /// room for all.
+    pub(crate) fn encode_by_threads<'t, K, E: Send>(
+        &self,
+        scanner: Scanner,
         n_threads: usize,
         mut ids: Vec<u32>,
-    ) -> Batch {
+        next: impl FnMut() -> Option<K> + Send,
+        encode: impl Fn(K) -> Result<Made<'t>, E> + Sync,
+    ) -> Result<Batch, E> {
         let output = Output {
             start: ids.as_mut_ptr(),
             capacity: ids.capacity(),
         };
-        let cutter = Mutex::new(cutter);
+        let tasks = Mutex::new((0.., next));
+        let failure = Mutex::new(None);
         let assembly = Mutex::new(Assembly::default());
         // Made before there are threads: several would each make one.
         self.current_cache();
+        let take = || {
+            let (numbers, next) = &mut *tasks.lock().expect("cutting does not panic");
+            let is_over = failure.lock().expect("nothing panics with it").is_some();
+            if is_over {
+                None
+            } else {
+                numbers.next().zip(next())
+            }
+        };
         let work = || {
-            loop {
-                let taken = cutter.lock().expect("cutting does not panic").next_task();
-                let Some((number, task)) = taken else {
-                    return;
+            while let Some((number, task)) = take() {
+                let made = match encode(task) {
+                    Ok(made) => made,
+                    Err(error) => {
+                        *failure.lock().expect("nothing panics with it") = Some(error);
+                        return;
+                    }
                 };
-                let made = self.run_task(scanner, task);
                 let placed = assembly
                     .lock()
                     .expect("a panic ends the call")
@@ -54,6 +86,9 @@ impl Encoder {
             }
             work();
         });
+        if let Some(error) = failure.into_inner().expect("all threads have ended") {
+            return Err(error);
+        }
         let assembly = assembly.into_inner().expect("all threads have ended");
         assert!(assembly.waiting.is_empty() && assembly.n_ids <= ids.capacity());
         // SAFETY: all threads have ended without a panic, and the blocks they wrote lie side by
@@ -61,7 +96,7 @@ impl Encoder {
         unsafe { ids.set_len(assembly.n_ids) };
         ids.shrink_to_fit();
         let ends = assembly.ends;
-        Batch { ids, ends }
+        Ok(Batch { ids, ends })
     }
 
     fn run_task<'t>(&self, scanner: Scanner, task: Task<'t>) -> Made<'t> {
@@ -71,7 +106,9 @@ impl Encoder {
                 self.with_session(scanner, |session| {
                     for segment in segments {
                         match segment {
-                            Segment::Plain(text) => session.encode(text, &mut ids),
+                            Segment::Plain(text) => {
+                                session.take(text, &mut Appender { out: &mut ids })
+                            }
                             Segment::Token(id) => ids.push(id),
                             Segment::End => ends.push(ids.len()),
                         }
@@ -117,7 +154,6 @@ pub(crate) struct Cutter<'t, T> {
     token: Option<u32>,
     /// The plain text that is being handed out in parts, from where on.
     long: Option<(&'t str, usize)>,
-    n_tasks: usize,
     run_bytes: usize,
     long_bytes: usize,
 }
@@ -135,20 +171,17 @@ impl<'t, T: AsRef<str>> Cutter<'t, T> {
             text: None,
             token: None,
             long: None,
-            n_tasks: 0,
             run_bytes,
             long_bytes,
         }
     }
 
-    /// The next task and its number; None when there are no more.
-    fn next_task(&mut self) -> Option<(usize, Task<'t>)> {
-        let task = match self.long.take() {
-            Some((text, start)) => self.next_part(text, start),
-            None => self.next_run()?,
-        };
-        self.n_tasks += 1;
-        Some((self.n_tasks - 1, task))
+    /// The next task; None when there are no more.
+    fn next_task(&mut self) -> Option<Task<'t>> {
+        match self.long.take() {
+            Some((text, start)) => Some(self.next_part(text, start)),
+            None => self.next_run(),
+        }
     }
 
     fn next_part(&mut self, text: &'t str, start: usize) -> Task<'t> {
@@ -207,7 +240,7 @@ impl<'t, T: AsRef<str>> Cutter<'t, T> {
 }
 
 /// What came out of a task.
-enum Made<'t> {
+pub(crate) enum Made<'t> {
     Run {
         ids: Vec<u32>,
         /// How many of the ids lie before each end of a text.
@@ -219,6 +252,14 @@ enum Made<'t> {
         end: usize,
         chunk: Chunk,
     },
+}
+
+impl Made<'_> {
+    /// Of a part of a text which ends where no other does that is asked for.
+    pub(crate) fn of_plain(ids: Vec<u32>) -> Self {
+        let ends = Vec::new();
+        Made::Run { ids, ends }
+    }
 }
 
 /// Some ids of a vector, from a place on.

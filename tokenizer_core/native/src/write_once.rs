@@ -56,8 +56,12 @@ pub struct WriteOnceTable<const WORDS: usize> {
     n_refused: AtomicUsize,
 }
 
-/// The last word of a key while a slot is being written.
+/// The last word of a key while a slot is being written, and of the second slot of a wide entry.
 const CLAIMED: u64 = u64::MAX;
+
+/// Set in the last word of every key of two words, but for those of wide entries, so that nothing else
+/// finds these.
+const NARROW: u64 = 1 << 63;
 
 impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
@@ -147,6 +151,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// whether there is.
     pub fn put(&self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
         debug_assert!(!matches!(key[WORDS - 1], 0 | CLAIMED));
+        debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
         for place in 0..PROBED_LINES {
             if self.lines[line ^ place].put(key, value) {
                 return true;
@@ -192,12 +197,27 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
             for slot in 0..Self::SLOTS_PER_LINE {
                 let keys = &line.keys[slot * WORDS..];
                 if !matches!(keys[WORDS - 1].load(Ordering::Acquire), 0 | CLAIMED) {
-                    let key = std::array::from_fn(|word| keys[word].load(Ordering::Relaxed));
-                    copy.put_alone(line_of(&key), &key, &line.value(slot));
+                    let mut key = std::array::from_fn(|word| keys[word].load(Ordering::Relaxed));
+                    if WORDS == 2 && key[WORDS - 1] & NARROW == 0 {
+                        key[WORDS - 1] |= NARROW;
+                        let is_put =
+                            copy.lines[line_of(&key)].put_wide(&[key[0], key[1]], &line.value(0));
+                        *copy.n_entries.get_mut() += usize::from(is_put);
+                    } else {
+                        copy.put_alone(line_of(&key), &key, &line.value(slot));
+                    }
                 }
             }
         }
         Ok(copy)
+    }
+}
+
+impl WriteOnceTable<2> {
+    /// Enters a key with a value that takes the other slot of its line too, if both are free; whether they
+    /// are. `Line::get_wide` finds it.
+    pub fn put_wide(&self, line: usize, key: &[u64; 2], value: &[u64; 4]) -> bool {
+        self.lines[line].put_wide(key, value)
     }
 }
 
@@ -253,6 +273,39 @@ impl Line {
         self.keys.chunks_exact(WORDS).any(|words| last(words) == 0)
     }
 
+    /// The value for `key` that takes the whole line.
+    #[inline(always)]
+    pub fn get_wide(&self, key: &[u64; 2]) -> Option<[u64; 4]> {
+        let [first, last, ..] = &self.keys;
+        let is_its = last.load(Ordering::Acquire) == key[1] & !NARROW
+            && first.load(Ordering::Relaxed) == key[0];
+        is_its.then(|| self.value(0))
+    }
+
+    fn put_wide(&self, key: &[u64; 2], value: &[u64; 4]) -> bool {
+        let [first, last, _, last_of_second] = &self.keys;
+        let claim = |last: &AtomicU64| {
+            last.load(Ordering::Relaxed) == 0
+                && last
+                    .compare_exchange(0, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+        };
+        if !claim(last_of_second) {
+            return false;
+        }
+        if !claim(last) {
+            // Nobody else writes to what is claimed, and to everyone it was a slot being written.
+            last_of_second.store(0, Ordering::Relaxed);
+            return false;
+        }
+        for (word, part) in self.values.iter().zip(value) {
+            word.store(*part, Ordering::Relaxed);
+        }
+        first.store(key[0], Ordering::Relaxed);
+        last.store(key[1] & !NARROW, Ordering::Release);
+        true
+    }
+
     /// Writes to a free slot, if there is one.
     fn put<const WORDS: usize>(&self, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
         let slots = self
@@ -278,80 +331,4 @@ impl Line {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry<const WORDS: usize>(number: u64) -> ([u64; WORDS], [u64; WORDS]) {
-        let key = std::array::from_fn(|word| number * 7 + word as u64);
-        let value = std::array::from_fn(|word| number.wrapping_mul(0x9E37_79B9) + word as u64);
-        (key, value)
-    }
-
-    fn line_of<const WORDS: usize>(key: &[u64; WORDS]) -> usize {
-        (key[0] as usize).wrapping_mul(0x9E37_79B9) >> 5
-    }
-
-    /// What several threads enter at once is found by all as it was entered, or refused.
-    fn fill<const WORDS: usize>() {
-        let table = WriteOnceTable::<WORDS>::new(8);
-        let n = 400;
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let table = &table;
-                scope.spawn(move || {
-                    for round in 0..20 {
-                        for i in 0..n {
-                            let (key, value) = entry::<WORDS>(1 + (i * 37 + thread * 101) % n);
-                            let line = line_of(&key) % 256;
-                            let found = table.get(line, &key);
-                            assert!(found.is_none_or(|found| found == value));
-                            if found.is_none() && round % 2 == 0 {
-                                table.put(line, &key, &value);
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        let stands = |table: &WriteOnceTable<WORDS>, mask: usize, number: u64| {
-            let (key, value) = entry::<WORDS>(number);
-            let line = line_of(&key) & mask;
-            let found = table.get(line, &key);
-            found.inspect(|found| assert_eq!(*found, value)).is_some()
-        };
-        let n_found = (1..=n).filter(|&i| stands(&table, 255, i)).count();
-        let n_slots = 256 * WriteOnceTable::<WORDS>::SLOTS_PER_LINE;
-        assert!(n_found > n_slots / 2 && n_found <= n as usize, "{n_found}");
-        assert!(WORDS == 2 || table.is_full());
-        // Of the smaller ones all fit, but for what two threads have entered twice: by one alone.
-        let by_one = WriteOnceTable::<WORDS>::new(8);
-        for (key, value) in (1..=n).map(entry::<WORDS>) {
-            let line = line_of(&key) % 256;
-            by_one.put(line, &key, &value);
-        }
-        assert_eq!(by_one.is_full(), WORDS == 4);
-
-        let larger = table.copied(10, |key| line_of(key) & 1023).unwrap();
-        let n_copied = (1..=n).filter(|&i| stands(&larger, 1023, i)).count();
-        assert!(n_copied >= n_found * 9 / 10 && n_copied <= n_found);
-        // Two threads may have entered the same at the same time in two places.
-        assert!(larger.n_entries() >= n_copied && larger.n_entries() <= n_slots);
-        assert!(!stands(&larger, 1023, n + 1));
-    }
-
-    #[test]
-    fn what_is_entered_is_found_whole_from_every_thread_and_in_a_copy() {
-        fill::<2>();
-        fill::<4>();
-    }
-
-    #[test]
-    fn a_slot_that_is_being_written_is_neither_found_nor_copied() {
-        let table = WriteOnceTable::<2>::new(2);
-        table.lines[0].keys[1].store(CLAIMED, Ordering::Relaxed);
-        assert_eq!(table.get(0, &[0, 5]), None);
-        assert!(table.put(0, &[0, 5], &[1, 2]));
-        assert_eq!(table.get(0, &[0, 5]), Some([1, 2]));
-        assert_eq!(table.copied(2, |_| 0).unwrap().n_entries(), 1);
-    }
-}
+mod tests;

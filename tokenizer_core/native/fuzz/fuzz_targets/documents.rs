@@ -1,12 +1,15 @@
 //! Texts in which special tokens stand: found leftmost, then longest; one text or many, in tasks of
-//! any size, by several threads, against trying every place.
+//! any size, by several threads, or one in windows of any size, against trying every place.
 #![no_main]
 
 use fuzzing::definitions::ends_by_advance;
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{Lasting, lasting};
 use libfuzzer_sys::fuzz_target;
+use std::convert::Infallible;
+use std::ops::Range;
 use tokenizer_native::documents::{Batch, SpecialTokens};
+use tokenizer_native::windows::Unwritten;
 
 const TOKENS: [&str; 10] = [
     "<|endoftext|>",
@@ -23,6 +26,29 @@ const TOKENS: [&str; 10] = [
 
 /// Ids that are none of a vocabulary's.
 const FIRST_ID: u32 = 1 << 19;
+
+struct Characters(Vec<char>);
+
+impl Unwritten for Characters {
+    type Error = Infallible;
+
+    fn n_characters(&self) -> usize {
+        self.0.len()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        4 * self.0.len()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        Some((self.0[place - 1].into(), self.0[place].into()))
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Infallible> {
+        own.extend(&self.0[window]);
+        Ok(())
+    }
+}
 
 fn encode_slowly(chosen: &Lasting, specials: &[(&str, u32)], text: &str) -> Vec<u32> {
     let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
@@ -79,6 +105,11 @@ fuzz_target!(|data: &[u8]| {
         );
         let counted = encoder.count_document(scanner, &found, text, Some(limit));
         assert_eq!(counted > limit, ids.len() > limit);
+        let characters = Characters(text.chars().collect());
+        let (window, _, n_threads) = sizes;
+        let Ok(in_windows) =
+            encoder.encode_in_windows(scanner, &found, &characters, (window, n_threads));
+        assert_eq!(in_windows, ids, "{} {specials:?} {text:?}", chosen.name);
         expected.ids.extend(ids);
         expected.ends.push(expected.ids.len() as u64);
     }

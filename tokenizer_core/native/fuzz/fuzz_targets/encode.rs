@@ -30,14 +30,15 @@ fuzz_target!(|data: &[u8]| {
         let what = format!("{name}, {round}");
         assert_same(&chosen.both.definition, &text, &ends, &ids, &what);
     }
-    assert_eq!(encoder.count(scanner, &text, None), expected.len());
+    let specials = SpecialTokens::none();
+    let count = |limit| encoder.count_document(scanner, &specials, &text, limit);
+    assert_eq!(count(None), expected.len());
     let limit = expected.len() * usize::from(from) / 255;
-    let counted = encoder.count(scanner, &text, Some(limit));
+    let counted = count(Some(limit));
     assert_eq!(counted > limit, expected.len() > limit, "{name}: {text:?}");
 
     let n_threads = 1 + usize::from(how % 8 == 0) * 2;
     let sizes = (1, 2 * chunk_bytes, n_threads);
-    let specials = SpecialTokens::none();
     let batch = encoder.encode_texts_in_tasks(scanner, &specials, &[&text[..]], sizes);
     assert_eq!(
         batch.ids, expected,

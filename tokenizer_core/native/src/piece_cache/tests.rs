@@ -69,13 +69,15 @@ impl OnKernel for Get<'_> {
                 let ids: [u32; MAX_SHORT_BYTES] = value.unpacked();
                 return Some(ids[..value.count()].to_vec());
             }
+            if let Some(value) = own.get_wide(&words(key)) {
+                return Some(MiddleValue::from_words(value).to_vec());
+            }
             (key, own)
         } else {
             (lookup.key_of_longer(piece, 0, length), lookup.any_line())
         };
         let value = lookup.middle_value(piece, 0..length, key, line)?;
-        let (ids, n_ids) = value.padded();
-        Some(ids[..n_ids].to_vec())
+        Some(value.to_vec())
     }
 }
 
