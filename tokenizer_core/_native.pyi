@@ -59,7 +59,7 @@ class NativeEncoder:
         specials: NativeSpecials | None = None,
         changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
-        """Shape (n_tokens,). Texts of less than a quarter of a megabyte use one thread. `changes`
+        """Shape (n_tokens,). Short texts, of some 250 kB, use one thread. `changes`
         of the text come first: in order, start, end, and what is to stand there instead."""
 
     def encode_batch(

@@ -90,14 +90,14 @@ pub struct Batch {
 
 /// A vector that need not move while the ids of so many bytes are appended, as no id stands for less
 /// than a byte; memory that is not written to is not used. Where there is not even the address space
-/// for it, or little text, one for what text mostly comes to.
-pub fn room_for_ids_of(n_bytes: usize) -> Vec<u32> {
+/// for it, or little text, one for what text mostly comes to; none where there is no memory for that.
+pub fn room_for_ids_of(n_bytes: usize) -> Option<Vec<u32>> {
     let mut ids = Vec::new();
     if n_bytes < LARGE_BYTES || ids.try_reserve_exact(n_bytes + SLACK).is_err() {
-        ids.reserve(n_bytes / 3 + 8);
+        ids.try_reserve(n_bytes / 3 + 8).ok()?;
     }
     huge_pages::advise(ids.as_ptr(), ids.capacity());
-    ids
+    Some(ids)
 }
 
 impl Session<'_, '_> {
@@ -159,7 +159,7 @@ impl Encoder {
     ) -> Batch {
         let n_bytes: usize = texts.iter().map(|text| text.as_ref().len()).sum();
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
-        let ids = room_for_ids_of(n_bytes);
+        let ids = room_for_ids_of(n_bytes).unwrap_or_default();
         if n_threads > 1 && ids.capacity() >= n_bytes {
             let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
             return self.encode_tasks(scanner, cutter, n_threads, ids);
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     fn ids_of_a_byte_each_need_no_more_room_than_was_made() {
         let (encoder, text) = (encoder(), "qxz ".repeat(LARGE_BYTES));
         for _ in 0..2 {
-            let mut ids = room_for_ids_of(text.len());
+            let mut ids = room_for_ids_of(text.len()).unwrap();
             let room = ids.capacity();
             encoder.encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids);
             assert_eq!((ids.len(), ids.capacity()), (text.len(), room));

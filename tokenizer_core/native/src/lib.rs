@@ -9,6 +9,7 @@ mod batches;
 mod block_classes;
 mod block_scan;
 mod cased_words;
+pub mod changes;
 pub mod code_units;
 mod contractions;
 pub mod count;

@@ -16,12 +16,15 @@ use std::sync::Arc;
 use crate::kernel::{AnyKernel, Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
 use crate::packed_ids::{MiddleValue, Value, word, words};
-use crate::write_once::{Line, PROBED_LINES, Slot, WriteOnceTable};
+use crate::write_once::{Line, NARROW, PROBED_LINES, Slot, WriteOnceTable};
 
 /// Pieces up to this length are keys of the first table.
 pub const MAX_SHORT_BYTES: usize = 15;
 /// Pieces up to this length may be keys of the second.
 pub const MAX_MIDDLE_BYTES: usize = 31;
+
+// The last byte of a key is minus the length.
+const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NARROW != 0);
 
 /// Lines of a table at first and at most, as powers of two; a line is 64 bytes.
 const SHORT_BITS: (u32, u32) = (14, 19);

@@ -7,6 +7,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
 
+use crate::changes::Change;
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::json_ids;
@@ -16,7 +17,7 @@ use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
-use crate::python_text::{self, Change, Utf8, with_utf8, with_utf8_of};
+use crate::python_text::{self, Utf8, with_utf8, with_utf8_of};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use pyo3::types::string::PyStringData;
 
+use crate::changes::{Change, Changed};
 use crate::code_units::{CodeUnit, NoUtf8, append_utf8};
 use crate::huge_pages;
 use crate::kernel::AnyKernel;
@@ -19,7 +20,7 @@ const ASKED_FROM_BYTES: usize = 1024;
 
 /// A text as Python has it: where that is ASCII it is UTF-8, and nothing is to be written.
 #[derive(Clone, Copy)]
-enum Text<'t> {
+pub enum Text<'t> {
     Utf8(&'t str),
     Latin1(&'t [u8]),
     TwoBytes(&'t [u16]),
@@ -43,13 +44,10 @@ pub fn with_utf8<T: Send>(
     done.map_err(|(place, why): (usize, NoUtf8)| error_of(&texts[place], why))
 }
 
-/// Start and end of a part of a text, in characters, and what is to stand there instead.
-pub type Change = (usize, usize, String);
-
 /// The UTF-8 of one text: it is there, or it is to be written.
 pub enum Utf8<'t> {
     Whole(&'t str),
-    Unwritten(Changed<'t>),
+    Unwritten(Changed<'t, Text<'t>>),
 }
 
 /// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
@@ -64,71 +62,57 @@ pub fn with_utf8_of<T: Send>(
     work: impl FnOnce(Utf8) -> Result<T, NoUtf8> + Send,
 ) -> PyResult<T> {
     let source = Text::of(text)?;
-    let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
-    if !ends.chain([source.n_units()]).is_sorted() {
-        return Err(PyValueError::new_err(
-            "changes that are in no order or beyond the text",
-        ));
-    }
-    let utf8 = match source {
-        Text::Utf8(text) if changes.is_empty() => Utf8::Whole(text),
-        source => Utf8::Unwritten(Changed { source, changes }),
+    let utf8 = match (source, changes) {
+        (Text::Utf8(text), []) => Utf8::Whole(text),
+        (_, [(0, end, instead)]) if *end == source.n_characters() => Utf8::Whole(instead),
+        _ => Utf8::Unwritten(Changed::new(source, changes).ok_or_else(|| {
+            PyValueError::new_err("changes that are in no order or beyond the text")
+        })?),
     };
     releasing_gil_if_long(py, source.n_bytes(), || work(utf8)).map_err(|why| error_of(text, why))
 }
 
-/// A text with changes, which are in order.
-pub struct Changed<'t> {
-    source: Text<'t>,
-    changes: &'t [Change],
-}
-
-impl Unwritten for Changed<'_> {
+impl Unwritten for Text<'_> {
     type Error = NoUtf8;
 
     fn n_characters(&self) -> usize {
-        self.source.n_units()
+        match self {
+            Text::Utf8(text) => text.len(),
+            Text::Latin1(bytes) => bytes.len(),
+            Text::TwoBytes(units) => units.len(),
+            Text::FourBytes(units) => units.len(),
+        }
     }
 
     fn n_bytes_at_most(&self) -> usize {
-        let instead = self.changes.iter().map(|change| change.2.len());
-        self.source.n_utf8_at_most() + instead.sum::<usize>()
+        let of_one = match self {
+            Text::Utf8(_) => 1,
+            Text::Latin1(_) => u8::MAX_BYTES,
+            Text::TwoBytes(_) => u16::MAX_BYTES,
+            Text::FourBytes(_) => u32::MAX_BYTES,
+        };
+        of_one * self.n_characters()
     }
 
     fn around(&self, place: usize) -> Option<(u32, u32)> {
-        // Not where something changes on either side.
-        let next = self.changes.partition_point(|change| change.1 < place);
-        if self
-            .changes
-            .get(next)
-            .is_some_and(|change| change.0 <= place)
-        {
-            return None;
-        }
-        Some((self.source.code(place - 1), self.source.code(place)))
+        Some((self.code(place - 1), self.code(place)))
     }
 
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
-        // SAFETY: parts as `append_to` writes them and whole strings are UTF-8, and so are all.
-        let own = unsafe { own.as_mut_vec() };
-        let (mut at, end) = (window.start, window.end);
-        let first = self.changes.partition_point(|change| change.0 < at);
-        for (start, behind, instead) in &self.changes[first..] {
-            if *start > end {
-                break;
-            }
-            self.source.part(at..*start).append_to(own)?;
-            own.extend_from_slice(instead.as_bytes());
-            at = *behind;
-        }
-        self.source.part(at..end).append_to(own)
+        // SAFETY: what is appended is UTF-8 of whole characters, also where it ends in an error.
+        self.part(window)
+            .append_utf8_to(unsafe { own.as_mut_vec() })
+    }
+
+    fn no_memory(&self) -> NoUtf8 {
+        NoUtf8::Memory
     }
 }
 
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
     match why {
         NoUtf8::Surrogate => surrogate_error(text),
-        NoUtf8::Memory => PyMemoryError::new_err("no memory for the UTF-8 of the texts"),
+        NoUtf8::Memory => PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids"),
     }
 }
 
@@ -183,27 +167,6 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// How many characters it has.
-    fn n_units(&self) -> usize {
-        match self {
-            Text::Utf8(text) => text.len(),
-            Text::Latin1(bytes) => bytes.len(),
-            Text::TwoBytes(units) => units.len(),
-            Text::FourBytes(units) => units.len(),
-        }
-    }
-
-    /// The bytes of UTF-8 that it comes to at most.
-    fn n_utf8_at_most(&self) -> usize {
-        let of_one = match self {
-            Text::Utf8(_) => 1,
-            Text::Latin1(_) => u8::MAX_BYTES,
-            Text::TwoBytes(_) => u16::MAX_BYTES,
-            Text::FourBytes(_) => u32::MAX_BYTES,
-        };
-        of_one * self.n_units()
-    }
-
     /// One of its characters.
     fn code(&self, place: usize) -> u32 {
         match self {
@@ -228,12 +191,12 @@ impl<'t> Text<'t> {
     fn n_own_at_least(&self) -> usize {
         match self {
             Text::Utf8(_) => 0,
-            others => others.n_units(),
+            others => others.n_characters(),
         }
     }
 
     /// Appends the UTF-8 of what is none yet.
-    fn append_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
+    fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
         let kernel = AnyKernel::chosen();
         match self {
             Text::Utf8(_) => Ok(()),
@@ -270,7 +233,7 @@ fn as_utf8<'t>(
     }
     let mut ends = Vec::with_capacity(sources.len());
     for (place, source) in sources.iter().enumerate() {
-        source.append_to(own).map_err(|why| (place, why))?;
+        source.append_utf8_to(own).map_err(|why| (place, why))?;
         ends.push(own.len());
     }
     let starts = std::iter::once(0).chain(ends.iter().copied());

@@ -29,7 +29,7 @@ pub trait Sink {
         slot: Slot,
     ) -> Self::Cursor;
 
-    /// Takes the ids of a value of the second table.
+    /// Takes the ids of a value of the second table, or of one that has a line to itself.
     ///
     /// # Safety
     /// As of `take_value`.

@@ -1,4 +1,4 @@
-//! Many texts encoded by several threads, with the ids of one.
+//! Many texts, or the windows of one, encoded by several threads, with the ids of one.
 //!
 //! The texts become tasks, taken in order: a run of short segments, or a part of a long one, which
 //! `parallel` knows how to scan from its middle. Whoever finishes a task puts all that is due by

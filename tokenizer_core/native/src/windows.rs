@@ -2,7 +2,7 @@
 //!
 //! Each thread writes those it encodes: of a long text no UTF-8 is ever there as a whole. Windows are cut
 //! where every pattern has a boundary and neither side reads across it: behind a letter that neither a
-//! letter, a mark nor an apostrophe follows, and before a blank that follows anything visible. They are cut
+//! letter, a mark nor an apostrophe follows, behind the last digit of a number, and before a blank that follows anything visible. They are cut
 //! between no two characters that stand so in a special token either, so none is cut in two. That depends
 //! on two characters alone, so it can be looked for from anywhere.
 
@@ -13,12 +13,15 @@ use crate::encoder::Encoder;
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter, Sink};
 use crate::tasks::Made;
-use crate::unicode::{L, M, S, class_of};
+use crate::unicode::{L, M, N, S, class_of};
 
 /// Characters of a window, and as many more as there are to the next place for a cut: so few that the
-/// memory for one is soon there and threads find enough of them, so many that what each costs beside
-/// encoding does not count.
+/// memory for one is soon there, so many that what each costs beside encoding does not count; and of one
+/// that several threads shall have some of.
 const WINDOW: usize = 1 << 17;
+const MIN_WINDOW: usize = 1 << 14;
+/// Windows that each thread shall have.
+const WINDOWS_PER_THREAD: usize = 8;
 
 /// A text that UTF-8 is written of part by part. Places are counted in characters.
 pub trait Unwritten: Sync {
@@ -34,6 +37,9 @@ pub trait Unwritten: Sync {
 
     /// Appends the UTF-8 of what stands between two places for a cut.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
+
+    /// That there is no memory for the ids.
+    fn no_memory(&self) -> Self::Error;
 }
 
 impl Encoder {
@@ -45,11 +51,15 @@ impl Encoder {
         text: &U,
         n_threads: usize,
     ) -> Result<Vec<u32>, U::Error> {
-        let n_threads = n_threads.min(text.n_characters() / MIN_BYTES_PER_THREAD);
-        self.encode_in_windows(scanner, specials, text, (WINDOW, n_threads))
+        let n_threads = n_threads.min(text.n_bytes_at_most() / MIN_BYTES_PER_THREAD);
+        let window = match n_threads {
+            0 | 1 => WINDOW,
+            n => (text.n_characters() / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
+        };
+        self.encode_in_windows(scanner, specials, text, (window, n_threads))
     }
 
-    /// As `encode_unwritten`, in windows of any size: what the fuzz target `documents` asks for.
+    /// As `encode_unwritten`, in windows of any size but 0: what the fuzz target `documents` asks for.
     #[doc(hidden)]
     pub fn encode_in_windows<U: Unwritten>(
         &self,
@@ -59,12 +69,12 @@ impl Encoder {
         (window, n_threads): (usize, usize),
     ) -> Result<Vec<u32>, U::Error> {
         let n_bytes = text.n_bytes_at_most();
-        let mut ids = room_for_ids_of(n_bytes);
-        if n_threads > 1 && ids.capacity() >= n_bytes {
+        let mut ids = room_for_ids_of(n_bytes).ok_or_else(|| text.no_memory())?;
+        if n_threads > 1 && ids.try_reserve_exact(n_bytes).is_ok() {
             let mut windows = Windows::of(text, specials, window);
             let next = || windows.next();
-            let encode = |window| {
-                let (mut own, mut ids) = (String::new(), Vec::with_capacity(WINDOW / 2));
+            let encode = |window: Range<usize>| {
+                let (mut own, mut ids) = (String::new(), Vec::with_capacity(window.len() / 2));
                 text.append_to(&mut own, window)?;
                 self.encode_document(scanner, specials, &own, &mut ids);
                 Ok(Made::of_plain(ids))
@@ -152,17 +162,19 @@ impl<U: Unwritten> Iterator for Windows<'_, U> {
 fn is_safe_cut(before: u32, behind: u32) -> bool {
     let (class_before, class_behind) = (class_of(before), class_of(behind));
     let ends_word = class_before & L != 0 && class_behind & (L | M) == 0;
-    ends_word && behind != u32::from('\'') || class_before & S == 0 && behind == u32::from(' ')
+    ends_word && behind != u32::from('\'')
+        || class_before & N != 0 && class_behind & N == 0
+        || class_before & S == 0 && behind == u32::from(' ')
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::documents::tests::{TOKENS, texts};
     use crate::encoder::tests::encoder;
     use crate::parallel;
 
-    struct Characters(Vec<char>);
+    pub struct Characters(pub Vec<char>);
 
     impl Unwritten for Characters {
         type Error = &'static str;
@@ -184,6 +196,10 @@ mod tests {
             own.extend(characters);
             let is_broken = characters.contains(&'\u{fffd}');
             if is_broken { Err("broken") } else { Ok(()) }
+        }
+
+        fn no_memory(&self) -> &'static str {
+            "no memory"
         }
     }
 
@@ -208,7 +224,12 @@ mod tests {
     }
 
     /// One character or more of each kind that a pattern tells apart.
-    const KINDS: [&str; 18] = [
+    const KINDS: [&str; 23] = [
+        "r",
+        "e",
+        "\u{200d}",
+        "\u{903}",
+        "V",
         "s",
         "S",
         "l",

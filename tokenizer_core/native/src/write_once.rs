@@ -1,7 +1,8 @@
 //! A table that many threads read and fill at the same time, without a lock and without waiting.
 //!
 //! A slot is written once and never changes again, so there is nothing a reader could see half of:
-//! the last word of a key is written behind all else, and who has read it sees the rest. A table
+//! the last word of a key is written behind all else, and who has read it sees the rest. A wide entry is
+//! written to both slots of a line so. A table
 //! that has become full is replaced by another, as a whole; see `piece_cache.rs`.
 
 use std::io;
@@ -47,7 +48,7 @@ pub const PROBED_LINES: usize = 4;
 unsafe impl Zeroable for Line {}
 
 /// Keys and values have `WORDS` words each, 2 or 4. The last word of a key is neither 0, which says
-/// that a slot is free, nor `CLAIMED`.
+/// that a slot is free, nor `CLAIMED`; of two words it has the bit `NARROW`.
 pub struct WriteOnceTable<const WORDS: usize> {
     lines: ZeroedTable<Line>,
     /// A bit for each line: whether an entry of it stands in another table.
@@ -61,7 +62,7 @@ const CLAIMED: u64 = u64::MAX;
 
 /// Set in the last word of every key of two words, but for those of wide entries, so that nothing else
 /// finds these.
-const NARROW: u64 = 1 << 63;
+pub const NARROW: u64 = 1 << 63;
 
 impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
@@ -164,6 +165,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// As `put`, and counted, while no other thread knows the table: many such
     /// wait for memory together.
     pub fn put_alone(&mut self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) {
+        debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
         for place in 0..PROBED_LINES {
             let Line { keys, values } = &mut self.lines[line ^ place];
             let slots = keys
@@ -283,19 +285,18 @@ impl Line {
     }
 
     fn put_wide(&self, key: &[u64; 2], value: &[u64; 4]) -> bool {
+        debug_assert!(key[1] & NARROW != 0);
         let [first, last, _, last_of_second] = &self.keys;
+        let is_free = |last: &AtomicU64| last.load(Ordering::Relaxed) == 0;
         let claim = |last: &AtomicU64| {
-            last.load(Ordering::Relaxed) == 0
-                && last
-                    .compare_exchange(0, CLAIMED, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
+            let claimed = last.compare_exchange(0, CLAIMED, Ordering::Relaxed, Ordering::Relaxed);
+            claimed.is_ok()
         };
-        if !claim(last_of_second) {
+        if !is_free(last) || !is_free(last_of_second) || !claim(last) {
             return false;
         }
-        if !claim(last) {
-            // Nobody else writes to what is claimed, and to everyone it was a slot being written.
-            last_of_second.store(0, Ordering::Relaxed);
+        if !claim(last_of_second) {
+            // Taken since it was looked at. The first stays claimed, as a slot is never free again.
             return false;
         }
         for (word, part) in self.values.iter().zip(value) {

@@ -48,6 +48,10 @@ impl Unwritten for Characters {
         own.extend(&self.0[window]);
         Ok(())
     }
+
+    fn no_memory(&self) -> Infallible {
+        panic!("no memory for the ids of a short text");
+    }
 }
 
 fn encode_slowly(chosen: &Lasting, specials: &[(&str, u32)], text: &str) -> Vec<u32> {
