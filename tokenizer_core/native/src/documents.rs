@@ -12,15 +12,13 @@ use crate::scan::Scanner;
 use crate::sink::{Appender, Counter, SLACK, Sink};
 use crate::tasks::Cutter;
 
-/// A run of segments has at least this size, but for the last. Taking one and placing its ids costs
-/// less than a microsecond, encoding it a hundred; and what is made of it fits the cache.
-const RUN_BYTES: usize = 1 << 16;
+/// A task has at least this size, but for the last. Taking one and placing its ids costs less than a
+/// microsecond, encoding it a hundred; and what is made of it fits the cache.
+const TASK_BYTES: usize = 1 << 16;
 /// Less than this for each thread is not worth starting it.
 pub(crate) const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
 /// From this size on room is made for as many ids as there could be.
 const LARGE_BYTES: usize = 1 << 17;
-/// Plain text from this size on is cut in parts of half the size.
-const LONG_BYTES: usize = 1 << 19;
 
 /// The strings that are one id each, wherever they stand in a text.
 pub struct SpecialTokens {
@@ -161,7 +159,7 @@ impl Encoder {
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
         let ids = room_for_ids_of(n_bytes).unwrap_or_default();
         if n_threads > 1 && ids.capacity() >= n_bytes {
-            let cutter = Cutter::new(specials, texts, RUN_BYTES, LONG_BYTES);
+            let cutter = Cutter::new(specials, texts, TASK_BYTES);
             return self.encode_tasks(scanner, cutter, n_threads, ids);
         }
         let mut batch = Batch {
@@ -199,10 +197,10 @@ impl Encoder {
         scanner: Scanner,
         specials: &SpecialTokens,
         texts: &[T],
-        (run_bytes, long_bytes, n_threads): (usize, usize, usize),
+        (task_bytes, n_threads): (usize, usize),
     ) -> Batch {
         let n_bytes = texts.iter().map(|text| text.as_ref().len()).sum();
-        let cutter = Cutter::new(specials, texts, run_bytes, long_bytes);
+        let cutter = Cutter::new(specials, texts, task_bytes);
         self.encode_tasks(scanner, cutter, n_threads, Vec::with_capacity(n_bytes))
     }
 }

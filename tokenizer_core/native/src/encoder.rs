@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 
-use crate::batches::Window;
 use crate::cuts::Cuts;
 use crate::kernel::AnyKernel;
 use crate::merge::{Merge, Merger};
@@ -154,27 +153,6 @@ impl Encoder {
             let result = work(&mut session);
             (session.n_pieces, result)
         })
-    }
-
-    /// Appends the ids of the pieces of `text` from the boundary `at` on that start before `end`,
-    /// but for one that reaches beyond it and is longer than `max_overhang`. Returns where the last
-    /// of them ends. Pieces may read past `end`: it is no end of the text.
-    pub fn encode_between(
-        &self,
-        scanner: Scanner,
-        text: &str,
-        at: usize,
-        end: usize,
-        max_overhang: usize,
-        out: &mut Vec<u32>,
-    ) -> usize {
-        let mut sink = Appender { out };
-        let window = Window {
-            at,
-            end,
-            max_overhang,
-        };
-        self.with_session(scanner, |session| session.scan(text, window, &mut sink))
     }
 
     /// Appends the ids of pieces that are already split.

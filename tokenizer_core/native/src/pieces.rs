@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, Window, offset_of};
+use crate::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, offset_of};
 use crate::block_classes::BLOCK;
 use crate::block_scan::BlockGrammar;
 use crate::encoder::Encoder;
@@ -28,21 +28,14 @@ pub struct Session<'s, 'c> {
 impl Session<'_, '_> {
     /// Takes the ids of `text`.
     pub fn take(&mut self, text: &str, sink: &mut impl Sink) {
-        self.scan(text, Window::whole(text), sink);
-    }
-
-    /// Takes the ids of a window of `text`; returns where its last piece ends.
-    pub fn scan(&mut self, text: &str, window: Window, sink: &mut impl Sink) -> usize {
         let (encoder, text, call) = (self.encoder, text.as_bytes(), &mut *self.call);
-        let (n_pieces, end) = match self.scanner {
-            Scanner::Gpt2 => encoder.scan_as::<Gpt2>(text, window, call, sink),
-            Scanner::Cl100k => encoder.scan_as::<Cl100k>(text, window, call, sink),
-            Scanner::Llama3 => encoder.scan_as::<Llama3>(text, window, call, sink),
-            Scanner::Qwen2 => encoder.scan_as::<Qwen2>(text, window, call, sink),
-            Scanner::O200k => encoder.scan_as::<O200k>(text, window, call, sink),
+        self.n_pieces += match self.scanner {
+            Scanner::Gpt2 => encoder.take_as::<Gpt2>(text, call, sink),
+            Scanner::Cl100k => encoder.take_as::<Cl100k>(text, call, sink),
+            Scanner::Llama3 => encoder.take_as::<Llama3>(text, call, sink),
+            Scanner::Qwen2 => encoder.take_as::<Qwen2>(text, call, sink),
+            Scanner::O200k => encoder.take_as::<O200k>(text, call, sink),
         };
-        self.n_pieces += n_pieces;
-        end
     }
 }
 
@@ -96,46 +89,36 @@ impl Buffers {
 }
 
 impl Encoder {
-    /// Returns how many pieces there were and where the last one ends. In batches, so that where
-    /// the next piece ends, which cannot be predicted, does not hold up the look-ups, and their
-    /// waits for memory overlap.
-    fn scan_as<G: Grammar + BlockGrammar>(
+    /// Returns how many pieces there were. In batches, so that where the next piece ends, which
+    /// cannot be predicted, does not hold up the look-ups, and their waits for memory overlap.
+    fn take_as<G: Grammar + BlockGrammar>(
         &self,
         text: &[u8],
-        window: Window,
         call: &mut Call,
         sink: &mut impl Sink,
-    ) -> (u64, usize) {
-        let (mut pos, mut n_pieces) = (window.at, 0);
-        while pos < window.end && sink.wants_more().is_continue() {
+    ) -> u64 {
+        let (mut at, mut n_pieces) = (0, 0);
+        while at < text.len() && sink.wants_more().is_continue() {
             call.renew_if_full(self);
             let ends = &mut call.buffers.ends;
-            let found = self.kernel.run(FindEnds::<G> {
+            let n = self.kernel.run(FindEnds::<G> {
                 grammar: PhantomData,
                 cuts: &self.cuts,
                 text,
-                start: pos,
-                text_end: window.end,
+                start: at,
                 ends,
             });
-            if found == 0 {
-                let end = G::advance(text, pos);
-                if end > window.end && end - pos > window.max_overhang {
-                    break;
-                }
-                self.encode_long(text, pos..end, call, sink);
-                (pos, n_pieces) = (end, n_pieces + 1);
-                continue;
-            }
-            let (n, is_over) = window.pieces(pos, &ends[..found]);
-            let end = pos + offset_of(n, ends);
-            self.encode_batch(text, pos, n, call, sink);
-            (pos, n_pieces) = (end, n_pieces + n as u64);
-            if is_over {
-                break;
+            if n == 0 {
+                let end = G::advance(text, at);
+                self.encode_long(text, at..end, call, sink);
+                (at, n_pieces) = (end, n_pieces + 1);
+            } else {
+                let end = at + offset_of(n, ends);
+                self.encode_batch(text, at, n, call, sink);
+                (at, n_pieces) = (end, n_pieces + n as u64);
             }
         }
-        (n_pieces, pos)
+        n_pieces
     }
 
     /// Encodes the `n` pieces of a batch that starts at `start`.

@@ -1,9 +1,9 @@
 //! Many texts, or the windows of one, encoded by several threads, with the ids of one.
 //!
-//! The texts become tasks, taken in order: a run of short segments, or a part of a long one, which
-//! `parallel` knows how to scan from its middle. Whoever finishes a task puts all that is due by
-//! then in its place. So the ids are copied once, while they are still in the cache, and no thread
-//! waits for another.
+//! The texts become tasks, taken in order: runs of segments, a long text in several of them. Whoever
+//! finishes a task puts all that is due by then in its place. So the ids are copied once, while they
+//! are still in the cache, and no thread waits for another. The memory that they are copied from is
+//! handed on to the next task, and none of it is taken from the system twice.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use crate::documents::{Batch, SpecialTokens};
 use crate::encoder::Encoder;
-use crate::parallel::{Chunk, start_of_character};
+use crate::safe_cuts::first_safe_cut;
 use crate::scan::Scanner;
 use crate::sink::Appender;
 
@@ -25,22 +25,24 @@ impl Encoder {
         ids: Vec<u32>,
     ) -> Batch {
         let next = || cutter.next_task();
-        let encode = |task| Ok(self.run_task(scanner, task));
-        let batch: Result<_, Infallible> =
-            self.encode_by_threads(scanner, n_threads, ids, next, encode);
+        let encode = |(): &mut (), task: Vec<Segment>, made: &mut Batch| {
+            self.run_task(scanner, task, made);
+            Ok(())
+        };
+        let batch: Result<_, Infallible> = self.encode_by_threads(n_threads, ids, next, encode);
         let Ok(batch) = batch;
         batch
     }
 
-    /// Encodes the tasks that `next` gives, in this order; fails as one of them does. `ids` is empty and has
-    /// room for all.
-    pub(crate) fn encode_by_threads<'t, K, E: Send>(
+    /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as one of them
+    /// does. Each thread has something of its own for all of its tasks. `ids` is empty and has room
+    /// for all.
+    pub(crate) fn encode_by_threads<K: Send, O: Default, E: Send>(
         &self,
-        scanner: Scanner,
         n_threads: usize,
         mut ids: Vec<u32>,
         next: impl FnMut() -> Option<K> + Send,
-        encode: impl Fn(K) -> Result<Made<'t>, E> + Sync,
+        encode: impl Fn(&mut O, K, &mut Batch) -> Result<(), E> + Sync,
     ) -> Result<Batch, E> {
         let output = Output {
             start: ids.as_mut_ptr(),
@@ -60,22 +62,19 @@ impl Encoder {
                 numbers.next().zip(next())
             }
         };
+        let assembly_of_all = || assembly.lock().expect("a panic ends the call");
         let work = || {
+            let (mut own, mut placed) = (O::default(), Vec::new());
             while let Some((number, task)) = take() {
-                let made = match encode(task) {
-                    Ok(made) => made,
-                    Err(error) => {
-                        *failure.lock().expect("nothing panics with it") = Some(error);
-                        return;
-                    }
-                };
-                let placed = assembly
-                    .lock()
-                    .expect("a panic ends the call")
-                    .add(number, made, self, scanner);
-                for (at, ids) in placed {
-                    // SAFETY: `Assembly` gives every place to one block only.
-                    unsafe { output.write(at, ids.as_slice()) };
+                let mut made = assembly_of_all().memory_for_one(&mut placed);
+                if let Err(error) = encode(&mut own, task, &mut made) {
+                    *failure.lock().expect("nothing panics with it") = Some(error);
+                    return;
+                }
+                assembly_of_all().add(number, made, &mut placed);
+                for (at, made) in &placed {
+                    // SAFETY: `Assembly` gives every place to one batch only.
+                    unsafe { output.write(*at, &made.ids) };
                 }
             }
         };
@@ -91,7 +90,7 @@ impl Encoder {
         }
         let assembly = assembly.into_inner().expect("all threads have ended");
         assert!(assembly.waiting.is_empty() && assembly.n_ids <= ids.capacity());
-        // SAFETY: all threads have ended without a panic, and the blocks they wrote lie side by
+        // SAFETY: all threads have ended without a panic, and the batches they wrote lie side by
         // side from 0 to `n_ids`, because each begins where the one before it ends.
         unsafe { ids.set_len(assembly.n_ids) };
         ids.shrink_to_fit();
@@ -99,30 +98,18 @@ impl Encoder {
         Ok(Batch { ids, ends })
     }
 
-    fn run_task<'t>(&self, scanner: Scanner, task: Task<'t>) -> Made<'t> {
-        match task {
-            Task::Run(segments) => {
-                let (mut ids, mut ends) = (Vec::with_capacity(1 << 14), Vec::new());
-                self.with_session(scanner, |session| {
-                    for segment in segments {
-                        match segment {
-                            Segment::Plain(text) => {
-                                session.take(text, &mut Appender { out: &mut ids })
-                            }
-                            Segment::Token(id) => ids.push(id),
-                            Segment::End => ends.push(ids.len()),
-                        }
-                    }
-                });
-                Made::Run { ids, ends }
+    fn run_task(&self, scanner: Scanner, task: Vec<Segment>, made: &mut Batch) {
+        let Batch { ids, ends } = made;
+        ids.reserve(1 << 14);
+        self.with_session(scanner, |session| {
+            for segment in task {
+                match segment {
+                    Segment::Plain(text) => session.take(text, &mut Appender { out: ids }),
+                    Segment::Token(id) => ids.push(id),
+                    Segment::End => ends.push(ids.len() as u64),
+                }
             }
-            Task::Part { text, start, end } => Made::Part {
-                text,
-                start,
-                end,
-                chunk: self.encode_chunk(scanner, text, start, end),
-            },
-        }
+        });
     }
 }
 
@@ -134,87 +121,59 @@ enum Segment<'t> {
     End,
 }
 
-/// Some work for one thread.
-enum Task<'t> {
-    Run(Vec<Segment<'t>>),
-    /// The pieces of `text` that start between `start` and `end`.
-    Part {
-        text: &'t str,
-        start: usize,
-        end: usize,
-    },
-}
-
-/// Cuts texts into tasks, in order.
+/// Cuts texts into tasks, in order: runs of segments.
 pub(crate) struct Cutter<'t, T> {
     specials: &'t SpecialTokens,
     texts: std::slice::Iter<'t, T>,
-    /// What is left of the current text, and the special token that begins it.
-    text: Option<&'t str>,
+    /// What is left of plain text, then the special token behind it, then the rest of its text.
+    plain: &'t str,
     token: Option<u32>,
-    /// The plain text that is being handed out in parts, from where on.
-    long: Option<(&'t str, usize)>,
-    run_bytes: usize,
-    long_bytes: usize,
+    text: Option<&'t str>,
+    task_bytes: usize,
 }
 
 impl<'t, T: AsRef<str>> Cutter<'t, T> {
+    /// Tasks are of `task_bytes` or more, but for the last.
     pub(crate) fn new(
         specials: &'t SpecialTokens,
         texts: &'t [T],
-        run_bytes: usize,
-        long_bytes: usize,
+        task_bytes: usize,
     ) -> Cutter<'t, T> {
         Cutter {
             specials,
             texts: texts.iter(),
-            text: None,
+            plain: "",
             token: None,
-            long: None,
-            run_bytes,
-            long_bytes,
+            text: None,
+            task_bytes,
         }
     }
 
     /// The next task; None when there are no more.
-    fn next_task(&mut self) -> Option<Task<'t>> {
-        match self.long.take() {
-            Some((text, start)) => Some(self.next_part(text, start)),
-            None => self.next_run(),
-        }
-    }
-
-    fn next_part(&mut self, text: &'t str, start: usize) -> Task<'t> {
-        let mut end = text.len();
-        // The last part has half to one and a half times the size.
-        if end - start >= self.long_bytes / 4 * 3 {
-            end = start_of_character(text, start + self.long_bytes / 2);
-            self.long = Some((text, end));
-        }
-        Task::Part { text, start, end }
-    }
-
-    fn next_run(&mut self) -> Option<Task<'t>> {
+    fn next_task(&mut self) -> Option<Vec<Segment<'t>>> {
         let (mut segments, mut n_bytes) = (Vec::new(), 0);
-        while n_bytes < self.run_bytes {
+        while n_bytes < self.task_bytes {
             let Some(segment) = self.next_segment() else {
                 break;
             };
             if let Segment::Plain(text) = segment {
                 n_bytes += text.len();
-                if text.len() >= self.long_bytes {
-                    self.long = Some((text, 0));
-                    break;
-                }
             }
             // Keeps a run of empty texts from going on for ever.
             n_bytes += 1;
             segments.push(segment);
         }
-        (!segments.is_empty() || self.long.is_some()).then_some(Task::Run(segments))
+        (!segments.is_empty()).then_some(segments)
     }
 
     fn next_segment(&mut self) -> Option<Segment<'t>> {
+        if !self.plain.is_empty() {
+            let text = self.plain;
+            let cut = first_safe_cut(text, self.task_bytes).unwrap_or(text.len());
+            let (part, rest) = text.split_at(cut);
+            self.plain = rest;
+            return Some(Segment::Plain(part));
+        }
         if let Some(id) = self.token.take() {
             return Some(Segment::Token(id));
         }
@@ -226,140 +185,54 @@ impl<'t, T: AsRef<str>> Cutter<'t, T> {
             self.text = None;
             return Some(Segment::End);
         }
-        let Some((place, id)) = self.specials.find(text, 0) else {
-            self.text = Some("");
-            return Some(Segment::Plain(text));
-        };
-        self.text = Some(&text[place.end..]);
-        self.token = Some(id);
-        if place.start == 0 {
-            return self.next_segment();
+        if let Some((place, id)) = self.specials.find(text, 0) {
+            (self.plain, self.token) = (&text[..place.start], Some(id));
+            self.text = Some(&text[place.end..]);
+        } else {
+            (self.plain, self.text) = (text, Some(""));
         }
-        Some(Segment::Plain(&text[..place.start]))
-    }
-}
-
-/// What came out of a task.
-pub(crate) enum Made<'t> {
-    Run {
-        ids: Vec<u32>,
-        /// How many of the ids lie before each end of a text.
-        ends: Vec<usize>,
-    },
-    Part {
-        text: &'t str,
-        start: usize,
-        end: usize,
-        chunk: Chunk,
-    },
-}
-
-impl Made<'_> {
-    /// Of a part of a text which ends where no other does that is asked for.
-    pub(crate) fn of_plain(ids: Vec<u32>) -> Self {
-        let ends = Vec::new();
-        Made::Run { ids, ends }
-    }
-}
-
-/// Some ids of a vector, from a place on.
-struct Block {
-    ids: Vec<u32>,
-    from: usize,
-}
-
-impl Block {
-    fn as_slice(&self) -> &[u32] {
-        &self.ids[self.from..]
+        self.next_segment()
     }
 }
 
 /// Decides where the ids of each task stand, which is known once all tasks before it are done.
 #[derive(Default)]
-struct Assembly<'t> {
-    /// Tasks that are done, from the first that is not placed on.
-    waiting: VecDeque<Option<Made<'t>>>,
+struct Assembly {
+    /// What tasks have made that are done, from the first that is not placed on.
+    waiting: VecDeque<Option<Batch>>,
     n_placed: usize,
     n_ids: usize,
     ends: Vec<u64>,
-    /// How far the long text that is being put together has come.
-    joined: usize,
+    /// Memory of what has been placed.
+    free: Vec<Batch>,
 }
 
-impl<'t> Assembly<'t> {
-    /// The blocks that now have their place, with it.
-    fn add(
-        &mut self,
-        number: usize,
-        made: Made<'t>,
-        encoder: &Encoder,
-        scanner: Scanner,
-    ) -> Vec<(usize, Block)> {
+impl Assembly {
+    /// An empty batch for a task, of the memory of those that `placed` gives back.
+    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Batch)>) -> Batch {
+        self.free.extend(placed.drain(..).map(|(_, batch)| batch));
+        let mut batch = self.free.pop().unwrap_or_default();
+        batch.ids.clear();
+        batch.ends.clear();
+        batch
+    }
+
+    /// Adds to `placed` what now has its place, with it.
+    fn add(&mut self, number: usize, made: Batch, placed: &mut Vec<(usize, Batch)>) {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
             self.waiting.resize_with(index + 1, || None);
         }
         self.waiting[index] = Some(made);
-        let mut placed = Vec::new();
         while let Some(made) = self.waiting.front_mut().and_then(Option::take) {
             self.waiting.pop_front();
             self.n_placed += 1;
-            match made {
-                Made::Run { ids, ends } => {
-                    let n_before = self.n_ids;
-                    self.ends
-                        .extend(ends.iter().map(|end| (n_before + end) as u64));
-                    self.place(ids, 0, &mut placed);
-                }
-                Made::Part {
-                    text,
-                    start,
-                    end,
-                    chunk,
-                } => {
-                    if start == 0 {
-                        self.joined = 0;
-                    }
-                    self.join(text, end, chunk, encoder, scanner, &mut placed);
-                }
-            }
+            let at = self.n_ids;
+            self.n_ids += made.ids.len();
+            self.ends
+                .extend(made.ends.iter().map(|end| at as u64 + end));
+            placed.push((at, made));
         }
-        placed
-    }
-
-    fn join(
-        &mut self,
-        text: &str,
-        end: usize,
-        chunk: Chunk,
-        encoder: &Encoder,
-        scanner: Scanner,
-        placed: &mut Vec<(usize, Block)>,
-    ) {
-        let mut between = Vec::new();
-        let met = encoder.encode_until_met(
-            scanner,
-            text,
-            &mut self.joined,
-            end,
-            &chunk.boundaries,
-            &mut between,
-        );
-        self.place(between, 0, placed);
-        if let Some(n_before) = met {
-            self.joined = chunk.end;
-            self.place(chunk.ids, n_before, placed);
-            // A piece that was left out, if any.
-            let mut rest = Vec::new();
-            encoder.encode_until_met(scanner, text, &mut self.joined, end, &[], &mut rest);
-            self.place(rest, 0, placed);
-        }
-    }
-
-    fn place(&mut self, ids: Vec<u32>, from: usize, placed: &mut Vec<(usize, Block)>) {
-        let at = self.n_ids;
-        self.n_ids += ids.len() - from;
-        placed.push((at, Block { ids, from }));
     }
 }
 
@@ -378,38 +251,134 @@ impl Output {
     unsafe fn write(&self, at: usize, ids: &[u32]) {
         assert!(at + ids.len() <= self.capacity);
         // SAFETY: in bounds by the assertion; the caller has this place for itself, and `ids` is
-        // a block's own vector, so it does not overlap.
+        // a batch's own vector, so it does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), self.start.add(at), ids.len()) };
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::documents::tests::{TOKENS, texts};
+    use crate::documents;
+    use crate::documents::tests::TOKENS;
     use crate::encoder::tests::encoder;
+
+    /// Texts of parts beside which pre-tokens end in many ways.
+    pub fn texts() -> Vec<String> {
+        let parts = [
+            "the ",
+            "  ",
+            "\n",
+            "\r\n",
+            "'ll",
+            "1234",
+            "ABCd",
+            "\u{4e2d}\u{6587}",
+            "\u{301}",
+            "...",
+            "/\n",
+            "\u{3000}",
+            "x",
+            "\u{1f642}",
+            " \n ",
+            "'",
+            "aB\u{2b0}C",
+        ];
+        let mut state = 1u64;
+        (0..60)
+            .map(|round| {
+                let mut text = String::new();
+                for _ in 0..round * 4 {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let times = if state >> 60 == 0 { 40 } else { 1 };
+                    text += &parts[(state >> 33) as usize % parts.len()].repeat(times);
+                }
+                text
+            })
+            .collect()
+    }
 
     #[test]
     fn tasks_of_any_size_and_threads_give_the_ids_of_each_text() {
         let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
-        let texts = texts();
-        let n_bytes = texts.iter().map(String::len).sum();
-        for (_, scanner) in Scanner::NAMES {
-            let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
-            for (run_bytes, long_bytes, n_threads) in [
-                (1, 4, 1),
-                (5, 8, 3),
-                (64, 16, 2),
-                (1, 1 << 20, 4),
-                (1 << 20, 40, 2),
-            ] {
-                let cutter = Cutter::new(&specials, &texts, run_bytes, long_bytes);
-                let ids = Vec::with_capacity(n_bytes);
-                assert_eq!(
-                    encoder.encode_tasks(scanner, cutter, n_threads, ids),
-                    expected
-                );
+        for texts in [documents::tests::texts(), texts()] {
+            for (_, scanner) in Scanner::NAMES {
+                let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
+                for sizes in [(1, 1), (2, 3), (5, 3), (17, 2), (64, 4), (1 << 20, 2)] {
+                    let batch = encoder.encode_texts_in_tasks(scanner, &specials, &texts, sizes);
+                    assert_eq!(batch, expected, "{sizes:?}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn long_texts_and_texts_without_a_boundary_are_encoded_alike() {
+        let (encoder, specials) = (encoder(), SpecialTokens::none());
+        for text in [
+            "the cat's hat\n\n  12345 \u{4e2d}\u{6587}".repeat(60_000),
+            "a".repeat(3 << 20),
+            " ".repeat(3 << 20),
+            format!("{} {}", "\u{4e2d}".repeat(700_000), "b c ".repeat(200_000)),
+        ] {
+            for (_, scanner) in Scanner::NAMES {
+                let mut expected = Vec::new();
+                encoder.encode(scanner, &text, &mut expected);
+                let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
+                assert!(batch.ids == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_in_tasks_and_a_run_of_short_ones_is_one() {
+        let none = SpecialTokens::none();
+        let tasks = |texts: &[&str], task_bytes: usize| -> Vec<Vec<String>> {
+            let mut cutter = Cutter::new(&none, texts, task_bytes);
+            std::iter::from_fn(|| cutter.next_task())
+                .map(|task| task.iter().map(|segment| format!("{segment:?}")).collect())
+                .collect()
+        };
+        let plain = |text: &str| format!("{:?}", Segment::Plain(text));
+        let end = format!("{:?}", Segment::End);
+        assert_eq!(
+            tasks(&["one two three"], 4),
+            [
+                vec![plain("one two")],
+                vec![plain(" three"),],
+                vec![end.clone()]
+            ]
+        );
+        assert_eq!(
+            tasks(&["a", "", "b"], 8),
+            [vec![plain("a"), end.clone(), end.clone(), plain("b"), end]]
+        );
+    }
+
+    #[test]
+    fn memory_goes_round() {
+        let mut assembly = Assembly::default();
+        let mut placed = Vec::new();
+        let mut make = |number: usize, placed: &mut Vec<_>| {
+            let mut made = assembly.memory_for_one(placed);
+            assert!(made.ids.is_empty() && made.ends.is_empty());
+            let is_new = made.ids.capacity() == 0;
+            made.ids.extend([number as u32; 10]);
+            made.ends.push(10);
+            assembly.add(number, made, placed);
+            is_new
+        };
+        assert!(make(0, &mut placed));
+        assert_eq!(placed.len(), 1);
+        // The second is done after the third, so that one waits, and each needs memory.
+        assert!(!make(2, &mut placed));
+        assert_eq!(placed.len(), 0);
+        assert!(make(1, &mut placed));
+        let places: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
+        assert_eq!(places, [(10, 1), (20, 2)]);
+        assert!(!make(3, &mut placed));
+        assert_eq!(assembly.ends, [10, 20, 30, 40]);
     }
 }

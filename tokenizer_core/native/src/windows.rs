@@ -1,19 +1,16 @@
 //! One text encoded a window at a time, each written as UTF-8 when it is its turn, with the ids of one scan.
 //!
 //! Each thread writes those it encodes: of a long text no UTF-8 is ever there as a whole. Windows are cut
-//! where every pattern has a boundary and neither side reads across it: behind a letter that neither a
-//! letter, a mark nor an apostrophe follows, behind the last digit of a number, and before a blank that follows anything visible. They are cut
-//! between no two characters that stand so in a special token either, so none is cut in two. That depends
-//! on two characters alone, so it can be looked for from anywhere.
+//! where `safe_cuts.rs` says, and between no two characters that stand so in a special token, so that none
+//! is cut in two. That depends on two characters alone, so it can be looked for from anywhere.
 
 use std::ops::Range;
 
-use crate::documents::{MIN_BYTES_PER_THREAD, SpecialTokens, room_for_ids_of};
+use crate::documents::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens, room_for_ids_of};
 use crate::encoder::Encoder;
+use crate::safe_cuts::is_safe_cut;
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter, Sink};
-use crate::tasks::Made;
-use crate::unicode::{L, M, N, S, class_of};
 
 /// Characters of a window, and as many more as there are to the next place for a cut: so few that the
 /// memory for one is soon there, so many that what each costs beside encoding does not count; and of one
@@ -73,13 +70,14 @@ impl Encoder {
         if n_threads > 1 && ids.try_reserve_exact(n_bytes).is_ok() {
             let mut windows = Windows::of(text, specials, window);
             let next = || windows.next();
-            let encode = |window: Range<usize>| {
-                let (mut own, mut ids) = (String::new(), Vec::with_capacity(window.len() / 2));
-                text.append_to(&mut own, window)?;
-                self.encode_document(scanner, specials, &own, &mut ids);
-                Ok(Made::of_plain(ids))
+            let encode = |own: &mut String, window: Range<usize>, made: &mut Batch| {
+                own.clear();
+                made.ids.reserve(window.len() / 2);
+                text.append_to(own, window)?;
+                self.encode_document(scanner, specials, own, &mut made.ids);
+                Ok(())
             };
-            let batch = self.encode_by_threads(scanner, n_threads, ids, next, encode)?;
+            let batch = self.encode_by_threads(n_threads, ids, next, encode)?;
             return Ok(batch.ids);
         }
         let mut sink = Appender { out: &mut ids };
@@ -158,21 +156,12 @@ impl<U: Unwritten> Iterator for Windows<'_, U> {
     }
 }
 
-/// Whether text may be cut between two characters, whatever else stands there.
-fn is_safe_cut(before: u32, behind: u32) -> bool {
-    let (class_before, class_behind) = (class_of(before), class_of(behind));
-    let ends_word = class_before & L != 0 && class_behind & (L | M) == 0;
-    ends_word && behind != u32::from('\'')
-        || class_before & N != 0 && class_behind & N == 0
-        || class_before & S == 0 && behind == u32::from(' ')
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::documents::tests::{TOKENS, texts};
     use crate::encoder::tests::encoder;
-    use crate::parallel;
+    use crate::tasks;
 
     pub struct Characters(pub Vec<char>);
 
@@ -207,7 +196,7 @@ pub(crate) mod tests {
     fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
         let encoder = encoder();
         for specials in [SpecialTokens::none(), SpecialTokens::new(&TOKENS).unwrap()] {
-            for text in texts().into_iter().chain(parallel::tests::texts()) {
+            for text in texts().into_iter().chain(tasks::tests::texts()) {
                 let characters = Characters(text.chars().collect());
                 for (name, scanner) in Scanner::NAMES {
                     let mut expected = Vec::new();
@@ -220,75 +209,6 @@ pub(crate) mod tests {
                     assert_eq!(counted, Ok(expected.len()));
                 }
             }
-        }
-    }
-
-    /// One character or more of each kind that a pattern tells apart.
-    const KINDS: [&str; 23] = [
-        "r",
-        "e",
-        "\u{200d}",
-        "\u{903}",
-        "V",
-        "s",
-        "S",
-        "l",
-        "\u{17f}",
-        "\u{2b0}",
-        "\u{1c5}",
-        "\u{4e2d}",
-        "\u{301}",
-        "1",
-        "\u{bd}",
-        " ",
-        "\n",
-        "\r",
-        "\u{3000}",
-        "'",
-        "/",
-        ".",
-        "\u{1f642}",
-    ];
-
-    fn pieces(scanner: Scanner, text: &str) -> Vec<&[u8]> {
-        let mut pieces = Vec::new();
-        scanner.for_each(text, |piece| pieces.push(piece));
-        pieces
-    }
-
-    fn assert_cuts_are_safe(text: &str) -> usize {
-        let mut n_cuts = 0;
-        for (place, behind) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(place);
-            let before = left.chars().next_back().expect("skipped the first");
-            if is_safe_cut(before.into(), behind.into()) {
-                n_cuts += 1;
-                for (name, scanner) in Scanner::NAMES {
-                    let apart = [pieces(scanner, left), pieces(scanner, right)].concat();
-                    assert_eq!(apart, pieces(scanner, text), "{name} {text:?} {place}");
-                }
-            }
-        }
-        n_cuts
-    }
-
-    #[test]
-    fn a_cut_changes_no_pre_token_of_any_text_of_four_kinds_nor_of_longer_ones() {
-        let mut n_cuts = 0;
-        for number in 0..KINDS.len().pow(4) {
-            let kind = |place| KINDS[number / KINDS.len().pow(place) % KINDS.len()];
-            n_cuts += assert_cuts_are_safe(&[kind(0), kind(1), kind(2), kind(3)].concat());
-        }
-        assert!(n_cuts > 50_000);
-        let mut state = 11u64;
-        for _ in 0..20_000 {
-            let kinds = (0..14).map(|_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                KINDS[(state >> 33) as usize % KINDS.len()]
-            });
-            assert_cuts_are_safe(&kinds.collect::<String>());
         }
     }
 

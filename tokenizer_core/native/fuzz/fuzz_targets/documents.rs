@@ -82,11 +82,7 @@ fuzz_target!(|data: &[u8]| {
     let mut choices = Choices(data);
     let chosen = &all[choices.below(all.len())];
     let kept = u16::from_le_bytes([choices.byte(), choices.byte()]);
-    let sizes = (
-        1 + choices.below(80),
-        4 + choices.below(80),
-        1 + choices.below(3),
-    );
+    let sizes = (1 + choices.below(80), 1 + choices.below(3));
     let limit = usize::from(choices.byte());
     let separator = TOKENS[choices.below(TOKENS.len())];
     let specials: Vec<(&str, u32)> = (TOKENS.into_iter().zip(FIRST_ID..))
@@ -110,9 +106,7 @@ fuzz_target!(|data: &[u8]| {
         let counted = encoder.count_document(scanner, &found, text, Some(limit));
         assert_eq!(counted > limit, ids.len() > limit);
         let characters = Characters(text.chars().collect());
-        let (window, _, n_threads) = sizes;
-        let Ok(in_windows) =
-            encoder.encode_in_windows(scanner, &found, &characters, (window, n_threads));
+        let Ok(in_windows) = encoder.encode_in_windows(scanner, &found, &characters, sizes);
         assert_eq!(in_windows, ids, "{} {specials:?} {text:?}", chosen.name);
         expected.ids.extend(ids);
         expected.ends.push(expected.ids.len() as u64);

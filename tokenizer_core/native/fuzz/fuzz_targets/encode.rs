@@ -1,4 +1,4 @@
-//! Whole texts: fast scan, caches, merging, cuts and threads give what the plain scanner and the
+//! Whole texts: fast scan, caches, merging, tasks and threads give what the plain scanner and the
 //! definition of merging give, and decoding gives the text back.
 #![no_main]
 
@@ -12,12 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let all = lasting();
     let mut choices = Choices(data);
     let chosen = &all[choices.below(all.len())];
-    let (chunk_bytes, how, from, to) = (
-        2 + choices.below(200),
-        choices.byte(),
-        choices.byte(),
-        choices.byte(),
-    );
+    let (task_bytes, how, share) = (1 + choices.below(200), choices.byte(), choices.byte());
     let text = text_of(choices.rest(), 2000);
     let (encoder, scanner) = (&chosen.both.encoder, chosen.scanner);
     let ends = ends_by_advance(scanner, &text);
@@ -33,35 +28,17 @@ fuzz_target!(|data: &[u8]| {
     let specials = SpecialTokens::none();
     let count = |limit| encoder.count_document(scanner, &specials, &text, limit);
     assert_eq!(count(None), expected.len());
-    let limit = expected.len() * usize::from(from) / 255;
+    let limit = expected.len() * usize::from(share) / 255;
     let counted = count(Some(limit));
     assert_eq!(counted > limit, expected.len() > limit, "{name}: {text:?}");
 
     let n_threads = 1 + usize::from(how % 8 == 0) * 2;
-    let sizes = (1, 2 * chunk_bytes, n_threads);
+    let sizes = (task_bytes, n_threads);
     let batch = encoder.encode_texts_in_tasks(scanner, &specials, &[&text[..]], sizes);
     assert_eq!(
         batch.ids, expected,
-        "{name}, chunks of {chunk_bytes}: {text:?}"
+        "{name}, tasks of {task_bytes}: {text:?}"
     );
-
-    if let Some(last) = ends.len().checked_sub(1) {
-        // From one boundary up to any byte.
-        let first = last * usize::from(from) / 255;
-        let at = first.checked_sub(1).map_or(0, |before| ends[before]);
-        let end = (at + (text.len() - at) * usize::from(to) / 255).min(text.len());
-        let mut ids = Vec::new();
-        let stopped = encoder.encode_between(scanner, &text, at, end, usize::MAX, &mut ids);
-        let n = ends[first..]
-            .iter()
-            .take_while(|&&piece_end| piece_end <= stopped)
-            .count();
-        assert_eq!(stopped, if n == 0 { at } else { ends[first + n - 1] });
-        assert!(stopped >= end && (n < 2 || ends[first + n - 2] < end));
-        let part = &text[at..stopped];
-        let part_ends: Vec<usize> = ends[first..first + n].iter().map(|end| end - at).collect();
-        assert_eq!(ids, chosen.both.definition.encode_all(part, &part_ends));
-    }
 
     let vocabulary = &encoder.vocabulary;
     let mut decoded = vec![0; vocabulary.decoded_len(&expected).expect("known ids")];
