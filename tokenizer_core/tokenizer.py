@@ -188,7 +188,7 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if changes := self._nfc_changes(text):
+        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
             ids: list[int] = self._encode_changed(text, changes, matcher).tolist()
         else:
             ids = self._engine.encode(text, matcher)

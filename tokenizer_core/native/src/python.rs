@@ -1,5 +1,7 @@
 //! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
 
+use std::cell::Cell;
+
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -15,6 +17,7 @@ use crate::json_text;
 use crate::kernel::AnyKernel;
 use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
+use crate::prefetch::prefetch;
 use crate::python_decode;
 use crate::python_documents;
 use crate::python_text::{self, Utf8, with_utf8, with_utf8_of};
@@ -25,6 +28,17 @@ use crate::vocabulary::Vocabulary;
 /// Calls on less than this hold the GIL: giving it up and taking it back costs as much as encoding
 /// some hundred bytes, and may cost a wait.
 const RELEASE_GIL_FROM_BYTES: usize = 2048;
+
+/// Texts of up to so many characters are encoded to memory that stays with the thread.
+const MAX_SHORT: usize = 1 << 12;
+
+thread_local! {
+    static SHORT_IDS: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+/// How many ints ahead of its turn each is asked for, and how many before that what points to it: of a
+/// large vocabulary neither is at hand.
+const AHEAD: usize = 8;
 
 type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
@@ -118,8 +132,25 @@ impl NativeEncoder {
         text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let ids = self.ids_of(py, text, 1, specials, &[])?;
-        self.list_of(py, &ids)
+        if text.len()? > MAX_SHORT {
+            let ids = self.ids_of(py, text, 1, specials, &[])?;
+            return self.list_of(py, &ids);
+        }
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let (encoder, mut ids) = (&self.encoder, SHORT_IDS.take());
+        let ids = with_utf8_of(py, text, &[], move |utf8| {
+            ids.clear();
+            match utf8 {
+                Utf8::Whole(text) => encoder.encode_document(scanner, specials, text, &mut ids),
+                Utf8::Unwritten(text) => {
+                    encoder.append_unwritten(scanner, specials, &text, &mut ids)?;
+                }
+            }
+            Ok(ids)
+        })?;
+        let list = self.list_of(py, &ids);
+        SHORT_IDS.set(ids);
+        list
     }
 
     #[pyo3(signature = (text, num_threads=1, specials=None, changes=vec![]))]
@@ -306,7 +337,16 @@ impl NativeEncoder {
                 .map(|id| Ok(id.into_pyobject(py)?.unbind()))
                 .collect::<PyResult<_>>()
         })?;
-        PyList::new(py, ids.iter().map(|&id| ints[id as usize].bind(py)))
+        let ask_for_pointer = |id: &u32| prefetch(&raw const ints[*id as usize]);
+        let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
+        ids.iter().take(2 * AHEAD).for_each(ask_for_pointer);
+        ids.iter().take(AHEAD).for_each(ask_for);
+        let taken = ids.iter().enumerate().map(|(place, &id)| {
+            ids.get(place + 2 * AHEAD).map(ask_for_pointer);
+            ids.get(place + AHEAD).map(ask_for);
+            ints[id as usize].bind(py)
+        });
+        PyList::new(py, taken)
     }
 }
 

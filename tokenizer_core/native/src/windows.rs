@@ -56,6 +56,17 @@ impl Encoder {
         self.encode_in_windows(scanner, specials, text, (window, n_threads))
     }
 
+    /// Appends the ids of a short text to `ids`, which are moved as they grow.
+    pub fn append_unwritten<U: Unwritten>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &U,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), U::Error> {
+        self.take_windows(scanner, specials, text, WINDOW, &mut Appender { out: ids })
+    }
+
     /// As `encode_unwritten`, in windows of any size but 0: what the fuzz target `documents` asks for.
     #[doc(hidden)]
     pub fn encode_in_windows<U: Unwritten>(
