@@ -50,6 +50,20 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_lists_of_any_length_are_the_arrays_and_each_call_has_its_own(both, width):
+    # Short texts share the memory of their thread, those of 4,097 characters and more do not.
+    native, _ = both
+    text = WIDTHS[width] * 500
+    lengths = [*range(40), 4_095, 4_096, 4_097, len(text), 3, 0]
+    lists = [native.encode(text[:n]) for n in lengths]
+    for n, ids in zip(lengths, lists, strict=True):
+        assert ids == native.encode_to_numpy(text[:n]).tolist(), n
+        with pytest.raises(UnicodeEncodeError):
+            native.encode(text[:n] + "\ud800")
+        assert native.encode(text[:n]) == ids, n
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("n_changes", [1, 2, 40])
 def test_changes_come_before_encoding_in_texts_of_each_width(both, width, n_changes):
     rng = random.Random(n_changes)

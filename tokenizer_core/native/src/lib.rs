@@ -60,6 +60,7 @@ mod python_decode;
 #[cfg(feature = "python")]
 mod python_documents;
 #[cfg(feature = "python")]
+mod python_lists;
 mod python_text;
 #[cfg(feature = "python")]
 mod python_training;

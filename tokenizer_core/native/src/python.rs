@@ -1,13 +1,10 @@
 //! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
 
-use std::cell::Cell;
-
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::changes::Change;
 use crate::documents::{Batch, SpecialTokens};
@@ -17,9 +14,9 @@ use crate::json_text;
 use crate::kernel::AnyKernel;
 use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
-use crate::prefetch::prefetch;
 use crate::python_decode;
 use crate::python_documents;
+use crate::python_lists::{Ints, MAX_SHORT, with_short_ids};
 use crate::python_text::{self, Utf8, with_utf8, with_utf8_of};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -28,17 +25,6 @@ use crate::vocabulary::Vocabulary;
 /// Calls on less than this hold the GIL: giving it up and taking it back costs as much as encoding
 /// some hundred bytes, and may cost a wait.
 const RELEASE_GIL_FROM_BYTES: usize = 2048;
-
-/// Texts of up to so many characters are encoded to memory that stays with the thread.
-const MAX_SHORT: usize = 1 << 12;
-
-thread_local! {
-    static SHORT_IDS: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
-}
-
-/// How many ints ahead of its turn each is asked for, and how many before that what points to it: of a
-/// large vocabulary neither is at hand.
-const AHEAD: usize = 8;
 
 type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
@@ -62,9 +48,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 struct NativeEncoder {
     encoder: Encoder,
     scanner: Option<Scanner>,
-    /// The Python int of each id, made at the first call that returns a list: handing out one that
-    /// is there costs a third of making one.
-    ints: PyOnceLock<Vec<Py<PyInt>>>,
+    ints: Ints,
     no_specials: SpecialTokens,
 }
 
@@ -120,7 +104,7 @@ impl NativeEncoder {
         Ok(NativeEncoder {
             encoder,
             scanner,
-            ints: PyOnceLock::new(),
+            ints: Ints::default(),
             no_specials: SpecialTokens::none(),
         })
     }
@@ -137,20 +121,19 @@ impl NativeEncoder {
             return self.list_of(py, &ids);
         }
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let (encoder, mut ids) = (&self.encoder, SHORT_IDS.take());
-        let ids = with_utf8_of(py, text, &[], move |utf8| {
-            ids.clear();
-            match utf8 {
-                Utf8::Whole(text) => encoder.encode_document(scanner, specials, text, &mut ids),
-                Utf8::Unwritten(text) => {
-                    encoder.append_unwritten(scanner, specials, &text, &mut ids)?;
+        let encoder = &self.encoder;
+        let encode = |mut ids: Vec<u32>| {
+            with_utf8_of(py, text, &[], move |utf8| {
+                match utf8 {
+                    Utf8::Whole(text) => encoder.encode_document(scanner, specials, text, &mut ids),
+                    Utf8::Unwritten(text) => {
+                        encoder.append_unwritten(scanner, specials, &text, &mut ids)?;
+                    }
                 }
-            }
-            Ok(ids)
-        })?;
-        let list = self.list_of(py, &ids);
-        SHORT_IDS.set(ids);
-        list
+                Ok(ids)
+            })
+        };
+        with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
     #[pyo3(signature = (text, num_threads=1, specials=None, changes=vec![]))]
@@ -331,22 +314,7 @@ impl NativeEncoder {
     }
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
-        let ints = self.ints.get_or_try_init(py, || {
-            let n_ids = self.encoder.vocabulary.n_ids() as u32;
-            (0..n_ids)
-                .map(|id| Ok(id.into_pyobject(py)?.unbind()))
-                .collect::<PyResult<_>>()
-        })?;
-        let ask_for_pointer = |id: &u32| prefetch(&raw const ints[*id as usize]);
-        let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
-        ids.iter().take(2 * AHEAD).for_each(ask_for_pointer);
-        ids.iter().take(AHEAD).for_each(ask_for);
-        let taken = ids.iter().enumerate().map(|(place, &id)| {
-            ids.get(place + 2 * AHEAD).map(ask_for_pointer);
-            ids.get(place + AHEAD).map(ask_for);
-            ints[id as usize].bind(py)
-        });
-        PyList::new(py, taken)
+        self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
     }
 }
 
