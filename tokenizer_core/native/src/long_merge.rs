@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::huge_pages;
 use crate::pair_table::NO_RANK;
 use crate::prefetch::prefetch;
 
@@ -47,6 +48,8 @@ impl LongMerge {
         assert!(n < GONE as usize, "a piece of 4 GiB or more");
         queue.start(n, n_ranks);
         symbols.clear();
+        symbols.reserve_exact(n);
+        huge_pages::advise(symbols.as_ptr(), symbols.capacity());
         symbols.extend((0u32..).zip(&*ids).map(|(place, &id)| {
             Symbol {
                 id,
@@ -62,7 +65,7 @@ impl LongMerge {
         }
         let mut n_left = n;
         while n_left > at_most {
-            let Some((rank, place)) = queue.pop() else {
+            let Some((rank, place)) = queue.pop(|place| symbols[place as usize].rank) else {
                 break;
             };
             if let Some(soon) = queue.place_given_soon() {
@@ -106,8 +109,9 @@ impl LongMerge {
 /// Pairs as `rank << 40 | place`, the least first.
 #[derive(Default)]
 struct PairQueue {
-    /// What is to come, by the higher bits of the rank, in any order.
-    buckets: Vec<Vec<u64>>,
+    /// The places of what is to come, by the higher bits of its rank, in any order. What is there has
+    /// been given a rank of another bucket since, and a place in that, or is to come indeed.
+    buckets: Vec<Vec<u32>>,
     shift: u32,
     /// Buckets before this one have been opened.
     n_opened: usize,
@@ -142,14 +146,14 @@ impl PairQueue {
         let entry = u64::from(rank) << 40 | u64::from(place);
         let bucket = (rank >> self.shift) as usize;
         if bucket >= self.n_opened {
-            self.buckets[bucket].push(entry);
+            self.buckets[bucket].push(place);
         } else {
             self.late.push(Reverse(entry));
         }
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<(u32, u32)> {
+    fn pop(&mut self, rank_at: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
         loop {
             let next = self.open.get(self.n_given).copied();
             let entry = match self.late.peek() {
@@ -163,7 +167,7 @@ impl PairQueue {
                         next
                     }
                     // All that is late ranks below what is in the buckets; there is none.
-                    None if self.open_next() => continue,
+                    None if self.open_next(&rank_at) => continue,
                     None => return None,
                 },
             };
@@ -178,14 +182,19 @@ impl PairQueue {
         self.open.get(self.n_given + 8).map(|&entry| entry as u32)
     }
 
-    /// Opens the next bucket that is not empty; false when there is none.
-    fn open_next(&mut self) -> bool {
+    /// Opens the next bucket in which something is to come; false when there is none.
+    fn open_next(&mut self, rank_at: impl Fn(u32) -> u32) -> bool {
         self.open.clear();
         self.n_given = 0;
         while let Some(bucket) = self.buckets.get_mut(self.n_opened) {
             self.n_opened += 1;
-            if !bucket.is_empty() {
-                std::mem::swap(bucket, &mut self.open);
+            for &place in &*bucket {
+                let rank = rank_at(place);
+                if rank != NO_RANK && (rank >> self.shift) as usize + 1 == self.n_opened {
+                    self.open.push(u64::from(rank) << 40 | u64::from(place));
+                }
+            }
+            if !self.open.is_empty() {
                 self.open.sort_unstable();
                 return true;
             }
