@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::windows::Unwritten;
+use crate::windows::Source;
 
 /// Start and end of a part of a text, in characters, and what is to stand there instead.
 pub type Change = (usize, usize, String);
@@ -13,7 +13,7 @@ pub struct Changed<'t, T> {
     changes: &'t [Change],
 }
 
-impl<'t, T: Unwritten> Changed<'t, T> {
+impl<'t, T: Source> Changed<'t, T> {
     /// None where the changes are in no order or not of this text.
     pub fn new(text: T, changes: &'t [Change]) -> Option<Changed<'t, T>> {
         let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
@@ -22,7 +22,7 @@ impl<'t, T: Unwritten> Changed<'t, T> {
     }
 }
 
-impl<T: Unwritten> Unwritten for Changed<'_, T> {
+impl<T: Source> Source for Changed<'_, T> {
     type Error = T::Error;
 
     fn n_characters(&self) -> usize {
@@ -45,6 +45,14 @@ impl<T: Unwritten> Unwritten for Changed<'_, T> {
             None
         } else {
             self.text.around(place)
+        }
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        match self.changes {
+            [] => self.text.as_utf8(),
+            [(0, end, instead)] if *end == self.text.n_characters() => Some(instead),
+            _ => None,
         }
     }
 
@@ -112,13 +120,13 @@ mod tests {
                 at = *end;
             }
             changed.extend(&characters[at..]);
-            let text = Changed::new(Characters(characters.clone()), &changes).unwrap();
+            let texts = [Changed::new(Characters(characters.clone()), &changes).unwrap()];
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
                 encoder.encode(scanner, &changed, &mut expected);
                 for sizes in [(1, 1), (3, 3), (20, 1), (1000, 1)] {
-                    let ids = encoder.encode_in_windows(scanner, &none, &text, sizes);
-                    assert_eq!(ids.as_ref(), Ok(&expected), "{changes:?} {sizes:?}");
+                    let batch = encoder.encode_in_windows(scanner, &none, &texts, sizes);
+                    assert_eq!(batch.unwrap().ids, expected, "{changes:?} {sizes:?}");
                 }
             }
         }

@@ -61,6 +61,7 @@ mod python_decode;
 mod python_documents;
 #[cfg(feature = "python")]
 mod python_lists;
+#[cfg(feature = "python")]
 mod python_text;
 #[cfg(feature = "python")]
 mod python_training;

@@ -17,7 +17,7 @@ use crate::pair_table::ID_BITS;
 use crate::python_decode;
 use crate::python_documents;
 use crate::python_lists::{Ints, MAX_SHORT, with_short_ids};
-use crate::python_text::{self, Utf8, with_utf8, with_utf8_of};
+use crate::python_text::{self, with_changed, with_texts};
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -123,13 +123,8 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
         let encode = |mut ids: Vec<u32>| {
-            with_utf8_of(py, text, &[], move |utf8| {
-                match utf8 {
-                    Utf8::Whole(text) => encoder.encode_document(scanner, specials, text, &mut ids),
-                    Utf8::Unwritten(text) => {
-                        encoder.append_unwritten(scanner, specials, &text, &mut ids)?;
-                    }
-                }
+            with_changed(py, text, &[], move |text| {
+                encoder.append_source(scanner, specials, &text, &mut ids)?;
                 Ok(ids)
             })
         };
@@ -223,17 +218,16 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let (encoder, count) = (&self.encoder, |text: &str| {
-            self.encoder.count_document(scanner, specials, text, limit)
-        });
+        let encoder = &self.encoder;
         if limit.is_some() {
             // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
             let text = text.to_str()?;
-            return Ok(releasing_gil_if_long(py, text.len(), || count(text)));
+            return Ok(releasing_gil_if_long(py, text.len(), || {
+                encoder.count_document(scanner, specials, text, limit)
+            }));
         }
-        with_utf8_of(py, text, &[], |utf8| match utf8 {
-            Utf8::Whole(text) => Ok(count(text)),
-            Utf8::Unwritten(text) => encoder.count_unwritten(scanner, specials, &text),
+        with_changed(py, text, &[], |text| {
+            encoder.count_source(scanner, specials, &text)
         })
     }
 
@@ -288,14 +282,11 @@ impl NativeEncoder {
         changes: &[Change],
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let encoder = &self.encoder;
-        with_utf8_of(py, text, changes, |utf8| match utf8 {
-            Utf8::Whole(text) => Ok(encoder
-                .encode_texts(scanner, specials, &[text], num_threads)
-                .ids),
-            Utf8::Unwritten(text) => {
-                encoder.encode_unwritten(scanner, specials, &text, num_threads)
-            }
+        with_changed(py, text, changes, |text| {
+            let encoded = self
+                .encoder
+                .encode_texts(scanner, specials, &[text], num_threads);
+            encoded.map(|batch| batch.ids).map_err(|(_, why)| why)
         })
     }
 
@@ -307,7 +298,7 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Batch> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_utf8(py, texts, |texts| {
+        with_texts(py, texts, |texts| {
             self.encoder
                 .encode_texts(scanner, specials, texts, num_threads)
         })

@@ -10,11 +10,10 @@ use pyo3::types::string::PyStringData;
 
 use crate::changes::{Change, Changed};
 use crate::code_units::{CodeUnit, NoUtf8, append_utf8};
-use crate::huge_pages;
 use crate::kernel::AnyKernel;
 use crate::nfc;
 use crate::python::releasing_gil_if_long;
-use crate::windows::Unwritten;
+use crate::windows::Source;
 
 const ASKED_FROM_BYTES: usize = 1024;
 
@@ -30,24 +29,15 @@ pub enum Text<'t> {
 /// What `work` makes of `texts`. The GIL is released where they are long.
 ///
 /// Raises UnicodeEncodeError for a lone surrogate.
-pub fn with_utf8<T: Send>(
+pub fn with_texts<T: Send>(
     py: Python<'_>,
     texts: &[Bound<'_, PyString>],
-    work: impl FnOnce(&[&str]) -> T + Send,
+    work: impl FnOnce(&[Text]) -> Result<T, (usize, NoUtf8)> + Send,
 ) -> PyResult<T> {
     let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
-    let done = releasing_gil_if_long(py, n_bytes, || {
-        let mut own = Vec::new();
-        Ok(work(&as_utf8(&sources, &mut own)?))
-    });
-    done.map_err(|(place, why): (usize, NoUtf8)| error_of(&texts[place], why))
-}
-
-/// The UTF-8 of one text: it is there, or it is to be written.
-pub enum Utf8<'t> {
-    Whole(&'t str),
-    Unwritten(Changed<'t, Text<'t>>),
+    let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
+    done.map_err(|(place, why)| error_of(&texts[place], why))
 }
 
 /// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
@@ -55,24 +45,20 @@ pub enum Utf8<'t> {
 ///
 /// Raises UnicodeEncodeError for a lone surrogate, and ValueError where the changes are in no order or not
 /// of this text.
-pub fn with_utf8_of<T: Send>(
+pub fn with_changed<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
     changes: &[Change],
-    work: impl FnOnce(Utf8) -> Result<T, NoUtf8> + Send,
+    work: impl FnOnce(Changed<Text>) -> Result<T, NoUtf8> + Send,
 ) -> PyResult<T> {
     let source = Text::of(text)?;
-    let utf8 = match (source, changes) {
-        (Text::Utf8(text), []) => Utf8::Whole(text),
-        (_, [(0, end, instead)]) if *end == source.n_characters() => Utf8::Whole(instead),
-        _ => Utf8::Unwritten(Changed::new(source, changes).ok_or_else(|| {
-            PyValueError::new_err("changes that are in no order or beyond the text")
-        })?),
-    };
-    releasing_gil_if_long(py, source.n_bytes(), || work(utf8)).map_err(|why| error_of(text, why))
+    let changed = Changed::new(source, changes)
+        .ok_or_else(|| PyValueError::new_err("changes that are in no order or beyond the text"))?;
+    let done = releasing_gil_if_long(py, source.n_bytes(), || work(changed));
+    done.map_err(|why| error_of(text, why))
 }
 
-impl Unwritten for Text<'_> {
+impl Source for Text<'_> {
     type Error = NoUtf8;
 
     fn n_characters(&self) -> usize {
@@ -96,6 +82,13 @@ impl Unwritten for Text<'_> {
 
     fn around(&self, place: usize) -> Option<(u32, u32)> {
         Some((self.code(place - 1), self.code(place)))
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        match self {
+            Text::Utf8(text) => Some(text),
+            _ => None,
+        }
     }
 
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
@@ -187,14 +180,6 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// The bytes of UTF-8 that are to be written of it, at least.
-    fn n_own_at_least(&self) -> usize {
-        match self {
-            Text::Utf8(_) => 0,
-            others => others.n_characters(),
-        }
-    }
-
     /// Appends the UTF-8 of what is none yet.
     fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
         let kernel = AnyKernel::chosen();
@@ -217,31 +202,4 @@ fn is_ascii(text: &Bound<'_, PyString>, bytes: &[u8]) -> PyResult<bool> {
         .get_type::<PyString>()
         .call_method1(intern!(py, "isascii"), (text,))?;
     answer.extract()
-}
-
-/// Each as UTF-8, one behind the other in `own`, which is empty, where it is none yet; or the place
-/// of one that has none.
-fn as_utf8<'t>(
-    sources: &[Text<'t>],
-    own: &'t mut Vec<u8>,
-) -> Result<Vec<&'t str>, (usize, NoUtf8)> {
-    if sources.len() > 1 {
-        // Otherwise `append_utf8` judges better. What there is no memory for is told there.
-        let n_bytes = sources.iter().map(Text::n_own_at_least).sum::<usize>();
-        let _ = own.try_reserve_exact(n_bytes / 16 * 17);
-        huge_pages::advise(own.as_ptr(), own.capacity());
-    }
-    let mut ends = Vec::with_capacity(sources.len());
-    for (place, source) in sources.iter().enumerate() {
-        source.append_utf8_to(own).map_err(|why| (place, why))?;
-        ends.push(own.len());
-    }
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let texts = sources.iter().zip(starts.zip(&ends));
-    let utf8_of = |(source, (start, &end)): (&Text<'t>, (usize, &usize))| match source {
-        Text::Utf8(text) => *text,
-        // SAFETY: this is what `append_utf8` appended of one text.
-        _ => unsafe { std::str::from_utf8_unchecked(&own[start..end]) },
-    };
-    Ok(texts.map(utf8_of).collect())
 }

@@ -16,19 +16,6 @@ pub(crate) fn is_safe_cut(before: u32, behind: u32) -> bool {
         || class_before & S == 0 && behind == u32::from(' ')
 }
 
-/// Where `text` may be cut, at the byte `from` or behind it, which is more than 0; None where it may
-/// not.
-pub(crate) fn first_safe_cut(text: &str, from: usize) -> Option<usize> {
-    let from = (from..text.len()).find(|&place| text.is_char_boundary(place))?;
-    let mut before = text[..from].chars().next_back()?;
-    let mut around = text[from..].char_indices().map(|(place, behind)| {
-        let pair = (std::mem::replace(&mut before, behind), behind);
-        (from + place, pair)
-    });
-    let cut = around.find(|(_, (before, behind))| is_safe_cut((*before).into(), (*behind).into()));
-    cut.map(|(place, _)| place)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,29 +87,6 @@ mod tests {
                 KINDS[(state >> 33) as usize % KINDS.len()]
             });
             assert_cuts_are_safe(&kinds.collect::<String>());
-        }
-    }
-
-    #[test]
-    fn the_first_cut_is_looked_for_from_any_byte() {
-        let text = "one, \u{4e2d}\u{6587}\u{3002} 12";
-        let cuts: Vec<usize> = (text.char_indices().skip(1))
-            .filter(|&(place, behind)| {
-                let before = text[..place]
-                    .chars()
-                    .next_back()
-                    .expect("skipped the first");
-                is_safe_cut(before.into(), behind.into())
-            })
-            .map(|(place, _)| place)
-            .collect();
-        assert_eq!(cuts, [3, 4, 11, 14]);
-        for from in 1..=text.len() {
-            let expected = cuts.iter().find(|&&cut| cut >= from);
-            assert_eq!(first_safe_cut(text, from), expected.copied(), "{from}");
-        }
-        for (text, from) in [("", 1), ("a", 1), ("ab", 1), ("   ", 2)] {
-            assert_eq!(first_safe_cut(text, from), None);
         }
     }
 }

@@ -1,41 +1,18 @@
-//! Many texts, or the windows of one, encoded by several threads, with the ids of one.
+//! Tasks, the windows of texts, encoded by several threads, with the ids of one.
 //!
-//! The texts become tasks, taken in order: runs of segments, a long text in several of them. Whoever
-//! finishes a task puts all that is due by then in its place. So the ids are copied once, while they
+//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the ids are copied once, while they
 //! are still in the cache, and no thread waits for another. The memory that they are copied from is
 //! handed on to the next task, and none of it is taken from the system twice.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::Mutex;
 
-use crate::documents::{Batch, SpecialTokens};
+use crate::documents::Batch;
 use crate::encoder::Encoder;
-use crate::safe_cuts::first_safe_cut;
-use crate::scan::Scanner;
-use crate::sink::Appender;
 
 impl Encoder {
-    /// `ids` is empty and has room for one id a byte.
-    pub(crate) fn encode_tasks<T: AsRef<str> + Sync>(
-        &self,
-        scanner: Scanner,
-        mut cutter: Cutter<'_, T>,
-        n_threads: usize,
-        ids: Vec<u32>,
-    ) -> Batch {
-        let next = || cutter.next_task();
-        let encode = |(): &mut (), task: Vec<Segment>, made: &mut Batch| {
-            self.run_task(scanner, task, made);
-            Ok(())
-        };
-        let batch: Result<_, Infallible> = self.encode_by_threads(n_threads, ids, next, encode);
-        let Ok(batch) = batch;
-        batch
-    }
-
-    /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as one of them
-    /// does. Each thread has something of its own for all of its tasks. `ids` is empty and has room
+    /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
+    /// of them does that does. Each thread has something of its own for all of its tasks. `ids` is empty and has room
     /// for all.
     pub(crate) fn encode_by_threads<K: Send, O: Default, E: Send>(
         &self,
@@ -49,7 +26,7 @@ impl Encoder {
             capacity: ids.capacity(),
         };
         let tasks = Mutex::new((0.., next));
-        let failure = Mutex::new(None);
+        let failure: Mutex<Option<(usize, E)>> = Mutex::new(None);
         let assembly = Mutex::new(Assembly::default());
         // Made before there are threads: several would each make one.
         self.current_cache();
@@ -68,7 +45,11 @@ impl Encoder {
             while let Some((number, task)) = take() {
                 let mut made = assembly_of_all().memory_for_one(&mut placed);
                 if let Err(error) = encode(&mut own, task, &mut made) {
-                    *failure.lock().expect("nothing panics with it") = Some(error);
+                    // Those before it have all been taken, and may fail yet.
+                    let mut failure = failure.lock().expect("nothing panics with it");
+                    if failure.as_ref().is_none_or(|first| number < first.0) {
+                        *failure = Some((number, error));
+                    }
                     return;
                 }
                 assembly_of_all().add(number, made, &mut placed);
@@ -85,7 +66,7 @@ impl Encoder {
             }
             work();
         });
-        if let Some(error) = failure.into_inner().expect("all threads have ended") {
+        if let Some((_, error)) = failure.into_inner().expect("all threads have ended") {
             return Err(error);
         }
         let assembly = assembly.into_inner().expect("all threads have ended");
@@ -96,102 +77,6 @@ impl Encoder {
         ids.shrink_to_fit();
         let ends = assembly.ends;
         Ok(Batch { ids, ends })
-    }
-
-    fn run_task(&self, scanner: Scanner, task: Vec<Segment>, made: &mut Batch) {
-        let Batch { ids, ends } = made;
-        ids.reserve(1 << 14);
-        self.with_session(scanner, |session| {
-            for segment in task {
-                match segment {
-                    Segment::Plain(text) => session.take(text, &mut Appender { out: ids }),
-                    Segment::Token(id) => ids.push(id),
-                    Segment::End => ends.push(ids.len() as u64),
-                }
-            }
-        });
-    }
-}
-
-/// What stands next in the texts; `End` closes each of them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Segment<'t> {
-    Plain(&'t str),
-    Token(u32),
-    End,
-}
-
-/// Cuts texts into tasks, in order: runs of segments.
-pub(crate) struct Cutter<'t, T> {
-    specials: &'t SpecialTokens,
-    texts: std::slice::Iter<'t, T>,
-    /// What is left of plain text, then the special token behind it, then the rest of its text.
-    plain: &'t str,
-    token: Option<u32>,
-    text: Option<&'t str>,
-    task_bytes: usize,
-}
-
-impl<'t, T: AsRef<str>> Cutter<'t, T> {
-    /// Tasks are of `task_bytes` or more, but for the last.
-    pub(crate) fn new(
-        specials: &'t SpecialTokens,
-        texts: &'t [T],
-        task_bytes: usize,
-    ) -> Cutter<'t, T> {
-        Cutter {
-            specials,
-            texts: texts.iter(),
-            plain: "",
-            token: None,
-            text: None,
-            task_bytes,
-        }
-    }
-
-    /// The next task; None when there are no more.
-    fn next_task(&mut self) -> Option<Vec<Segment<'t>>> {
-        let (mut segments, mut n_bytes) = (Vec::new(), 0);
-        while n_bytes < self.task_bytes {
-            let Some(segment) = self.next_segment() else {
-                break;
-            };
-            if let Segment::Plain(text) = segment {
-                n_bytes += text.len();
-            }
-            // Keeps a run of empty texts from going on for ever.
-            n_bytes += 1;
-            segments.push(segment);
-        }
-        (!segments.is_empty()).then_some(segments)
-    }
-
-    fn next_segment(&mut self) -> Option<Segment<'t>> {
-        if !self.plain.is_empty() {
-            let text = self.plain;
-            let cut = first_safe_cut(text, self.task_bytes).unwrap_or(text.len());
-            let (part, rest) = text.split_at(cut);
-            self.plain = rest;
-            return Some(Segment::Plain(part));
-        }
-        if let Some(id) = self.token.take() {
-            return Some(Segment::Token(id));
-        }
-        let Some(text) = self.text else {
-            self.text = Some(self.texts.next()?.as_ref());
-            return self.next_segment();
-        };
-        if text.is_empty() {
-            self.text = None;
-            return Some(Segment::End);
-        }
-        if let Some((place, id)) = self.specials.find(text, 0) {
-            (self.plain, self.token) = (&text[..place.start], Some(id));
-            self.text = Some(&text[place.end..]);
-        } else {
-            (self.plain, self.text) = (text, Some(""));
-        }
-        self.next_segment()
     }
 }
 
@@ -260,8 +145,10 @@ impl Output {
 pub(crate) mod tests {
     use super::*;
     use crate::documents;
+    use crate::documents::SpecialTokens;
     use crate::documents::tests::TOKENS;
     use crate::encoder::tests::encoder;
+    use crate::scan::Scanner;
 
     /// Texts of parts beside which pre-tokens end in many ways.
     pub fn texts() -> Vec<String> {
@@ -307,7 +194,7 @@ pub(crate) mod tests {
             for (_, scanner) in Scanner::NAMES {
                 let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
                 for sizes in [(1, 1), (2, 3), (5, 3), (17, 2), (64, 4), (1 << 20, 2)] {
-                    let batch = encoder.encode_texts_in_tasks(scanner, &specials, &texts, sizes);
+                    let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
                     assert_eq!(batch, expected, "{sizes:?}");
                 }
             }
@@ -327,34 +214,9 @@ pub(crate) mod tests {
                 let mut expected = Vec::new();
                 encoder.encode(scanner, &text, &mut expected);
                 let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
-                assert!(batch.ids == expected);
+                assert!(batch.unwrap().ids == expected);
             }
         }
-    }
-
-    #[test]
-    fn a_long_text_is_cut_in_tasks_and_a_run_of_short_ones_is_one() {
-        let none = SpecialTokens::none();
-        let tasks = |texts: &[&str], task_bytes: usize| -> Vec<Vec<String>> {
-            let mut cutter = Cutter::new(&none, texts, task_bytes);
-            std::iter::from_fn(|| cutter.next_task())
-                .map(|task| task.iter().map(|segment| format!("{segment:?}")).collect())
-                .collect()
-        };
-        let plain = |text: &str| format!("{:?}", Segment::Plain(text));
-        let end = format!("{:?}", Segment::End);
-        assert_eq!(
-            tasks(&["one two three"], 4),
-            [
-                vec![plain("one two")],
-                vec![plain(" three"),],
-                vec![end.clone()]
-            ]
-        );
-        assert_eq!(
-            tasks(&["a", "", "b"], 8),
-            [vec![plain("a"), end.clone(), end.clone(), plain("b"), end]]
-        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! One text encoded a window at a time, each written as UTF-8 when it is its turn, with the ids of one scan.
+//! Texts encoded a window at a time, each written as UTF-8 when it is its turn, with the ids of one scan.
 //!
-//! Each thread writes those it encodes: of a long text no UTF-8 is ever there as a whole. Windows are cut
+//! Each thread writes those it encodes: of long texts no UTF-8 is ever there as a whole. Windows are cut
 //! where `safe_cuts.rs` says, and between no two characters that stand so in a special token, so that none
 //! is cut in two. That depends on two characters alone, so it can be looked for from anywhere.
 
@@ -8,20 +8,23 @@ use std::ops::Range;
 
 use crate::documents::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens, room_for_ids_of};
 use crate::encoder::Encoder;
+use crate::pieces::Session;
 use crate::safe_cuts::is_safe_cut;
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter, Sink};
 
-/// Characters of a window, and as many more as there are to the next place for a cut: so few that the
-/// memory for one is soon there, so many that what each costs beside encoding does not count; and of one
-/// that several threads shall have some of.
+/// Places of a window, and as many more as there are to the next one for a cut: so few that the memory
+/// for one is soon there, so many that what each costs beside encoding does not count; and of texts that
+/// several threads shall have some of.
 const WINDOW: usize = 1 << 17;
 const MIN_WINDOW: usize = 1 << 14;
 /// Windows that each thread shall have.
 const WINDOWS_PER_THREAD: usize = 8;
+/// From so many bytes on a result takes back what was reserved and not needed.
+const LARGE_BYTES: usize = MIN_BYTES_PER_THREAD;
 
-/// A text that UTF-8 is written of part by part. Places are counted in characters.
-pub trait Unwritten: Sync {
+/// A text whose UTF-8 is there, or is written part by part. Places are counted in characters.
+pub trait Source: Sync {
     type Error: Send;
 
     fn n_characters(&self) -> usize;
@@ -32,6 +35,9 @@ pub trait Unwritten: Sync {
     /// The characters before and behind a place between two; None where it cannot be cut.
     fn around(&self, place: usize) -> Option<(u32, u32)>;
 
+    /// All of it, where that is there.
+    fn as_utf8(&self) -> Option<&str>;
+
     /// Appends the UTF-8 of what stands between two places for a cut.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
 
@@ -39,106 +45,264 @@ pub trait Unwritten: Sync {
     fn no_memory(&self) -> Self::Error;
 }
 
+/// That there is no memory for the ids of a text.
+#[derive(Debug, PartialEq)]
+pub struct NoMemory;
+
+/// Places are bytes.
+impl<T: AsRef<str> + Sync> Source for T {
+    type Error = NoMemory;
+
+    fn n_characters(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        let (before, behind) = self.as_ref().split_at_checked(place)?;
+        let pair = before.chars().next_back().zip(behind.chars().next());
+        pair.map(|(before, behind)| (before.into(), behind.into()))
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        Some(self.as_ref())
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
+        own.push_str(&self.as_ref()[window]);
+        Ok(())
+    }
+
+    fn no_memory(&self) -> NoMemory {
+        NoMemory
+    }
+}
+
 impl Encoder {
-    /// The ids of a text, special tokens recognised, by up to `n_threads` threads.
-    pub fn encode_unwritten<U: Unwritten>(
+    /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads. Fails with the place
+    /// of the first text that cannot be written.
+    pub fn encode_texts<S: Source>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
-        text: &U,
+        texts: &[S],
         n_threads: usize,
-    ) -> Result<Vec<u32>, U::Error> {
-        let n_threads = n_threads.min(text.n_bytes_at_most() / MIN_BYTES_PER_THREAD);
+    ) -> Result<Batch, (usize, S::Error)> {
+        let n_bytes: usize = texts.iter().map(Source::n_bytes_at_most).sum();
+        let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
         let window = match n_threads {
             0 | 1 => WINDOW,
-            n => (text.n_characters() / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
+            n => (n_bytes / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
         };
-        self.encode_in_windows(scanner, specials, text, (window, n_threads))
+        self.encode_in_windows(scanner, specials, texts, (window, n_threads))
+    }
+
+    /// As `encode_texts`, in windows of any size but 0: what the fuzz targets ask for.
+    #[doc(hidden)]
+    pub fn encode_in_windows<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        (window, n_threads): (usize, usize),
+    ) -> Result<Batch, (usize, S::Error)> {
+        let n_bytes = texts.iter().map(Source::n_bytes_at_most).sum();
+        let mut batch = Batch::default();
+        if let Some(first) = texts.first() {
+            let ids = room_for_ids_of(n_bytes).ok_or_else(|| (0, first.no_memory()));
+            (batch.ids, batch.ends) = (ids?, Vec::with_capacity(texts.len()));
+        }
+        if n_threads > 1 && batch.ids.try_reserve_exact(n_bytes).is_ok() {
+            let mut tasks = Tasks::of(texts, specials, window);
+            let next = || tasks.next();
+            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Batch| {
+                self.with_session(scanner, |session| {
+                    task.iter()
+                        .try_for_each(|part| part.encode(session, specials, own, made))
+                })
+            };
+            return self.encode_by_threads(n_threads, batch.ids, next, encode);
+        }
+        let mut own = String::new();
+        self.with_session(scanner, |session| {
+            for (place, text) in texts.iter().enumerate() {
+                let sink = &mut Appender {
+                    out: &mut batch.ids,
+                };
+                let taken = session.take_source(specials, text, window, &mut own, sink);
+                taken.map_err(|error| (place, error))?;
+                batch.ends.push(batch.ids.len() as u64);
+            }
+            Ok(())
+        })?;
+        if n_bytes >= LARGE_BYTES {
+            batch.ids.shrink_to_fit();
+        }
+        Ok(batch)
     }
 
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
-    pub fn append_unwritten<U: Unwritten>(
+    pub fn append_source<S: Source>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
-        text: &U,
+        text: &S,
         ids: &mut Vec<u32>,
-    ) -> Result<(), U::Error> {
-        self.take_windows(scanner, specials, text, WINDOW, &mut Appender { out: ids })
-    }
-
-    /// As `encode_unwritten`, in windows of any size but 0: what the fuzz target `documents` asks for.
-    #[doc(hidden)]
-    pub fn encode_in_windows<U: Unwritten>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &U,
-        (window, n_threads): (usize, usize),
-    ) -> Result<Vec<u32>, U::Error> {
-        let n_bytes = text.n_bytes_at_most();
-        let mut ids = room_for_ids_of(n_bytes).ok_or_else(|| text.no_memory())?;
-        if n_threads > 1 && ids.try_reserve_exact(n_bytes).is_ok() {
-            let mut windows = Windows::of(text, specials, window);
-            let next = || windows.next();
-            let encode = |own: &mut String, window: Range<usize>, made: &mut Batch| {
-                own.clear();
-                made.ids.reserve(window.len() / 2);
-                text.append_to(own, window)?;
-                self.encode_document(scanner, specials, own, &mut made.ids);
-                Ok(())
-            };
-            let batch = self.encode_by_threads(n_threads, ids, next, encode)?;
-            return Ok(batch.ids);
-        }
-        let mut sink = Appender { out: &mut ids };
-        self.take_windows(scanner, specials, text, window, &mut sink)?;
-        Ok(ids)
+    ) -> Result<(), S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
+        self.with_session(scanner, |session| {
+            session.take_source(specials, text, WINDOW, own, sink)
+        })
     }
 
     /// The number of ids of a text, special tokens recognised.
-    pub fn count_unwritten<U: Unwritten>(
+    pub fn count_source<S: Source>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
-        text: &U,
-    ) -> Result<usize, U::Error> {
-        let mut sink = Counter::up_to(None);
-        self.take_windows(scanner, specials, text, WINDOW, &mut sink)?;
+        text: &S,
+    ) -> Result<usize, S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
+        self.with_session(scanner, |session| {
+            session.take_source(specials, text, WINDOW, own, sink)
+        })?;
         Ok(sink.n_ids)
     }
+}
 
-    fn take_windows<U: Unwritten>(
-        &self,
-        scanner: Scanner,
+impl Session<'_, '_> {
+    /// Takes the ids of a text, special tokens recognised; `own` is memory for its windows.
+    fn take_source<S: Source>(
+        &mut self,
         specials: &SpecialTokens,
-        text: &U,
+        text: &S,
         window: usize,
+        own: &mut String,
         sink: &mut impl Sink,
-    ) -> Result<(), U::Error> {
-        let mut own = String::new();
-        self.with_session(scanner, |session| {
-            for window in Windows::of(text, specials, window) {
+    ) -> Result<(), S::Error> {
+        if let Some(utf8) = text.as_utf8() {
+            self.take_document(specials, utf8, sink);
+            return Ok(());
+        }
+        for window in Windows::of(text, specials, window) {
+            own.clear();
+            text.append_to(own, window)?;
+            self.take_document(specials, own, sink);
+        }
+        Ok(())
+    }
+}
+
+/// A window of a text of several: what a thread encodes, with others, at a time.
+struct Part<'t, S> {
+    text: &'t S,
+    /// The place of the text among the others.
+    number: usize,
+    /// Where its UTF-8 is there, of that.
+    window: Range<usize>,
+    is_last: bool,
+}
+
+impl<S: Source> Part<'_, S> {
+    fn encode(
+        &self,
+        session: &mut Session,
+        specials: &SpecialTokens,
+        own: &mut String,
+        made: &mut Batch,
+    ) -> Result<(), (usize, S::Error)> {
+        let window = self.window.clone();
+        let utf8 = match self.text.as_utf8() {
+            Some(utf8) => &utf8[window],
+            None => {
                 own.clear();
-                text.append_to(&mut own, window)?;
-                session.take_document(specials, &own, sink);
+                let written = self.text.append_to(own, window);
+                written.map_err(|error| (self.number, error))?;
+                own
             }
-            Ok(())
+        };
+        made.ids.reserve(utf8.len() / 3);
+        session.take_document(specials, utf8, &mut Appender { out: &mut made.ids });
+        if self.is_last {
+            made.ends.push(made.ids.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// The windows of some texts, as many together as come to the size of one.
+struct Tasks<'t, S> {
+    texts: &'t [S],
+    specials: &'t SpecialTokens,
+    size: usize,
+    /// The text of the next window, and where in it that begins.
+    number: usize,
+    at: usize,
+}
+
+impl<'t, S: Source> Tasks<'t, S> {
+    fn of(texts: &'t [S], specials: &'t SpecialTokens, size: usize) -> Tasks<'t, S> {
+        Tasks {
+            texts,
+            specials,
+            size,
+            number: 0,
+            at: 0,
+        }
+    }
+
+    fn next_part(&mut self) -> Option<Part<'t, S>> {
+        let (text, number, start) = (self.texts.get(self.number)?, self.number, self.at);
+        let (cut, end) = match text.as_utf8() {
+            Some(utf8) => (next_cut(&utf8, self.specials, start, self.size), utf8.len()),
+            None => {
+                let cut = next_cut(text, self.specials, start, self.size);
+                (cut, text.n_characters())
+            }
+        };
+        match cut {
+            Some(cut) => self.at = cut,
+            None => (self.number, self.at) = (number + 1, 0),
+        }
+        Some(Part {
+            text,
+            number,
+            window: start..cut.unwrap_or(end),
+            is_last: cut.is_none(),
         })
     }
 }
 
+impl<'t, S: Source> Iterator for Tasks<'t, S> {
+    type Item = Vec<Part<'t, S>>;
+
+    fn next(&mut self) -> Option<Vec<Part<'t, S>>> {
+        let (mut parts, mut size) = (Vec::new(), 0);
+        while size < self.size
+            && let Some(part) = self.next_part()
+        {
+            // Keeps a run of empty texts from going on for ever.
+            size += part.window.len() + 1;
+            parts.push(part);
+        }
+        (!parts.is_empty()).then_some(parts)
+    }
+}
+
 /// The windows of a text, in order; one at least.
-struct Windows<'t, U> {
-    text: &'t U,
+struct Windows<'t, S> {
+    text: &'t S,
     specials: &'t SpecialTokens,
     size: usize,
     /// Where the next one begins.
     at: Option<usize>,
 }
 
-impl<'t, U: Unwritten> Windows<'t, U> {
-    fn of(text: &'t U, specials: &'t SpecialTokens, size: usize) -> Windows<'t, U> {
+impl<'t, S: Source> Windows<'t, S> {
+    fn of(text: &'t S, specials: &'t SpecialTokens, size: usize) -> Windows<'t, S> {
         let at = Some(0);
         Windows {
             text,
@@ -147,24 +311,28 @@ impl<'t, U: Unwritten> Windows<'t, U> {
             at,
         }
     }
-
-    fn may_be_cut(&self, place: usize) -> bool {
-        let around = self.text.around(place);
-        around.is_some_and(|(before, behind)| {
-            is_safe_cut(before, behind) && !self.specials.have_beside(before, behind)
-        })
-    }
 }
 
-impl<U: Unwritten> Iterator for Windows<'_, U> {
+impl<S: Source> Iterator for Windows<'_, S> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let (start, n) = (self.at?, self.text.n_characters());
-        let cut = (start + self.size..n).find(|&place| self.may_be_cut(place));
-        self.at = cut;
-        Some(start..cut.unwrap_or(n))
+        let start = self.at?;
+        self.at = next_cut(self.text, self.specials, start, self.size);
+        Some(start..self.at.unwrap_or(self.text.n_characters()))
     }
+}
+
+/// The first place for a cut that is `size` behind `start` or more.
+fn next_cut<S: Source>(
+    text: &S,
+    specials: &SpecialTokens,
+    start: usize,
+    size: usize,
+) -> Option<usize> {
+    let may_be_cut =
+        |(before, behind)| is_safe_cut(before, behind) && !specials.have_beside(before, behind);
+    (start + size..text.n_characters()).find(|&place| text.around(place).is_some_and(may_be_cut))
 }
 
 #[cfg(test)]
@@ -176,7 +344,7 @@ pub(crate) mod tests {
 
     pub struct Characters(pub Vec<char>);
 
-    impl Unwritten for Characters {
+    impl Source for Characters {
         type Error = &'static str;
 
         fn n_characters(&self) -> usize {
@@ -189,6 +357,10 @@ pub(crate) mod tests {
 
         fn around(&self, place: usize) -> Option<(u32, u32)> {
             Some((self.0[place - 1].into(), self.0[place].into()))
+        }
+
+        fn as_utf8(&self) -> Option<&str> {
+            None
         }
 
         fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), &'static str> {
@@ -208,15 +380,15 @@ pub(crate) mod tests {
         let encoder = encoder();
         for specials in [SpecialTokens::none(), SpecialTokens::new(&TOKENS).unwrap()] {
             for text in texts().into_iter().chain(tasks::tests::texts()) {
-                let characters = Characters(text.chars().collect());
+                let texts = [Characters(text.chars().collect())];
                 for (name, scanner) in Scanner::NAMES {
                     let mut expected = Vec::new();
                     encoder.encode_document(scanner, &specials, &text, &mut expected);
                     for sizes in [(1, 1), (2, 1), (7, 1), (1, 3), (40, 2), (1000, 1)] {
-                        let ids = encoder.encode_in_windows(scanner, &specials, &characters, sizes);
-                        assert_eq!(ids.as_ref(), Ok(&expected), "{name} {sizes:?} {text:?}");
+                        let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
+                        assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");
                     }
-                    let counted = encoder.count_unwritten(scanner, &specials, &characters);
+                    let counted = encoder.count_source(scanner, &specials, &texts[0]);
                     assert_eq!(counted, Ok(expected.len()));
                 }
             }
@@ -248,10 +420,11 @@ pub(crate) mod tests {
     fn a_text_that_cannot_be_written_is_an_error_by_any_threads() {
         let (encoder, none) = (encoder(), SpecialTokens::none());
         let text = "the other ".repeat(50_000) + "\u{fffd}" + &" the other".repeat(50_000);
-        let text = Characters(text.chars().collect());
+        let broken = || Characters(text.chars().collect());
+        let texts = [Characters("the".chars().collect()), broken(), broken()];
         for n_threads in [1, 3] {
-            let result = encoder.encode_unwritten(Scanner::Gpt2, &none, &text, n_threads);
-            assert_eq!(result, Err("broken"));
+            let result = encoder.encode_texts(Scanner::Gpt2, &none, &texts, n_threads);
+            assert_eq!(result, Err((1, "broken")));
         }
     }
 }
