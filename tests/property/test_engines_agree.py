@@ -25,6 +25,7 @@ from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.special_tokens import Allowed, matcher_of, resolve_policy
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +145,12 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
     assert np.array_equal(native.encode_to_numpy(text), python.encode_to_numpy(text))
 
 
+def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.ndarray:
+    """The ids of UTF-8 by one thread: it is cut nowhere, whatever its length."""
+    recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
+    return native.engine.encode_documents([text.encode()], matcher=matcher_of(recognised)).ids
+
+
 @given(seeds, kinds, patterns, trap_texts.filter(bool), st.integers(2, 5), st.integers(0, 60))
 @settings(max_examples=30, deadline=None)
 def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
@@ -152,8 +159,7 @@ def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
     native = Tokenizer.from_spec(spec, engine="native")
     text = "a " * shift + unit * (-(-600_000 * num_threads // 2 // len(unit.encode())))
     options = {"allowed_special": set()}
-    # In one scan; one text alone that is not ASCII is encoded in windows.
-    whole, _ = native.encode_batch_to_numpy([text], **options)
+    whole = _in_one_scan(native, text, options["allowed_special"])
     for n in (1, num_threads):
         assert np.array_equal(native.encode_to_numpy(text, num_threads=n, **options), whole)
 
@@ -175,9 +181,14 @@ def test_texts_of_several_windows_with_specials_wherever_these_end(
     native = Tokenizer.from_spec(tiny_spec(seed, kind, pattern), engine="native")
     n_parts = random_.randrange(300_000, 500_000) // len("".join(parts)) * len(parts)
     text = "".join(random_.choices(parts, k=n_parts)) + "🙂"
-    whole, _ = native.encode_batch_to_numpy([text])
+    whole = _in_one_scan(native, text, "all")
     for num_threads in (1, 2, 3):
         assert np.array_equal(native.encode_to_numpy(text, num_threads=num_threads), whole)
+        texts = [text, "", text[:1_000], "plain", text]
+        ids, offsets = native.encode_batch_to_numpy(texts, num_threads=num_threads)
+        for place, one in enumerate(texts):
+            of_one = ids[int(offsets[place]) : int(offsets[place + 1])]
+            assert np.array_equal(of_one, _in_one_scan(native, one, "all")), place
     assert native.count(text) == len(whole)
 
 
@@ -219,14 +230,13 @@ def test_no_part_of_a_pre_token_is_taken_whole_wherever_a_batch_ends(pattern):
         assert native.encode("字" * n) == (whole if n == 1 else alone[:2] * n)
 
 
-# A pre-token with a short part and one of more bytes than a thread goes on beyond its own; and runs
-# in which threads meet.
+# A pre-token with a short part and a long one, and runs of letters that are cut nowhere for long.
 _LONG_RUNS = ["a " * 300 + "é" + "中" * 8000 + "Ab ", "字é" * 90 + "a中É字。" + "中字" * 700 + " "]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("run", _LONG_RUNS, ids=["long part", "many parts"])
-def test_threads_that_meet_in_long_pre_tokens(pattern, run):
+def test_threads_and_long_pre_tokens(pattern, run):
     lead, second, third = (bytes([byte]) for byte in "中".encode())
     merges = [(lead, second), (lead + second, third), ("中".encode(), b"A")]
     merges += [("中".encode(), "中".encode()), *_taken_whole_only("字")]

@@ -103,11 +103,26 @@ class Sly(str):
     def encode(self, *_: object) -> bytes:
         return b"something else"
 
+    def __len__(self) -> int:
+        raise RuntimeError("how should I know")
+
 
 @pytest.mark.parametrize("text", ["a" * 2_000, "é" * 2_000, "é" * 10, "🙂" * 2_000])
 def test_what_a_subclass_says_of_itself_is_of_no_account(both, text):
     native, python = both
     assert native.encode(Sly(text)) == python.encode(text)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_before", [0, 7, 70])
+def test_of_several_texts_with_surrogates_the_first_is_named(both, num_threads, n_before):
+    native, _ = both
+    texts = ["中文字 a, " * 9_000] * n_before
+    texts += ["é" * 9 + "\udc80", *texts, "\udc81"]
+    for call in (native.encode_batch, native.encode_batch_to_numpy):
+        with pytest.raises(UnicodeEncodeError) as refused:
+            call(texts, num_threads)
+        assert (refused.value.object, refused.value.start) == (texts[n_before], 9)
 
 
 @pytest.mark.parametrize("n_before", [0, 15, 4_095, 4_096, 20_000])
@@ -172,6 +187,11 @@ for call in (native.count, native.encode, native.encode_to_numpy):
         call(large)
     except MemoryError:
         print("refused")
+for num_threads in (1, 2):
+    try:
+        native.encode_batch_to_numpy(["a", large], num_threads)
+    except MemoryError:
+        print("refused")
 """
 
 
@@ -181,4 +201,4 @@ def test_without_memory_the_full_cache_answers_and_a_text_is_refused():
     done = subprocess.run(
         [sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, timeout=120, check=False
     )
-    assert (done.returncode, done.stdout) == (0, 3 * "refused\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, 5 * "refused\n"), done.stderr

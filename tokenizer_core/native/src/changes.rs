@@ -30,6 +30,9 @@ impl<T: Source> Source for Changed<'_, T> {
     }
 
     fn n_bytes_at_most(&self) -> usize {
+        if let Some(utf8) = self.as_utf8() {
+            return utf8.len();
+        }
         let instead = self.changes.iter().map(|change| change.2.len());
         self.text.n_bytes_at_most() + instead.sum::<usize>()
     }
@@ -101,8 +104,12 @@ mod tests {
             if round % 3 == 0 {
                 places.extend([0, 0, n, n]);
             }
+            if round % 20 == 0 {
+                places = vec![0, n];
+            }
             places.sort_unstable();
-            let instead = ["", "the", " ", "\u{4e2d}", "s, the other'"];
+            let whole = "the other, 12 the\n".repeat(5);
+            let instead = ["", "the", " ", "\u{4e2d}", "s, the other'", &whole];
             let changes: Vec<Change> = places
                 .chunks(2)
                 .map(|place| {

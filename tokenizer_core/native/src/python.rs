@@ -116,7 +116,7 @@ impl NativeEncoder {
         text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
-        if text.len()? > MAX_SHORT {
+        if text.code_point_len()? > MAX_SHORT {
             let ids = self.ids_of(py, text, 1, specials, &[])?;
             return self.list_of(py, &ids);
         }
@@ -141,9 +141,7 @@ impl NativeEncoder {
         changes: Vec<Change>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut ids = self.ids_of(py, text, num_threads, specials, &changes)?;
-        if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
-            ids.shrink_to_fit();
-        }
+        give_back_room(&mut ids);
         Ok(ids.into_pyarray(py))
     }
 
@@ -175,6 +173,7 @@ impl NativeEncoder {
     ) -> PyResult<IdsAndOffsets<'py>> {
         let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
         batch.ends.insert(0, 0);
+        give_back_room(&mut batch.ids);
         Ok((batch.ids.into_pyarray(py), batch.ends.into_pyarray(py)))
     }
 
@@ -306,6 +305,13 @@ impl NativeEncoder {
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
         self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
+    }
+}
+
+/// An array lives as long as Python likes: it keeps no more than an eighth of what it does not need.
+fn give_back_room(ids: &mut Vec<u32>) {
+    if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
+        ids.shrink_to_fit();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tasks, the windows of texts, encoded by several threads, with the ids of one.
 //!
-//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the ids are copied once, while they
-//! are still in the cache, and no thread waits for another. The memory that they are copied from is
-//! handed on to the next task, and none of it is taken from the system twice.
+//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the
+//! ids are copied once, while they are still in the cache, and no thread waits for another. The memory
+//! that they are copied from is handed on to the next task, and none of it is taken from the system twice.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,8 +12,8 @@ use crate::encoder::Encoder;
 
 impl Encoder {
     /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
-    /// of them does that does. Each thread has something of its own for all of its tasks. `ids` is empty and has room
-    /// for all.
+    /// of them does that does. Each thread has something of its own for all of its tasks. `ids` is
+    /// empty and has room for all.
     pub(crate) fn encode_by_threads<K: Send, O: Default, E: Send>(
         &self,
         n_threads: usize,

@@ -93,9 +93,10 @@ impl Encoder {
     ) -> Result<Batch, (usize, S::Error)> {
         let n_bytes: usize = texts.iter().map(Source::n_bytes_at_most).sum();
         let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
+        let n_places: usize = texts.iter().map(n_places_of).sum();
         let window = match n_threads {
             0 | 1 => WINDOW,
-            n => (n_bytes / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
+            n => (n_places / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
         };
         self.encode_in_windows(scanner, specials, texts, (window, n_threads))
     }
@@ -115,7 +116,10 @@ impl Encoder {
             let ids = room_for_ids_of(n_bytes).ok_or_else(|| (0, first.no_memory()));
             (batch.ids, batch.ends) = (ids?, Vec::with_capacity(texts.len()));
         }
-        if n_threads > 1 && batch.ids.try_reserve_exact(n_bytes).is_ok() {
+        if n_threads > 1
+            && Tasks::of(texts, specials, window).nth(1).is_some()
+            && batch.ids.try_reserve_exact(n_bytes).is_ok()
+        {
             let mut tasks = Tasks::of(texts, specials, window);
             let next = || tasks.next();
             let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Batch| {
@@ -256,12 +260,9 @@ impl<'t, S: Source> Tasks<'t, S> {
 
     fn next_part(&mut self) -> Option<Part<'t, S>> {
         let (text, number, start) = (self.texts.get(self.number)?, self.number, self.at);
-        let (cut, end) = match text.as_utf8() {
-            Some(utf8) => (next_cut(&utf8, self.specials, start, self.size), utf8.len()),
-            None => {
-                let cut = next_cut(text, self.specials, start, self.size);
-                (cut, text.n_characters())
-            }
+        let cut = match text.as_utf8() {
+            Some(utf8) => next_cut(&utf8, self.specials, start, self.size),
+            None => next_cut(text, self.specials, start, self.size),
         };
         match cut {
             Some(cut) => self.at = cut,
@@ -270,7 +271,7 @@ impl<'t, S: Source> Tasks<'t, S> {
         Some(Part {
             text,
             number,
-            window: start..cut.unwrap_or(end),
+            window: start..cut.unwrap_or_else(|| n_places_of(text)),
             is_last: cut.is_none(),
         })
     }
@@ -321,6 +322,11 @@ impl<S: Source> Iterator for Windows<'_, S> {
         self.at = next_cut(self.text, self.specials, start, self.size);
         Some(start..self.at.unwrap_or(self.text.n_characters()))
     }
+}
+
+/// In a text as it is cut: bytes where its UTF-8 is there, otherwise characters.
+fn n_places_of<S: Source>(text: &S) -> usize {
+    text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
 /// The first place for a cut that is `size` behind `start` or more.
