@@ -16,8 +16,8 @@ May import `errors`, `patterns`, `spec` and its neighbours.
 from __future__ import annotations
 
 import json
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
@@ -74,11 +74,12 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
-    vocab = _bytes_of(texts, added)
+    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
+    vocab = _bytes_of(texts, tokens, added)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
     return TokenizerSpec.from_merges(
         vocab,
-        _parse_merges(model["merges"]),
+        _parse_merges(model["merges"], tokens),
         added,
         pattern=pattern,
         ignore_merges=model.get("ignore_merges") is True,
@@ -122,12 +123,16 @@ def _check_texts(value: object) -> dict[str, int]:
     return value
 
 
-def _bytes_of(texts: Mapping[str, int], added: Sequence[AddedToken]) -> dict[int, bytes]:
-    """id -> bytes of the model's entries. Those of added tokens stand in plain text, the others
-    in the byte alphabet; an entry that could be either is refused."""
+def _bytes_of(
+    texts: Mapping[str, int], tokens: Mapping[str, bytes | None], added: Sequence[AddedToken]
+) -> dict[int, bytes]:
+    """id -> bytes of the model's entries, given what each is in the byte alphabet. Those of added
+    tokens stand in plain text, the others in the alphabet; an entry that could be either is
+    refused."""
     contents = {token.content for token in added}
     vocab: dict[int, bytes] = {}
-    for (text, id_), token in zip(texts.items(), parse_tokens(texts), strict=True):
+    for text, id_ in texts.items():
+        token = tokens[text]
         if text in contents:
             plain = text.encode()
             if token is not None and token != plain:
@@ -145,23 +150,38 @@ def _bytes_of(texts: Mapping[str, int], added: Sequence[AddedToken]) -> dict[int
     return vocab
 
 
-def _parse_merges(value: object) -> list[Merge]:
-    """The merges, written as "a b" or as ["a", "b"]."""
+def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
+    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of what stands in them."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: model.merges is no list")
-    pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in value]
-    for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
-        if not _are_pairs([pair]):
-            raise _merge_error(place, value)
-    texts = dict.fromkeys(chain.from_iterable(pairs))
-    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
-    sides = map(tokens.__getitem__, chain.from_iterable(pairs))
+    texts = _sides_of(value)
+    try:
+        parsed = list(map(tokens.__getitem__, texts))
+    except KeyError:
+        # The spec refuses what is not in the vocabulary, if it is in the alphabet at all.
+        distinct = dict.fromkeys(texts)
+        known = dict(zip(distinct, parse_tokens(distinct), strict=True))
+        parsed = list(map(known.__getitem__, texts))
+    sides = iter(parsed)
     merges = list(zip(sides, sides, strict=True))
-    if not all(tokens.values()):
+    if not all(parsed):
         raise _merge_error(
             next(place for place, sides in enumerate(merges) if not all(sides)), value
         )
-    return merges
+    return cast("list[Merge]", merges)
+
+
+def _sides_of(merges: list[Any]) -> list[str]:
+    """Left and right of each merge, one after the other."""
+    are_texts = set(map(type, merges)) == {str}
+    if are_texts and set(map(str.count, merges, repeat(" "))) == {1}:
+        # A text at a time takes three times as long, and there are hundreds of thousands.
+        return " ".join(merges).split(" ")
+    pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in merges]
+    for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
+        if not _are_pairs([pair]):
+            raise _merge_error(place, merges)
+    return list(chain.from_iterable(pairs))
 
 
 def _are_pairs(values: list[Any]) -> bool:
@@ -363,5 +383,6 @@ def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
                     f"the added token {added.content!r:.60} (id {added.id}) is spelt like the "
                     f"token of id {texts[added.content]}; tokenizers would mix them up"
                 )
-    _bytes_of(texts, spec.added_tokens)  # what cannot be read back is not written
+    # What cannot be read back is not written.
+    _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), spec.added_tokens)
     return dict(sorted(texts.items(), key=lambda item: item[1]))

@@ -4,6 +4,7 @@ understood whole or refused by name."""
 import contextlib
 import copy
 import json
+import re
 
 import pytest
 import tokenizers
@@ -296,6 +297,41 @@ def test_merges_as_strings_are_read():
     table = copy.deepcopy(GPT2)
     table["model"]["merges"] = [" ".join(pair) for pair in GPT2["model"]["merges"]]
     assert parse(table) == parse(GPT2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["a b c"],
+        ["ab"],
+        ["ab", "a b c"],
+        ["a b c", "ab"],
+        ["a "],
+        [" b"],
+        ["a  b"],
+        [" "],
+        ["a 中"],
+    ],
+)
+def test_merges_as_strings_with_more_or_less_than_two_tokens_are_refused(wrong):
+    merges = [" ".join(pair) for pair in GPT2["model"]["merges"]]
+    merges[3:3] = wrong
+    table = {**GPT2, "model": {**GPT2["model"], "merges": merges}}
+    with pytest.raises(FormatError, match=r"model.merges\[3\] is '" + re.escape(wrong[0])):
+        parse(table)
+
+
+@pytest.mark.parametrize("merge", ["a <中>", ["<中>", "a"], "a <unknown中>"])
+def test_an_added_token_outside_the_byte_alphabet_is_no_side_of_a_merge(merge):
+    model = GPT2["model"]
+    merges = [merge, *([" ".join(pair) for pair in model["merges"]])]
+    vocab = {**model["vocab"], "<中>": len(model["vocab"])}
+    added = [{**GPT2["added_tokens"][0], "content": "<中>", "id": len(model["vocab"])}]
+    table = {**GPT2, "added_tokens": added, "model": {**model, "vocab": vocab}}
+    assert parse(table).special_tokens
+    table["model"]["merges"] = merges
+    with pytest.raises(FormatError, match=r"model.merges\[0\]"):
+        parse(table)
 
 
 def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
