@@ -98,10 +98,7 @@ pub fn append_utf8<U: CodeUnit>(
             out.try_reserve(estimate)
                 .or_else(|_| out.try_reserve_exact(room))
                 .map_err(|_| NoUtf8::Memory)?;
-            huge_pages::advise(
-                out.spare_capacity_mut().as_ptr(),
-                out.capacity() - out.len(),
-            );
+            huge_pages::advise(out.as_ptr(), out.capacity());
         }
         let (written, any_surrogate) = kernel.run(Write {
             units: chunk,

@@ -6,15 +6,13 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
 use crate::encoder::Encoder;
-use crate::huge_pages;
 use crate::pieces::Session;
+use crate::rooms::LARGE_BYTES;
 use crate::scan::Scanner;
-use crate::sink::{Appender, Counter, SLACK, Sink};
+use crate::sink::{Appender, Counter, Sink};
 
 /// Less than this for each thread is not worth starting it.
 pub(crate) const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
-/// From this size on room is made for as many ids as there could be.
-const LARGE_BYTES: usize = 1 << 17;
 
 /// The strings that are one id each, wherever they stand in a text.
 pub struct SpecialTokens {
@@ -80,18 +78,6 @@ impl SpecialTokens {
 pub struct Batch {
     pub ids: Vec<u32>,
     pub ends: Vec<u64>,
-}
-
-/// A vector that need not move while the ids of so many bytes are appended, as no id stands for less
-/// than a byte; memory that is not written to is not used. Where there is not even the address space
-/// for it, or little text, one for what text mostly comes to; none where there is no memory for that.
-pub fn room_for_ids_of(n_bytes: usize) -> Option<Vec<u32>> {
-    let mut ids = Vec::new();
-    if n_bytes < LARGE_BYTES || ids.try_reserve_exact(n_bytes + SLACK).is_err() {
-        ids.try_reserve(n_bytes / 3 + 8).ok()?;
-    }
-    huge_pages::advise(ids.as_ptr(), ids.capacity());
-    Some(ids)
 }
 
 impl Session<'_, '_> {
@@ -165,6 +151,7 @@ impl Encoder {
 pub(crate) mod tests {
     use super::*;
     use crate::encoder::tests::encoder;
+    use crate::rooms::room_for;
 
     pub const TOKENS: [(&str, u32); 4] =
         [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
@@ -236,7 +223,7 @@ pub(crate) mod tests {
     fn ids_of_a_byte_each_need_no_more_room_than_was_made() {
         let (encoder, text) = (encoder(), "qxz ".repeat(LARGE_BYTES));
         for _ in 0..2 {
-            let mut ids = room_for_ids_of(text.len()).unwrap();
+            let mut ids = room_for(text.len()).unwrap();
             let room = ids.capacity();
             encoder.encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids);
             assert_eq!((ids.len(), ids.capacity()), (text.len(), room));

@@ -7,13 +7,16 @@
 const MIN_BYTES: usize = 8 << 20;
 const PAGE: usize = 2 << 20;
 
-/// Asks for large pages in the part of this memory that they fit in; the memory must not have been
-/// written to yet, or nothing is gained.
+/// Asks for large pages in this memory; nothing is gained for what has been written to.
+///
+/// In all of it, with the small pages that it begins and ends in: what has advice in one part only the
+/// system takes for two, which it does not move as one, and growing such a vector copies it.
 pub fn advise<T>(start: *const T, n_items: usize) {
     let n_bytes = n_items * size_of::<T>();
     if n_bytes >= MIN_BYTES {
-        let first = (start as usize).next_multiple_of(PAGE);
-        let end = (start as usize + n_bytes) / PAGE * PAGE;
+        let small = small_page();
+        let first = start as usize / small * small;
+        let end = (start as usize + n_bytes).next_multiple_of(small);
         advise_pages(first, end - first);
     }
 }
@@ -36,6 +39,18 @@ fn advise_pages(first: usize, n_bytes: usize) {
     // SAFETY: this advice changes no content, and an address that is not mapped is an error, which
     // is of no account here.
     unsafe { libc::madvise(first as *mut libc::c_void, n_bytes, libc::MADV_HUGEPAGE) };
+}
+
+#[cfg(target_os = "linux")]
+fn small_page() -> usize {
+    // SAFETY: asks for a number.
+    let n_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(n_bytes).unwrap_or(PAGE)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn small_page() -> usize {
+    PAGE
 }
 
 #[cfg(not(target_os = "linux"))]

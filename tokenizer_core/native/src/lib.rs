@@ -40,6 +40,7 @@ mod piece_cache;
 mod pieces;
 mod places;
 mod prefetch;
+pub mod rooms;
 mod runs;
 mod safe_cuts;
 pub mod scan;
@@ -55,6 +56,8 @@ mod zeroed_table;
 
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_arrays;
 #[cfg(feature = "python")]
 mod python_decode;
 #[cfg(feature = "python")]

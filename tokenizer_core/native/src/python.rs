@@ -14,10 +14,12 @@ use crate::json_text;
 use crate::kernel::AnyKernel;
 use crate::merge::Merge;
 use crate::pair_table::ID_BITS;
+use crate::python_arrays::array_of;
 use crate::python_decode;
 use crate::python_documents;
 use crate::python_lists::{Ints, MAX_SHORT, with_short_ids};
 use crate::python_text::{self, with_changed, with_texts};
+use crate::rooms;
 use crate::scan::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 use crate::vocabulary::Vocabulary;
@@ -118,7 +120,9 @@ impl NativeEncoder {
     ) -> PyResult<Bound<'py, PyList>> {
         if text.code_point_len()? > MAX_SHORT {
             let ids = self.ids_of(py, text, 1, specials, &[])?;
-            return self.list_of(py, &ids);
+            let list = self.list_of(py, &ids);
+            rooms::keep(ids);
+            return list;
         }
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
@@ -140,9 +144,8 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
         changes: Vec<Change>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let mut ids = self.ids_of(py, text, num_threads, specials, &changes)?;
-        give_back_room(&mut ids);
-        Ok(ids.into_pyarray(py))
+        let ids = self.ids_of(py, text, num_threads, specials, &changes)?;
+        array_of(py, ids)
     }
 
     #[pyo3(signature = (texts, num_threads=1, specials=None))]
@@ -159,6 +162,7 @@ impl NativeEncoder {
             .zip(&batch.ends)
             .map(|(start, end)| self.list_of(py, &batch.ids[start as usize..*end as usize]))
             .collect::<PyResult<_>>()?;
+        rooms::keep(batch.ids);
         PyList::new(py, lists)
     }
 
@@ -173,8 +177,7 @@ impl NativeEncoder {
     ) -> PyResult<IdsAndOffsets<'py>> {
         let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
         batch.ends.insert(0, 0);
-        give_back_room(&mut batch.ids);
-        Ok((batch.ids.into_pyarray(py), batch.ends.into_pyarray(py)))
+        Ok((array_of(py, batch.ids)?, batch.ends.into_pyarray(py)))
     }
 
     /// (ids, where those of each text begin and the last end, UTF-8 bytes of each text)
@@ -305,13 +308,6 @@ impl NativeEncoder {
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
         self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
-    }
-}
-
-/// An array lives as long as Python likes: it keeps no more than an eighth of what it does not need.
-fn give_back_room(ids: &mut Vec<u32>) {
-    if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
-        ids.shrink_to_fit();
     }
 }
 

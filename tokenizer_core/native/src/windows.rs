@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
-use crate::documents::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens, room_for_ids_of};
+use crate::documents::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens};
 use crate::encoder::Encoder;
 use crate::pieces::Session;
+use crate::rooms::{self, LARGE_BYTES};
 use crate::safe_cuts::is_safe_cut;
 use crate::scan::Scanner;
 use crate::sink::{Appender, Counter, Sink};
@@ -20,8 +21,6 @@ const WINDOW: usize = 1 << 17;
 const MIN_WINDOW: usize = 1 << 14;
 /// Windows that each thread shall have.
 const WINDOWS_PER_THREAD: usize = 8;
-/// From so many bytes on a result takes back what was reserved and not needed.
-const LARGE_BYTES: usize = MIN_BYTES_PER_THREAD;
 
 /// A text whose UTF-8 is there, or is written part by part. Places are counted in characters.
 pub trait Source: Sync {
@@ -113,7 +112,8 @@ impl Encoder {
         let n_bytes = texts.iter().map(Source::n_bytes_at_most).sum();
         let mut batch = Batch::default();
         if let Some(first) = texts.first() {
-            let ids = room_for_ids_of(n_bytes).ok_or_else(|| (0, first.no_memory()));
+            let ids = self.room_for_ids_of(scanner, specials, texts, n_bytes)?;
+            let ids = ids.ok_or_else(|| (0, first.no_memory()));
             (batch.ids, batch.ends) = (ids?, Vec::with_capacity(texts.len()));
         }
         if n_threads > 1
@@ -146,6 +146,29 @@ impl Encoder {
             batch.ids.shrink_to_fit();
         }
         Ok(batch)
+    }
+
+    /// Room for as many ids as so many bytes of text could have, as none stands for less than a byte; where
+    /// there is no memory for that, for those there are: a vector that grew then would end the process.
+    fn room_for_ids_of<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        n_bytes: usize,
+    ) -> Result<Option<Vec<u32>>, (usize, S::Error)> {
+        if n_bytes < LARGE_BYTES {
+            return Ok(rooms::room_for_ids_of_little(n_bytes));
+        }
+        if let Some(ids) = rooms::room_for(n_bytes) {
+            return Ok(Some(ids));
+        }
+        let mut n_ids = 0;
+        for (place, text) in texts.iter().enumerate() {
+            let counted = self.count_source(scanner, specials, text);
+            n_ids += counted.map_err(|error| (place, error))?;
+        }
+        Ok(rooms::room_for(n_ids))
     }
 
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
