@@ -6,14 +6,15 @@
 
 `--vocab` is Hugging Face's `tokenizer.json`. Others are measured where they can be imported: by
 this Python, or by the one that `--peers` names (a virtual environment with `pip install numpy
-gigatoken fastokens tokenizers`).
+gigatoken awkward fastokens tokenizers`).
 
-Every figure is of a fresh process, pinned to one processor, that has loaded its tokenizer and
-encoded a different 100 kB: *cold* is the text for the first time, *warm* the better of two more
-times. One thread for all: given one text, the others use no more. Engines take turns, in an order
-that rotates, and medians are printed, so that a slow minute of the machine hits all alike. The
-result is an array of uint32. The exit status is 1 when the ids of two engines differ: a fast engine
-with other ids is not fast.
+Every figure is of a fresh process, pinned to as many processors as it has threads, that has loaded
+its tokenizer and encoded a different 100 kB: *cold* is the text for the first time, *warm* the
+better of two more times. With one thread it is one text; with `--threads 2` and more it is a batch
+of documents, lines that come to some 10,000 characters each, as the others share nothing less.
+Engines take turns, in an order that rotates, and medians are printed, so that a slow minute of the
+machine hits all alike. The result is an array of uint32. The exit status is 1 when the ids of two
+engines differ: a fast engine with other ids is not fast.
 """
 
 from __future__ import annotations
@@ -33,53 +34,83 @@ from typing import Any
 
 OURS = ("native", "python")
 MODULES = {"gigatoken": "gigatoken", "fastokens": "fastokens", "tokenizers": "tokenizers"}
-ONE_THREAD = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+DOCUMENT = 10_000
+
+Encode = Callable[[list[str]], Any]
+"""From a text, or several documents, to their ids, one after the other."""
 
 
-def ours(vocab: str, engine: str) -> Callable[[str], Any]:
+def ours(vocab: str, threads: int, engine: str) -> Encode:
     from tokenizer_core import Tokenizer
 
     tokenizer = Tokenizer.from_tokenizer_json(Path(vocab), engine=engine)
-    return lambda text: tokenizer.encode_to_numpy(text)
+    return lambda texts: (
+        tokenizer.encode_to_numpy(texts[0])
+        if len(texts) == 1
+        else tokenizer.encode_batch_to_numpy(texts, num_threads=threads)[0]
+    )
 
 
-def gigatoken(vocab: str) -> Callable[[str], Any]:
+def gigatoken(vocab: str, threads: int) -> Encode:
     from gigatoken.gigatoken_rs import BPETokenizer
 
     tokenizer = BPETokenizer.from_hf(vocab)
-    return lambda text: tokenizer.encode(text)
+    if threads == 1:
+        return lambda texts: tokenizer.encode(texts[0])
+    import awkward
+
+    return lambda texts: awkward.to_numpy(awkward.flatten(tokenizer.encode_batch(texts), axis=None))
 
 
-def fastokens(vocab: str) -> Callable[[str], Any]:
+def fastokens(vocab: str, threads: int) -> Encode:
     import numpy as np
     from fastokens._native import Tokenizer
 
     tokenizer = Tokenizer.from_file(vocab)
-    return lambda text: np.frombuffer(tokenizer.encode_batch_flat([text])[0], dtype=np.uint32)
+    return lambda texts: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], dtype=np.uint32)
 
 
-def tokenizers(vocab: str) -> Callable[[str], Any]:
+def tokenizers(vocab: str, threads: int) -> Encode:
     import numpy as np
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(vocab)
-    return lambda text: np.array(
-        tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.uint32
-    )
+
+    def encode(texts: list[str]) -> Any:
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return np.concatenate([np.array(one.ids, dtype=np.uint32) for one in encoded])
+
+    return encode
+
+
+def documents_of(text: str) -> list[str]:
+    documents, lines, length = [], [], 0
+    for line in text.splitlines(keepends=True):
+        lines.append(line)
+        length += len(line)
+        if length >= DOCUMENT:
+            documents.append("".join(lines))
+            lines, length = [], 0
+    return [*documents, "".join(lines)]
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """What one fresh process does; `job` names engine, vocabulary and text."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    """What one fresh process does; `job` names engine, vocabulary, text and number of threads."""
+    threads = job["threads"]
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     text = Path(job["text"]).read_bytes()[: job["n_bytes"]].decode("utf-8", errors="ignore")
     other = Path(job["text"]).read_bytes()[-100_000:].decode("utf-8", errors="ignore")
-    engine = job["engine"]
-    encode = ours(job["vocab"], engine) if engine in OURS else globals()[engine](job["vocab"])
-    encode(other)
+    engine, vocab = job["engine"], job["vocab"]
+    encode: Encode = (
+        ours(vocab, threads, engine) if engine in OURS else globals()[engine](vocab, threads)
+    )
+    texts, others = ([text], [other]) if threads == 1 else map(documents_of, (text, other))
+    encode(others)
     seconds = []
     for _ in range(3):
+        ids: Any = None
         start = time.perf_counter()
-        ids = encode(text)
+        ids = encode(texts)
         seconds.append(time.perf_counter() - start)
     n_bytes = len(text.encode())
     return {
@@ -92,7 +123,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def run(job: dict[str, Any], python: str) -> dict[str, Any]:
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
     command = [python, __file__, "--job", json.dumps(job)]
-    environment = {**os.environ, **ONE_THREAD}
+    environment = {
+        **os.environ,
+        "RAYON_NUM_THREADS": str(job["threads"]),
+        "TOKENIZERS_PARALLELISM": str(job["threads"] > 1).lower(),
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
@@ -114,12 +149,13 @@ def compare(text: Path, args: argparse.Namespace) -> bool:
                 "vocab": str(args.vocab),
                 "text": str(text),
                 "n_bytes": int(args.mb * 1e6),
+                "threads": args.threads,
             }
             python = sys.executable if engine in OURS else args.peers or sys.executable
             runs[engine].append(run(job, python))
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     size = min(text.stat().st_size / 1e6, args.mb)
-    print(f"\n{text.name}, {size:.0f} MB, one thread, {args.rounds} rounds, MB/s")
+    print(f"\n{text.name}, {size:.0f} MB, {args.rounds} rounds, threads: {args.threads}, MB/s")
     print(f"{'engine':<12}{'cold':>8}{'warm':>8}   ids")
     medians: dict[str, tuple[float, float]] = {}
     seen: set[str] = set()
@@ -153,6 +189,7 @@ def main() -> int:
     parser.add_argument("--peers", help="the Python that imports the others")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=float, default=20, help="of each text at most, in MB")
+    parser.add_argument("--threads", type=int, default=1, help="of each engine")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
@@ -160,6 +197,9 @@ def main() -> int:
         return 0
     if not args.texts or args.vocab is None:
         parser.error("give --vocab FILE and at least one text")
+    n_processors = len(os.sched_getaffinity(0))
+    if not 1 <= args.threads <= n_processors:
+        parser.error(f"--threads must be 1 to {n_processors}, the processors there are")
     unknown = set(args.engines.split(",")) - {*OURS, *MODULES}
     if unknown:
         parser.error(f"unknown engines: {', '.join(sorted(unknown))}")
