@@ -30,10 +30,10 @@ _BUSY_TIMEOUT_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class SqliteDatabase:
-    """The file `path`, made when it is not there, its table as this version wants it.
+    """The file `path`, made now when it is not there, its table as this version wants it.
 
     Raises: JobDatabaseError when the file cannot be read or written, for one because the disk is
-        full.
+        full or the file, which was there, is gone.
 
     Example:
         >>> import tempfile
@@ -49,9 +49,9 @@ class SqliteDatabase:
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.read() as run:
+        with self._connection(mode="rwc") as connection:
             # Kept in the file's header, unlike `synchronous`, which is each connection's own.
-            run("PRAGMA journal_mode=DELETE", ())
+            connection.execute("PRAGMA journal_mode=DELETE")
         with self.transaction() as run:
             there = [row["name"] for row in run("PRAGMA table_info(jobs)", ())]
             for statement in migrations(there, sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
@@ -92,10 +92,15 @@ class SqliteDatabase:
             connection.execute("COMMIT")
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def _connection(self, *, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        # Made once, at the start ("rwc"): where the file is moved away later, an empty one in its
+        # place would stand in the way of putting it back.
         try:
             connection = sqlite3.connect(
-                self.path, timeout=self.busy_timeout_seconds, isolation_level=None
+                f"{self.path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=self.busy_timeout_seconds,
+                isolation_level=None,
             )
             try:
                 connection.row_factory = sqlite3.Row

@@ -70,6 +70,20 @@ def test_the_file_is_in_delete_mode_and_fully_synchronous(sqlite_store: JobStore
         assert run("PRAGMA synchronous", ()) == [{"synchronous": 2}]
 
 
+def test_a_file_that_was_moved_away_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path / "a folder? of 100 %23")
+    add(store, "a")
+    path = path_of(store)
+    path.rename(path.with_suffix(".aside"))
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        store.latest()
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        add(store, "b")
+    assert not path.exists()
+    path.with_suffix(".aside").rename(path)
+    assert [job.id for job in store.latest()] == ["a"]
+
+
 def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
     add(store, "a")
     add(store, "b")
