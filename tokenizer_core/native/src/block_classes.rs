@@ -98,6 +98,15 @@ pub fn classes(kernel: impl Kernel, text: &[u8], at: usize) -> Classes {
 }
 
 impl High {
+    /// These bytes, and no character known.
+    #[inline(always)]
+    pub fn unknown(all: u64) -> High {
+        High {
+            all,
+            ..High::default()
+        }
+    }
+
     /// The known characters that end within the block, by their first bytes.
     #[inline(always)]
     fn whole(&self) -> (u64, u64, u64) {

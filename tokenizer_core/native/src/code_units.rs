@@ -61,12 +61,15 @@ code_unit!(u16, 4096);
 code_unit!(u32, 4096);
 
 /// Units looked at together.
-const BLOCK: usize = 16;
+pub const UNITS: usize = 16;
+
+/// Bytes that their UTF-8 may be. So many are written, and there must be room for them.
+pub const WIDEST: usize = 4 * UNITS;
 
 /// Units for which room is made together.
 const CHUNK: usize = 4096;
 
-/// Bytes of a row of `utf8_of_four`; rows are written whole, so there must be room for one more.
+/// Bytes that the UTF-8 of four code points may be.
 pub const ROW: usize = 16;
 
 /// Why there is no UTF-8 of a text.
@@ -85,7 +88,7 @@ pub fn append_utf8<U: CodeUnit>(
     let before = out.len();
     for (place, chunk) in units.chunks(CHUNK).enumerate() {
         // There is room for whatever they are.
-        let room = chunk.len() * U::MAX_BYTES + ROW;
+        let room = chunk.len() * U::MAX_BYTES + WIDEST;
         if out.capacity() - out.len() < room {
             // For what is left, if it is like what there was, or like this chunk, and some more; or
             // for this chunk.
@@ -126,34 +129,29 @@ impl<U: CodeUnit> OnKernel for Write<'_, U> {
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> (usize, bool) {
         let Write { units, out } = self;
-        let (blocks, rest) = units.as_chunks::<BLOCK>();
+        let (blocks, rest) = units.as_chunks::<UNITS>();
         let (mut at, mut any_surrogate) = (0, U::measure(rest).1);
         for block in blocks {
-            let all = block[1..].iter().fold(block[0], |all, &unit| all | unit);
-            if all.into() < 0x80 {
-                put(out, at, block.map(|unit| unit.into() as u8));
-                at += BLOCK;
-                continue;
-            }
-            any_surrogate |= U::measure(block).1;
-            for eight in block.as_chunks::<8>().0 {
-                let (rows, [first, second]) = kernel.utf8_of(eight.map(Into::into));
-                put(out, at, rows[0]);
-                put(out, at + first, rows[1]);
-                at += first + second;
-            }
+            let out = out[at..].first_chunk_mut().expect("room");
+            let (written, is_surrogate) = kernel.write_utf8(block, out);
+            at += written;
+            any_surrogate |= is_surrogate;
         }
         for &unit in rest {
             let (row, length) = utf8_of_four([unit.into(), 0, 0, 0]);
-            put(out, at, row);
+            put(out[at..].first_chunk_mut().expect("room"), 0, row);
             at += length - 3;
         }
         (at, any_surrogate)
     }
 }
 
+/// What the UTF-8 of some code points is written to.
+pub type Out = [MaybeUninit<u8>; WIDEST];
+
+/// Writes a row to `out` from `at` on.
 #[inline(always)]
-fn put(out: &mut [MaybeUninit<u8>], at: usize, row: [u8; ROW]) {
+pub fn put(out: &mut Out, at: usize, row: [u8; ROW]) {
     *out[at..].first_chunk_mut().expect("room") = row.map(MaybeUninit::new);
 }
 

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use crate::block_classes::{ASCII, BLOCK, Classes, High, from_words};
-use crate::code_units::{ROW, utf8_of_four};
+use crate::code_units::{CodeUnit, Out, UNITS, put, utf8_of_four};
 #[cfg(target_arch = "x86_64")]
 use crate::kernel_avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
@@ -50,9 +50,9 @@ pub trait Kernel: Copy {
     /// The first eight ids of the value there, and anything behind its last.
     fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8];
 
-    /// The UTF-8 of four code points and of the next four, and anything behind each, and how many
-    /// bytes they are.
-    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]);
+    /// Writes the UTF-8 of these units, and anything behind it; how many bytes it is, and whether a unit
+    /// is a surrogate, of which something else is written.
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool);
 
     /// Does work; with vectors as a function of its own.
     fn run<W: OnKernel>(self, work: W) -> W::Output;
@@ -188,10 +188,19 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
-        let [a, b, c, d, e, f, g, h] = codes;
-        let (first, second) = (utf8_of_four([a, b, c, d]), utf8_of_four([e, f, g, h]));
-        ([first.0, second.0], [first.1, second.1])
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
+        let all = units.iter().fold(0, |all, &unit| all | unit.into());
+        if all < 0x80 {
+            put(out, 0, units.map(|unit| unit.into() as u8));
+            return (UNITS, false);
+        }
+        let mut at = 0;
+        for four in units.map(Into::into).as_chunks().0 {
+            let (row, length) = utf8_of_four(*four);
+            put(out, at, row);
+            at += length;
+        }
+        (at, U::measure(units).1)
     }
 
     #[inline(always)]

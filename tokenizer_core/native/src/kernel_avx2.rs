@@ -7,9 +7,10 @@ use std::arch::x86_64::*;
 use std::mem::offset_of;
 
 use crate::block_classes::{BLOCK, Classes, High, from_words};
-use crate::code_units::ROW;
+use crate::code_units::{CodeUnit, Out, ROW, UNITS, put};
 use crate::kernel::{Kernel, OnKernel, Portable};
 use crate::keyed_hash::HashKeys;
+use crate::known_characters::{Bytes, MANY_HIGH, known_characters};
 use crate::pair_table::ID_BITS;
 use crate::write_once::{Line, Slot};
 
@@ -64,16 +65,12 @@ impl Kernel for Avx2 {
                 within(halves, b'/', b'/'),
             ];
             let all = high_bits(halves[0], halves[1]);
-            // Of fewer bytes than these the scanner's tables tell as soon.
-            let high = if all.count_ones() < MANY_HIGH {
-                High {
-                    all,
-                    ..High::default()
-                }
+            let known = if all.count_ones() < MANY_HIGH {
+                High::unknown(all)
             } else {
-                known_characters(halves, all)
+                known_characters(Halves(halves), all)
             };
-            (from_words(words, valid), high)
+            (from_words(words, valid), known)
         }
     }
 
@@ -148,53 +145,22 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
-        // SAFETY: the processor has the instructions, or there were no `self`; arrays and vectors
-        // are of 32 bytes, and a row of the table is of 16.
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
+        // SAFETY: the processor has the instructions, or there were no `self`.
         unsafe {
-            let codes = std::mem::transmute::<[u32; 8], __m256i>(codes);
-            let six = _mm256_set1_epi32(0x3F);
-            // Four bytes of each, as if all were so long: six bits in each, the highest first.
-            let fourth = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, six));
-            let third = _mm256_and_si256(_mm256_srli_epi32::<6>(codes), six);
-            let second = _mm256_and_si256(_mm256_srli_epi32::<12>(codes), six);
-            let first = _mm256_srli_epi32::<18>(codes);
-            let bits = _mm256_or_si256(
-                _mm256_or_si256(first, _mm256_slli_epi32::<8>(second)),
-                _mm256_or_si256(_mm256_slli_epi32::<16>(third), fourth),
-            );
-            let long = _mm256_or_si256(bits, _mm256_set1_epi32(0x8080_8080_u32 as i32));
-            // All ones where there are at least two bytes, three, and four.
-            let two = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7F));
-            let three = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7FF));
-            let four = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0xFFFF));
-            // Minus the number of bytes behind the first.
-            let behind = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
-            let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(behind));
-            let lead = _mm256_or_si256(
-                _mm256_and_si256(two, _mm256_set1_epi32(0xC0)),
-                _mm256_or_si256(
-                    _mm256_and_si256(three, _mm256_set1_epi32(0xE0)),
-                    _mm256_and_si256(four, _mm256_set1_epi32(0xF0)),
-                ),
-            );
-            let bytes = _mm256_or_si256(_mm256_srlv_epi32(long, unused), lead);
-            let bytes = _mm256_blendv_epi8(codes, bytes, two);
-            // Two bits of each for how many are behind the first; the lower is that of one or three.
-            let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(behind));
-            let (odd, many) = (
-                _mm256_movemask_ps(odd) as usize,
-                _mm256_movemask_ps(_mm256_castsi256_ps(three)) as usize,
-            );
-            let first = JOINING[(many & 15) << 4 | odd & 15].as_ptr().cast();
-            let second = JOINING[many & 0xF0 | odd >> 4].as_ptr().cast();
-            let joined = _mm256_shuffle_epi8(bytes, _mm256_loadu2_m128i(second, first));
-            let n_first = 4 + (odd & 15).count_ones() + 2 * (many & 15).count_ones();
-            let n_both = 8 + odd.count_ones() + 2 * many.count_ones();
-            (
-                std::mem::transmute::<__m256i, [[u8; ROW]; 2]>(joined),
-                [n_first as usize, (n_both - n_first) as usize],
-            )
+            let codes = codes_of(units);
+            if let Some(row) = as_ascii(codes) {
+                put(out, 0, row);
+                return (UNITS, false);
+            }
+            let mut at = 0;
+            for codes in codes {
+                let (rows, [first, second]) = utf8_of(codes);
+                put(out, at, rows[0]);
+                put(out, at + first, rows[1]);
+                at += first + second;
+            }
+            (at, any_surrogate(codes))
         }
     }
 
@@ -239,6 +205,124 @@ fn value_twice(line: &Line, slot: Slot) -> __m256i {
     value
 }
 
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn codes_of<U: CodeUnit>(units: &[U; UNITS]) -> [__m256i; 2] {
+    let units = units.as_ptr();
+    // SAFETY: the caller's promise; each load is of as many units, of so many bytes, as there are.
+    unsafe {
+        match size_of::<U>() {
+            1 => {
+                let all = _mm_loadu_si128(units.cast());
+                [
+                    _mm256_cvtepu8_epi32(all),
+                    _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(all)),
+                ]
+            }
+            2 => [
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.add(8).cast())),
+            ],
+            _ => [
+                _mm256_loadu_si256(units.cast()),
+                _mm256_loadu_si256(units.add(8).cast()),
+            ],
+        }
+    }
+}
+
+/// A byte of each, where none needs more.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn as_ascii(codes: [__m256i; 2]) -> Option<[u8; ROW]> {
+    // SAFETY: the caller's promise; the array and the vector are of 16 bytes.
+    unsafe {
+        let beyond = _mm256_set1_epi32(!0x7F);
+        if _mm256_testz_si256(_mm256_or_si256(codes[0], codes[1]), beyond) == 0 {
+            return None;
+        }
+        // Each half has four of the first eight, then four of the others.
+        let words = _mm256_packus_epi32(codes[0], codes[1]);
+        let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+        let (low, high) = (
+            _mm256_castsi256_si128(words),
+            _mm256_extracti128_si256::<1>(words),
+        );
+        let bytes = _mm_packus_epi16(low, high);
+        Some(std::mem::transmute::<__m128i, [u8; ROW]>(bytes))
+    }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn any_surrogate(codes: [__m256i; 2]) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mask, value) = (_mm256_set1_epi32(!0x7FF), _mm256_set1_epi32(0xD800));
+        let first = _mm256_cmpeq_epi32(_mm256_and_si256(codes[0], mask), value);
+        let second = _mm256_cmpeq_epi32(_mm256_and_si256(codes[1], mask), value);
+        _mm256_movemask_epi8(_mm256_or_si256(first, second)) != 0
+    }
+}
+
+/// The UTF-8 of four code points and of the next four, and anything behind each, and how many bytes
+/// they are.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
+    // SAFETY: the caller's promise; arrays and vectors are of 32 bytes, and a row of the table is of 16.
+    unsafe {
+        let six = _mm256_set1_epi32(0x3F);
+        // Four bytes of each, as if all were so long: six bits in each, the highest first.
+        let fourth = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, six));
+        let third = _mm256_and_si256(_mm256_srli_epi32::<6>(codes), six);
+        let second = _mm256_and_si256(_mm256_srli_epi32::<12>(codes), six);
+        let first = _mm256_srli_epi32::<18>(codes);
+        let bits = _mm256_or_si256(
+            _mm256_or_si256(first, _mm256_slli_epi32::<8>(second)),
+            _mm256_or_si256(_mm256_slli_epi32::<16>(third), fourth),
+        );
+        let long = _mm256_or_si256(bits, _mm256_set1_epi32(0x8080_8080_u32 as i32));
+        // All ones where there are at least two bytes, three, and four.
+        let two = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7F));
+        let three = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7FF));
+        let four = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0xFFFF));
+        // Minus the number of bytes behind the first.
+        let behind = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
+        let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(behind));
+        let lead = _mm256_or_si256(
+            _mm256_and_si256(two, _mm256_set1_epi32(0xC0)),
+            _mm256_or_si256(
+                _mm256_and_si256(three, _mm256_set1_epi32(0xE0)),
+                _mm256_and_si256(four, _mm256_set1_epi32(0xF0)),
+            ),
+        );
+        let bytes = _mm256_or_si256(_mm256_srlv_epi32(long, unused), lead);
+        let bytes = _mm256_blendv_epi8(codes, bytes, two);
+        // Two bits of each for how many are behind the first; the lower is that of one or three.
+        let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(behind));
+        let (odd, many) = (
+            _mm256_movemask_ps(odd) as usize,
+            _mm256_movemask_ps(_mm256_castsi256_ps(three)) as usize,
+        );
+        let first = JOINING[(many & 15) << 4 | odd & 15].as_ptr().cast();
+        let second = JOINING[many & 0xF0 | odd >> 4].as_ptr().cast();
+        let joined = _mm256_shuffle_epi8(bytes, _mm256_loadu2_m128i(second, first));
+        let n_first = 4 + (odd & 15).count_ones() + 2 * (many & 15).count_ones();
+        let n_both = 8 + odd.count_ones() + 2 * many.count_ones();
+        (
+            std::mem::transmute::<__m256i, [[u8; ROW]; 2]>(joined),
+            [n_first as usize, (n_both - n_first) as usize],
+        )
+    }
+}
+
 /// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each
 /// has behind its first: a bit for each character for the lower and, higher, for the upper bit.
 static JOINING: [[u8; ROW]; 256] = {
@@ -261,101 +345,33 @@ static JOINING: [[u8; ROW]; 256] = {
     table
 };
 
-/// Bytes above 0x7F in a block from which on their characters are told by vectors.
-const MANY_HIGH: u32 = 8;
+/// The bytes of a block; one of these says that the processor has AVX2.
+#[derive(Clone, Copy)]
+struct Halves([__m256i; 2]);
 
-/// What is known of the characters outside ASCII, given the bytes above 0x7F. Of one that goes on
-/// behind the block anything may be said: `High::whole` leaves it out.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn known_characters(halves: [__m256i; 2], all: u64) -> High {
-    // SAFETY: the caller's promise.
-    unsafe {
-        // Bits of a last byte stand where the one before it is.
-        let from_81 = at_least(halves, 0x81) >> 1;
-        let from_84 = at_least(halves, 0x84) >> 1;
-        let from_88 = at_least(halves, 0x88) >> 1;
-        let from_8f = at_least(halves, 0x8F) >> 1;
-        let from_90 = at_least(halves, 0x90) >> 1;
-        let from_92 = at_least(halves, 0x92) >> 1;
-        let from_9a = at_least(halves, 0x9A) >> 1;
-        let from_97 = at_least(halves, 0x97) >> 1;
-        let from_9f = at_least(halves, 0x9F) >> 1;
-        let from_a0 = at_least(halves, 0xA0) >> 1;
-        let from_a1 = at_least(halves, 0xA1) >> 1;
-        let from_a8 = at_least(halves, 0xA8) >> 1;
-        let from_b0 = at_least(halves, 0xB0) >> 1;
-        let from_b1 = at_least(halves, 0xB1) >> 1;
-        let is_bb = equal(halves, 0xBB) >> 1;
-        let (is_80, is_81) = (equal(halves, 0x80), equal(halves, 0x81));
-        let (is_82, is_83) = (equal(halves, 0x82), equal(halves, 0x83));
-
-        // U+3041 to U+3096, U+30A1 to U+30FF without the dot U+30FB, and U+3131 to U+318E.
-        let kana = is_81 & from_81 | is_82 & (!from_97 | from_a1) | is_83 & !is_bb;
-        let jamo =
-            equal(halves, 0x84) & from_b1 | equal(halves, 0x85) | equal(halves, 0x86) & !from_8f;
-        let e3 = equal(halves, 0xE3);
-        // U+4E00 to U+9FFF; U+AC00 to U+D7A3.
-        let e4 = equal(halves, 0xE4) & at_least(halves, 0xB8) >> 1;
-        let e5_to_e9 = at_least(halves, 0xE5) & !at_least(halves, 0xEA);
-        let ea = equal(halves, 0xEA) & from_b0;
-        let eb_ec = at_least(halves, 0xEB) & !at_least(halves, 0xED);
-        let last_hangul = equal(halves, 0x9E) & !at_least(halves, 0xA4) >> 1;
-        let ed = equal(halves, 0xED) & (!at_least(halves, 0x9E) | last_hangul) >> 1;
-        // U+2010 to U+2027; U+3001 to U+3003 and U+3008 to U+3011; U+FF01 to U+FF0F and U+FF1A to
-        // U+FF20.
-        let dashes = equal(halves, 0xE2) & (is_80 & from_90 & !from_a8) >> 1;
-        let of_ideographs = e3 & (is_80 & (from_81 & !from_84 | from_88 & !from_92)) >> 1;
-        let is_bc = equal(halves, 0xBC);
-        let full_width =
-            equal(halves, 0xEF) & (is_bc & (from_81 & !from_90 | from_9a & !from_a1)) >> 1;
-
-        // U+0400 to U+045F; U+00C0 to U+00FF without the signs of multiplying and dividing.
-        let (c3, d0) = (equal(halves, 0xC3), equal(halves, 0xD0));
-        let d1 = equal(halves, 0xD1) & !from_a0;
-        let signs = (equal(halves, 0x97) | equal(halves, 0xB7)) >> 1;
-        let latin = c3 & !signs;
-        High {
-            all,
-            ideographs: e3 & (kana | jamo) >> 1 | e4 | e5_to_e9 | ea | eb_ec | ed,
-            cased: d0 | d1 | latin,
-            upper_cased: d0 & !from_b0 | latin & !from_9f,
-            symbols: dashes | of_ideographs | full_width,
+impl Bytes for Halves {
+    #[inline(always)]
+    fn at_least(self, first: u8) -> u64 {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe {
+            let first = _mm256_set1_epi8(first as i8);
+            high_bits(
+                _mm256_cmpeq_epi8(_mm256_max_epu8(self.0[0], first), self.0[0]),
+                _mm256_cmpeq_epi8(_mm256_max_epu8(self.0[1], first), self.0[1]),
+            )
         }
     }
-}
 
-/// The bytes from `first` on, as they are without a sign.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn at_least(halves: [__m256i; 2], first: u8) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let first = _mm256_set1_epi8(first as i8);
-        high_bits(
-            _mm256_cmpeq_epi8(_mm256_max_epu8(halves[0], first), halves[0]),
-            _mm256_cmpeq_epi8(_mm256_max_epu8(halves[1], first), halves[1]),
-        )
-    }
-}
-
-/// The bytes that are this one.
-///
-/// # Safety
-/// The processor has AVX2.
-#[inline(always)]
-unsafe fn equal(halves: [__m256i; 2], byte: u8) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let byte = _mm256_set1_epi8(byte as i8);
-        high_bits(
-            _mm256_cmpeq_epi8(halves[0], byte),
-            _mm256_cmpeq_epi8(halves[1], byte),
-        )
+    #[inline(always)]
+    fn equal(self, byte: u8) -> u64 {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe {
+            let byte = _mm256_set1_epi8(byte as i8);
+            high_bits(
+                _mm256_cmpeq_epi8(self.0[0], byte),
+                _mm256_cmpeq_epi8(self.0[1], byte),
+            )
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use crate::block_classes::{
     APOSTROPHE, ASCII, BLANK, BLOCK, Classes, High, LETTER, NEWLINE, NUMBER, SLASH, SPACE, UPPER,
     from_words,
 };
-use crate::code_units::ROW;
+use crate::code_units::{CodeUnit, Out, UNITS};
 use crate::kernel::{Kernel, OnKernel};
 use crate::kernel_avx2::Avx2;
 use crate::keyed_hash::HashKeys;
+use crate::known_characters::{Bytes, MANY_HIGH, known_characters};
 use crate::write_once::{Line, Slot};
 
 /// AVX-512 with VBMI2: processors from about 2019 (Intel) and 2022 (AMD) on.
@@ -56,19 +57,12 @@ impl Kernel for Avx512 {
                 with_bit(class, UPPER),
                 with_bit(class, SLASH),
             ];
-            let mut found = High {
-                all: high,
-                ..High::default()
+            let known = if high.count_ones() < MANY_HIGH {
+                High::unknown(high)
+            } else {
+                known_characters(Whole(bytes), high)
             };
-            if high != 0 {
-                found.ideographs = at_least(bytes, 0xE5) & !at_least(bytes, 0xEA)
-                    | equal(bytes, 0xE4) & at_least(bytes, 0xB8) >> 1
-                    | at_least(bytes, 0xEB) & !at_least(bytes, 0xED);
-                let (d0, d1) = (equal(bytes, 0xD0), equal(bytes, 0xD1));
-                found.cased = d0 | d1 & !(at_least(bytes, 0xA0) >> 1);
-                found.upper_cased = d0 & !(at_least(bytes, 0xB0) >> 1);
-            }
-            (from_words(words, valid), found)
+            (from_words(words, valid), known)
         }
     }
 
@@ -127,8 +121,47 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    fn utf8_of(self, codes: [u32; 8]) -> ([[u8; ROW]; 2], [usize; 2]) {
-        self.0.utf8_of(codes)
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
+        let units = units.as_ptr();
+        // SAFETY: the processor has the instructions, or there were no `self`. Each load is of 16 units of
+        // so many bytes; `out` is of 64 bytes.
+        unsafe {
+            let codes = match size_of::<U>() {
+                1 => _mm512_cvtepu8_epi32(_mm_loadu_si128(units.cast())),
+                2 => _mm512_cvtepu16_epi32(_mm256_loadu_si256(units.cast())),
+                _ => _mm512_loadu_si512(units.cast()),
+            };
+            let from_80 = _mm512_cmpge_epu32_mask(codes, _mm512_set1_epi32(0x80));
+            if from_80 == 0 {
+                _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(codes));
+                return (UNITS, false);
+            }
+            let from_800 = _mm512_cmpge_epu32_mask(codes, _mm512_set1_epi32(0x800));
+            let from_10000 = _mm512_cmpge_epu32_mask(codes, _mm512_set1_epi32(0x1_0000));
+            // Four bytes of each, as if all were so long: six bits in each, the highest first.
+            let shifts = _mm512_set1_epi64(0x2026_2C32_0006_0C12);
+            let six = _mm512_multishift_epi64_epi8(shifts, codes);
+            let (low, behind) = (_mm512_set1_epi8(0x3F), _mm512_set1_epi8(0x80_u8 as i8));
+            let bytes = _mm512_or_si512(_mm512_and_si512(six, low), behind);
+            // Shorter ones begin further back. The first byte says how many follow.
+            let lead = _mm512_maskz_set1_epi32(from_80, 0x00C0_0000);
+            let lead = _mm512_mask_set1_epi32(lead, from_800, 0x0000_E000);
+            let lead = _mm512_mask_set1_epi32(lead, from_10000, 0x0000_00F0);
+            let bytes = _mm512_or_si512(bytes, lead);
+            let bytes = _mm512_mask_slli_epi32::<24>(bytes, !from_80, codes);
+            let used = _mm512_set1_epi32(0xFF00_0000_u32 as i32);
+            let used = _mm512_mask_set1_epi32(used, from_80, 0xFFFF_0000_u32 as i32);
+            let used = _mm512_mask_set1_epi32(used, from_800, 0xFFFF_FF00_u32 as i32);
+            let used = _mm512_mask_set1_epi32(used, from_10000, -1);
+            let used = _mm512_movepi8_mask(used);
+            _mm512_storeu_si512(
+                out.as_mut_ptr().cast(),
+                _mm512_maskz_compress_epi8(used, bytes),
+            );
+            let high_bits = _mm512_and_si512(codes, _mm512_set1_epi32(!0x7FF));
+            let surrogates = _mm512_cmpeq_epi32_mask(high_bits, _mm512_set1_epi32(0xD800));
+            (used.count_ones() as usize, surrogates != 0)
+        }
     }
 
     fn run<W: OnKernel>(self, work: W) -> W::Output {
@@ -154,20 +187,22 @@ unsafe fn with_bit(class: __m512i, bit: u8) -> u64 {
     unsafe { _mm512_test_epi8_mask(class, _mm512_set1_epi8(bit as i8)) }
 }
 
-/// # Safety
-/// The processor has AVX-512 BW.
-#[inline(always)]
-unsafe fn at_least(bytes: __m512i, byte: u8) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(byte as i8)) }
-}
+/// The bytes of a block; one of these says that the processor has AVX-512 BW.
+#[derive(Clone, Copy)]
+struct Whole(__m512i);
 
-/// # Safety
-/// The processor has AVX-512 BW.
-#[inline(always)]
-unsafe fn equal(bytes: __m512i, byte: u8) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte as i8)) }
+impl Bytes for Whole {
+    #[inline(always)]
+    fn at_least(self, first: u8) -> u64 {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe { _mm512_cmpge_epu8_mask(self.0, _mm512_set1_epi8(first as i8)) }
+    }
+
+    #[inline(always)]
+    fn equal(self, byte: u8) -> u64 {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe { _mm512_cmpeq_epi8_mask(self.0, _mm512_set1_epi8(byte as i8)) }
+    }
 }
 
 /// # Safety

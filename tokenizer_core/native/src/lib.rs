@@ -27,6 +27,8 @@ mod kernel_avx2;
 #[cfg(target_arch = "x86_64")]
 mod kernel_avx512;
 mod keyed_hash;
+#[cfg(target_arch = "x86_64")]
+mod known_characters;
 pub mod learn;
 mod long_cache;
 mod long_merge;
