@@ -33,6 +33,7 @@ RUN /opt/tokenizer/bin/python -c 'import os, tomllib; project = tomllib.load(ope
  && /opt/tokenizer/bin/python -m pip install --no-compile --constraint constraints.txt --requirement requirements.txt
 COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core
+COPY tokenizer_client tokenizer_client
 COPY app app
 # An image without the native engine would be many times slower and look the same: it is an error.
 RUN TOKENIZER_REQUIRE_NATIVE=1 /opt/tokenizer/bin/python -m pip wheel --no-deps --wheel-dir /wheels . \

@@ -131,7 +131,7 @@ clean: ## remove what the targets made; artifacts/ and corpora stay
 	rm -rf .venv .venv-3.* .venv-lock-* *.egg-info build dist
 	rm -rf $(NATIVE)/target $(NATIVE)/fuzz/target tokenizer_core/_native*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find app tokenizer_core tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find app tokenizer_client tokenizer_core tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CREATED):
 	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$(.ci/find-python) || exit 1; \

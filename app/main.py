@@ -2,8 +2,7 @@
 
     uvicorn app.main:create_app --factory
 
-Settings are read here, once; what the handlers need is built by the lifespan and closed by it. May
-import everything of the service but the command.
+Settings are read here, once; what the handlers need is built by the lifespan and closed by it.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app import openapi_document
-from app.artifact_files import ArtifactFiles
-from app.auth import AccessKeys, access_keys
-from app.connection_guard import STATE_KEY, ConnectionGuard
-from app.job_answers import answer_job_database_error
-from app.job_metrics import JobCollector
+from app.access.auth import AccessKeys, access_keys
+from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
+from app.http.connections import STATE_KEY, ConnectionGuard
+from app.http.fast_path import ShortWay, find_short_routes
+from app.http.middleware import RequestObserver
 from app.jobs.corpus_store import CorpusStore
-from app.jobs.job_database import JobDatabaseError
-from app.jobs.job_events import JobWatch
-from app.jobs.job_runner import JobRunner
-from app.jobs.job_store import JobStore
+from app.jobs.database import JobDatabaseError
+from app.jobs.events import JobWatch
+from app.jobs.metrics import JobCollector
+from app.jobs.queue import JobStore
+from app.jobs.runner import JobRunner
 from app.jobs.token_files_store import TokenFilesStore
 from app.jobs.version_retention import VersionRetention
-from app.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
-from app.live_tokenizers import LiveTokenizers
-from app.logs import configure_logging
-from app.metrics import DiskCollector, ServiceMetrics
-from app.problems import install_problem_handlers
-from app.request_observer import RequestObserver
+from app.observability.logs import configure_logging
+from app.observability.metrics import DiskCollector, ServiceMetrics
+from app.observability.tracing import Traces, Tracing, open_traces
+from app.rendering.artifact_files import ArtifactFiles
+from app.rendering.jobs import answer_job_database_error
+from app.rendering.problems import install_problem_handlers
 from app.routes import (
     api_reference,
     corpora,
@@ -51,6 +50,7 @@ from app.routes import (
     info,
     jobs,
     metrics,
+    openapi_document,
     playground,
     stream,
     text,
@@ -60,16 +60,15 @@ from app.routes import (
     vocab,
 )
 from app.services import Services
+from app.serving.live_tokenizers import LiveTokenizers
 from app.settings import Settings, unknown_variables
-from app.short_way import ShortWay, find_short_routes
-from app.tracing import Traces, Tracing, open_traces
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.store import open_artifacts
+from tokenizer_core.registry import open_artifacts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from app.short_way import ShortRoutes
+    from app.http.fast_path import ShortRoutes
 
 log = logging.getLogger("app.main")
 
@@ -237,7 +236,7 @@ async def _lifespan(
 def _guard(
     settings: Settings, service_metrics: ServiceMetrics, short_paths: Collection[str]
 ) -> ConnectionGuard:
-    """The limits of this process' connections, for a server that runs `app.http_protocol`."""
+    """The limits of this process' connections, for a server that runs `app.http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
         header_seconds=settings.header_seconds,

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
-    from app.artifact_files import ArtifactFiles
+    from app.access.limits import ByteBudget, WorkQueue
     from app.jobs.corpus_store import CorpusStore
-    from app.jobs.job_events import JobWatch
-    from app.jobs.job_runner import JobRunner
-    from app.jobs.job_store import JobStore
+    from app.jobs.events import JobWatch
+    from app.jobs.queue import JobStore
+    from app.jobs.runner import JobRunner
     from app.jobs.token_files_store import TokenFilesStore
     from app.jobs.version_retention import VersionRetention
-    from app.limits import ByteBudget, WorkQueue
-    from app.live_tokenizers import LiveTokenizers
-    from app.metrics import ServiceMetrics
+    from app.observability.metrics import ServiceMetrics
+    from app.rendering.artifact_files import ArtifactFiles
+    from app.serving.live_tokenizers import LiveTokenizers
     from app.settings import Settings
     from tokenizer_core.engines import EngineChoice
-    from tokenizer_core.store import Artifacts
+    from tokenizer_core.registry import Artifacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Every variable is here with its default and its meaning, so that the table in the documentation can
 be tested against `describe()`. Built by `app.main` and `app.cli` and handed down; nothing else
-reads the environment. May import `corpus_urls`.
+reads the environment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.corpus_urls import ListedHost
+from app.egress import ListedHost
 
 PREFIX: Final = "TOKENIZER_"
 _KNOWN_ELSEWHERE: Final = frozenset(

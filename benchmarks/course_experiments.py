@@ -30,7 +30,7 @@ import numpy as np
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import verify_token_files
 from tokenizer_core.documents import read_documents
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPORA = (

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from app.client import ClientError, TokenizerClient
-from app.jobs.job_schemas import AnyJobView
+from tokenizer_client import ClientError, TokenizerClient
+from tokenizer_client.schemas.jobs import AnyJobView
 
 END_OF_TEXT = "<|endoftext|>"
 PIECE_BYTES = 1 << 20

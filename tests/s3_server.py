@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tokenizer_core.storage import Storage, open_storage
-from tokenizer_core.storage.object_storage import ObjectStorage
+from tokenizer_core.blobs import Storage, open_storage
+from tokenizer_core.blobs.bucket import ObjectStorage
 
 AWAY_SECONDS = 60.0
 

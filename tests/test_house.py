@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-PACKAGES = ("app", "tokenizer_core")
+PACKAGES = ("app", "tokenizer_client", "tokenizer_core")
 TOP_LEVEL = {
     # what the house is
     *PACKAGES, "artifacts", "tests", "Dockerfile", "pyproject.toml",

@@ -1,7 +1,4 @@
-"""Many texts encoded over worker processes, for an engine that has no threads.
-
-May import `parallel` and the types of special tokens; the tokenizer is given from outside.
-"""
+"""Many texts encoded over worker processes, for an engine that has no threads."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ What a format cannot hold, and no reader can be told, its writer refuses by name
 be told (split pattern, special tokens) is left out of the files, and `not_carried` and
 `loading_lines` say what that is and how to tell it. It stands above the store, whose golden text it
 encodes, because it asks of files only what everybody may ask: to be read.
-
-May import everything below it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from tokenizer_core.formats import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.patterns import CUSTOM
-from tokenizer_core.store.golden_text import GOLDEN_TEXT
+from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Where each token of a text stands in it, in bytes or characters of the text as given.
-
-May import the engines and what stands below them; the tokenizer is above.
-"""
+"""Where each token of a text stands in it, in bytes or characters of the text as given."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ the sources write `$`: their engines mean the end of the text, Python's `$` also
 
 No pattern looks behind, so what a pre-token is depends only on the text from its start on. How far
 *ahead* a match may look is written down in `pretokenize.py`, which is what streaming rests on.
-
-May import `errors` only.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ read at most
 - the character behind the run of letters and marks that holds `e` (o200k's case backtracking).
 
 So a match is settled, whatever follows, once `e` is three characters before the run of white
-space or of letters and marks that ends the text. May import `errors` and `patterns` only.
+space or of letters and marks that ends the text.
 """
 
 from __future__ import annotations

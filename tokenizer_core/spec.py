@@ -1,7 +1,7 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
 Formats read and write a spec, engines run one, artifacts store one. It stands alone so that all of
-these can share it without knowing each other. May import `errors` and `patterns` only.
+these can share it without knowing each other.
 """
 
 from __future__ import annotations

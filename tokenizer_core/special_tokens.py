@@ -3,7 +3,7 @@
 Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The
 vocabulary of options (`allowed_special`, `disallowed_special`) is tiktoken's. It stands alone
 because training, encoding and streaming cut at special tokens in the same way, before any split
-pattern is applied. May import `errors` only.
+pattern is applied.
 """
 
 from __future__ import annotations

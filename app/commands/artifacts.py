@@ -1,7 +1,4 @@
-"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`: the artifacts folder.
-
-May import `command_line`, `outputs`, `vocabulary_files` and the core.
-"""
+"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`: the artifacts folder."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from app.commands.command_line import (
 from app.commands.outputs import print_json
 from app.commands.vocabulary_files import add_reading_options, read_files, special_options
 from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef, Artifacts
 
 
 def add_parsers(subcommands: Any) -> None:

@@ -2,8 +2,7 @@
 
 It stands alone so that the subcommands do not import each other. Every command waits for it, also
 `--help`, so it imports nothing that takes time: of the environment it reads three variables itself,
-and `app.settings`, which checks all of them, is for the service. May import the core, where a
-function needs it.
+and `app.settings`, which checks all of them, is for the service.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from tokenizer_core.store import Artifacts
+    from tokenizer_core.registry import Artifacts
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -102,7 +101,7 @@ def default_tokenizer() -> str:
 
 def open_store(arguments: argparse.Namespace) -> Artifacts:
     """The artifact store the arguments or the environment name."""
-    from tokenizer_core.store import open_artifacts
+    from tokenizer_core.registry import open_artifacts
 
     return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
 

@@ -1,7 +1,4 @@
-"""`tokenizer convert`: a tokenizer in somebody else's format, proved before it is there.
-
-May import `command_line`, `outputs`, `vocabulary_files` and the core.
-"""
+"""`tokenizer convert`: a tokenizer in somebody else's format, proved before it is there."""
 
 from __future__ import annotations
 

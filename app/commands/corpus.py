@@ -1,8 +1,4 @@
-"""`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them.
-
-May import `command_line`, `corpus_sample`, `outputs`, `progress`, `run_options`,
-`tokenizer_arguments`, `uploaded_output` and the core.
-"""
+"""`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.documents import FORMATS, find_corpus_files
 from tokenizer_core.errors import TokenFilesCorruptError
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 _END_OF_TEXT: Final = "<|endoftext|>"

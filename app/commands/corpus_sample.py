@@ -1,7 +1,6 @@
 """`tokenizer corpus sample`: documents drawn at random from corpora, into one file.
 
-Below `corpus`, and apart from it because it knows no tokenizer. May import `command_line`,
-`outputs`, `progress` and the core.
+Below `corpus`, and apart from it because it knows no tokenizer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the commands that count a corpus share: how it is split, by whom, in how much memory.
-
-May import `command_line` and the core.
-"""
+"""What the commands that count a corpus share: how it is split, by whom, in how much memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tokenizer counts make`, `extend`, `merge`, `prune`, `inspect`: counts of pre-tokens as files.
-
-May import `command_line`, `counting_options`, `outputs`, `progress`, `run_options` and the core.
-"""
+"""`tokenizer counts make`, `extend`, `merge`, `prune`, `inspect`: counts of pre-tokens as files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tokenizer report` and `compare`: judging tokenizers on text, and telling two of them apart.
-
-May import `command_line`, `outputs`, `progress`, `tokenizer_arguments` and the core.
-"""
+"""`tokenizer report` and `compare`: judging tokenizers on text, and telling two of them apart."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`tokenizer jobs list`, `show`, `watch`, `cancel`: what a service trains and encodes.
 
 They read the job database, as every process of a service does, so they need neither its address nor
-a key: only the artifacts folder, or the database that TOKENIZER_JOBS_DATABASE names. May import
-`command_line`, `outputs`, `progress`, and of the service `app.jobs`.
+a key: only the artifacts folder, or the database that TOKENIZER_JOBS_DATABASE names.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from app.commands.command_line import (
 )
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
+from app.jobs.database import JobDatabaseError
+from app.jobs.database.sqlite import DATABASE_NAME
 from app.jobs.job import Job
-from app.jobs.job_database import JobDatabaseError
-from app.jobs.job_kinds import cancel_job
-from app.jobs.job_store import JobStore
-from app.jobs.job_views import summary_of, view_of
-from app.jobs.sqlite_database import DATABASE_NAME
+from app.jobs.kinds import cancel_job
+from app.jobs.queue import JobStore
+from app.jobs.views import summary_of, view_of
 
 _POLL_SECONDS: Final = 0.5
 _MOST_LISTED: Final = 10_000
@@ -195,7 +194,7 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
     path = folder / DATABASE_NAME
     try:
         if address:
-            from app.jobs.postgres_database import PostgresDatabase  # an extra
+            from app.jobs.database.postgres import PostgresDatabase  # an extra
 
             yield JobStore(PostgresDatabase(address))  # of no folder: nothing is added or run here
         else:

@@ -1,7 +1,7 @@
 """Where a command writes: a file whole or not at all, `-` for standard output, figures as JSON.
 
 It stands alone because every command that writes must keep the same promise: Ctrl-C, a kill and a
-full disk leave what was there, never half a file. May import `command_line` and the core.
+full disk leave what was there, never half a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
         CommandError: the folder of the file is not there.
         OSError: the file cannot be written; what was there still is.
     """
-    from tokenizer_core.formats.whole_files import write_whole_file
+    from tokenizer_core.blobs.atomic_files import write_whole_file
 
     parts = [data] if isinstance(data, bytes) else data
     if path == STANDARD_OUTPUT:

@@ -1,7 +1,7 @@
 """Progress bars on standard error: on a terminal, and nowhere else.
 
 It stands alone because importing tqdm takes longer than most commands do; what runs in a pipe does
-not wait for it. May import nothing of the package.
+not wait for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the commands share whose work may be done by many machines: by whom, and where it is kept.
 
-It stands alone because only they pay for what it imports, and only when a run begins. May import
-`command_line` and the core.
+It stands alone because only they pay for what it imports, and only when a run begins.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The parent chooses the admin key, binds the socket and says what to try; then uvicorn serves, in
 this process or in several. Nobody is left behind: a serving process ends with its supervisor, and
-with `--exit-with-parent` the whole ends with whoever started it. May import `command_line`,
-`app.settings` and the core; the app itself is imported by its name, in the serving processes.
+with `--exit-with-parent` the whole ends with whoever started it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from app.commands.command_line import CommandError
-from app.connection_guard import raise_open_files
-from app.http_protocol import GuardedHttpProtocol
-from app.logs import configure_logging
+from app.http.connections import raise_open_files
+from app.http.protocol import GuardedHttpProtocol
+from app.observability.logs import configure_logging
 from app.settings import Settings, SettingsError, describe
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.store import open_artifacts
+from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory.
-
-May import `command_line`, its neighbours for inputs and outputs, and the core.
-"""
+"""`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory."""
 
 from __future__ import annotations
 

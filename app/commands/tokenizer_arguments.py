@@ -1,7 +1,7 @@
 """Which tokenizer a command line means: by options where it is one, by words where there may be
 several.
 
-It stands alone because most commands ask it. May import `command_line` and the core.
+It stands alone because most commands ask it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.commands.command_line import (
 )
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 TOKENIZER_HELP: Final = (

@@ -1,7 +1,4 @@
-"""`tokenizer train`: corpus files to a published tokenizer, with progress on the terminal.
-
-May import `command_line`, `counting_options`, `outputs`, `progress`, `artifacts` and the core.
-"""
+"""`tokenizer train`: corpus files to a published tokenizer, with progress on the terminal."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ from app.commands.outputs import (
 from app.commands.progress import ProgressBars, add_quiet
 from tokenizer_core.documents import corpus_file_name
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
-from tokenizer_core.store import ArtifactRef
-from tokenizer_core.store.artifact_ref import checked_name
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.registry.artifact_ref import checked_name
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingResult,

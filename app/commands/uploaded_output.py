@@ -1,7 +1,6 @@
 """Token files that `tokenizer corpus encode` is to write to an address: first here, then there.
 
 Apart from the command because it is a promise of its own: an upload that fails costs no encoding.
-May import `command_line`, `progress` and the core.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from app.commands.progress import progress_bar
 from tokenizer_core.corpus import TokenManifest, upload_token_files
 from tokenizer_core.corpus.remote_token_files import default_cache_folder, require_free
 from tokenizer_core.errors import StorageError
-from tokenizer_core.store.folders import remove_folder
+from tokenizer_core.registry.folders import remove_folder
 
 
 def add_scratch(parser: Any) -> None:

@@ -1,7 +1,7 @@
 """Reading the files of a tokenizer as commands are given them: `--pattern`, `--special`.
 
 It stands alone because `import` and `convert` take the same files, and ask for the same where a
-file does not say it. May import `command_line` and the core.
+file does not say it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ path is walked one component at a time: each folder is opened relative to the on
 what was checked is what is held open. The trainer then reads through the held descriptor
 (`/proc/<pid>/fd/<n>`), never through the name again. No symbolic link is followed, not even one
 that stays inside the root: telling the two apart means following it first. A root itself may be
-one, since the operator chose it. May import the standard library only.
+one, since the operator chose it.
 """
 
 from __future__ import annotations

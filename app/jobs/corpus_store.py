@@ -7,8 +7,7 @@ It stands alone because several processes write here at once. A text is written 
 name of its own; putting the record in its place is the moment from which it is there. Whoever
 writes a file holds a lock on it, which the system drops at its death: that tells what is left over
 from what is under way. It stands below the artifacts folder because that is the volume that is
-kept. Every call blocks: use a thread. May import `problems`, `utf8_pieces`, `corpus_paths` and the
-core.
+kept. Every call blocks: use a thread.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from app.http.problem import Problem
+from app.http.utf8_pieces import Utf8Pieces
 from app.jobs.corpus_paths import CorpusFile, find_corpus_file
-from app.problems import Problem
-from app.utf8_pieces import Utf8Pieces
-from tokenizer_core.store.artifact_ref import NAME
-from tokenizer_core.store.folders import make_folder, replace_synced, sync_folder
+from tokenizer_core.registry.artifact_ref import NAME
+from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
 
 log = logging.getLogger("app.jobs")
 

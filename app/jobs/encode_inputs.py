@@ -2,7 +2,7 @@
 
 It stands alone because the tokenizer, the corpora and the disk are all asked before there is a
 job, so that nobody learns in the tenth hour what could be known in the first second. Touches the
-disk: call it from a thread. May import `problems`, `settings` and its neighbours.
+disk: call it from a thread.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from app.http.problem import Problem
 from app.jobs.corpus_paths import (
     CorpusChangedError,
     CorpusFile,
     CorpusPathError,
     reopen_corpus_file,
 )
-from app.jobs.encode_schemas import END_OF_TEXT
-from app.problems import Problem, unknown_special_token
+from app.rendering.problems import unknown_special_token
+from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
     from app.jobs.corpus_store import CorpusStore
-    from app.jobs.encode_schemas import EncodeCorpusRequest
-    from app.live_tokenizer import LiveTokenizer
+    from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_client.schemas.token_files import EncodeCorpusRequest
     from tokenizer_core.corpus import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
 

@@ -1,7 +1,6 @@
 """A job as its row says: what was asked for, how far it is, how it ended, who holds it.
 
-It stands alone because both databases, the runner, the routes and the commands speak of it. May
-import `process_marks`.
+It stands alone because both databases, the runner, the routes and the commands speak of it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from app.jobs.process_marks import ProcessMark, this_host
+from app.serving.process_marks import ProcessMark, this_host
 
 Kind = Literal["train", "encode"]
 State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]

@@ -8,8 +8,7 @@
 It stands alone because the child writes there and the server reads and clears away. What is below
 `.unfinished` is a job's own, under its id, so that a job that lost its place can spoil nobody's
 files; and where it was taken over from another host, whose process may still write, under the id
-and the number of that takeover (`<job>.1`). Knows no database and no web framework. May import
-`job_folder` and the core.
+and the number of that takeover (`<job>.1`). Knows no database and no web framework.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.jobs.job_folder import is_job_id
+from app.jobs.folder import is_job_id
 from tokenizer_core.errors import TokenFilesError
-from tokenizer_core.store.artifact_ref import NAME
-from tokenizer_core.store.folders import make_folder, remove_folder, sync_folder
+from tokenizer_core.registry.artifact_ref import NAME
+from tokenizer_core.registry.folders import make_folder, remove_folder, sync_folder
 
 _UNFINISHED: Final = ".unfinished"
 _TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})

@@ -3,7 +3,7 @@
 It stands alone because a child writes them and trainers beside the service read them where they
 lie: here they are listed, described, opened for a download, removed, and kept within a quota. What
 a manifest does not name is never given out, whatever stands in the folder. Every call blocks: use a
-thread. May import `problems`, its neighbours and the core.
+thread.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.jobs.encode_schemas import (
+from app.http.problem import Problem
+from app.jobs.token_files_folder import TokenFilesFolder
+from tokenizer_client.schemas.token_files import (
     TokenFile,
     TokenFilesSplit,
     TokenFilesSummary,
     TokenFilesTokenizer,
     TokenFilesView,
 )
-from app.jobs.token_files_folder import TokenFilesFolder
-from app.problems import Problem
 from tokenizer_core.corpus import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME
 from tokenizer_core.errors import TokenFilesError

@@ -2,8 +2,7 @@
 
 It stands alone because what may go is known in three places: the store (what the pointer names),
 the serving processes (what they answer with) and the jobs (what is still to be promoted). What a
-request of another process pinned goes on from memory. Blocks: call it from a thread. May import
-`app.live_tokenizers`, `app.problems`, `app.settings`, its neighbours and the core.
+request of another process pinned goes on from memory. Blocks: call it from a thread.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from app.problems import Problem
+from app.http.problem import Problem
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
 
 if TYPE_CHECKING:
-    from app.jobs.job_store import JobStore
-    from app.live_tokenizers import LiveTokenizers
+    from app.jobs.queue import JobStore
+    from app.serving.live_tokenizers import LiveTokenizers
     from app.settings import Settings
-    from tokenizer_core.store import Artifacts
+    from tokenizer_core.registry import Artifacts
 
 log = logging.getLogger("app.jobs")
 

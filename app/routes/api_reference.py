@@ -1,7 +1,7 @@
 """GET /docs and /openapi.json: the API, to be read and tried.
 
 The scripts of the page come from an installed package, not from a public server: it works where
-there is no way out, and nobody is told who reads it. May import `auth`.
+there is no way out, and nobody is told who reads it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from app.auth import require_read
-from app.problems import Problem
+from app.access.auth import require_read
+from app.http.problem import Problem
 
 router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
 

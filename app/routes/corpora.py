@@ -1,7 +1,6 @@
 """PUT, GET and DELETE /corpora: text to train on, uploaded as a stream. Admin keys only.
 
-What touches the disk runs in a thread; a text is never in memory whole. May import `app.jobs`,
-`auth`, `problems`, `request_bodies` and `services`.
+What touches the disk runs in a thread; a text is never in memory whole.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
-from app.auth import require_admin
+from app.access.auth import require_admin
+from app.http.bodies import TEXT_REQUEST, body_windows, declared_length, require_text
+from app.http.problem import Problem
 from app.jobs.corpus_store import CorpusUpload
-from app.jobs.job_schemas import Corpus, CorpusList
-from app.problems import Problem, problem_of_disk, problem_responses
-from app.request_bodies import TEXT_REQUEST, body_windows, declared_length, require_text
-from app.schemas import PLAIN_NAME_PATTERN
+from app.rendering.problems import problem_of_disk, problem_responses
 from app.services import Services, services_of
+from tokenizer_client.schemas.jobs import Corpus, CorpusList
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
 

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request
 
-from app.answering import answer_body
-from app.auth import require_read
-from app.binary_forms import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
-from app.decode_answers import answer_decode
-from app.dialect_answers import answer_ids
-from app.dialect_schemas import IdsRequest, IdsResponse
-from app.limits import max_decoded_bytes
-from app.problems import Problem, problem_responses
-from app.request_bodies import (
+from app.access.auth import require_read
+from app.access.limits import max_decoded_bytes
+from app.http.bodies import (
     batch_too_large,
     binary_content,
     json_request,
@@ -24,18 +18,25 @@ from app.request_bodies import (
     require_no_encoding,
     validate,
 )
-from app.request_headers import header_of
-from app.schemas import BatchTooLargeError, DecodeRequest, DecodeResponse
+from app.http.headers import header_of
+from app.http.id_formats import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
+from app.http.json import parse_strict_json
+from app.http.problem import Problem
+from app.rendering.decode import answer_decode
+from app.rendering.dialects import answer_ids
+from app.rendering.problems import problem_responses
+from app.rendering.respond import answer_body
 from app.services import services_of
-from app.strict_json import parse_strict_json
+from tokenizer_client.schemas.dialects import IdsRequest, IdsResponse
+from tokenizer_client.schemas.tokens import BatchTooLargeError, DecodeRequest, DecodeResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.responses import Response
 
-    from app.decode_answers import DecodeAnswer
-    from app.live_tokenizer import LiveTokenizer
+    from app.rendering.decode import DecodeAnswer
+    from app.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.answering import answer_body
-from app.auth import require_read
-from app.dialect_answers import answer_detokenize, answer_tokenize, describe_tokenizer
-from app.dialect_schemas import (
+from app.access.auth import require_read
+from app.access.limits import max_decoded_bytes
+from app.http.bodies import json_request, require_acceptable, require_json, validate
+from app.http.json import parse_strict_json
+from app.http.problem import Problem
+from app.rendering.dialects import answer_detokenize, answer_tokenize, describe_tokenizer
+from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
+from app.rendering.problems import problem_responses
+from app.rendering.respond import answer_body
+from app.services import services_of
+from tokenizer_client.schemas.dialects import (
     DIALECTS,
     ContentResponse,
     DetokenizeRequest,
@@ -20,15 +27,9 @@ from app.dialect_schemas import (
     PromptResponse,
     TokenizerInfoResponse,
 )
-from app.limits import max_decoded_bytes
-from app.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
-from app.problems import Problem, problem_responses
-from app.request_bodies import json_request, require_acceptable, require_json, validate
-from app.services import services_of
-from app.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
-    from app.dialect_schemas import TokenizeRequest
+    from tokenizer_client.schemas.dialects import TokenizeRequest
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])
 

@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Request
 
-from app.answering import answer_body
-from app.auth import require_read
-from app.binary_forms import NPY, OCTETS, choose_ids_form
-from app.encode_answers import answer_encode, answer_encode_binary
-from app.preconditions import require_known_specials
-from app.problems import problem_responses
-from app.request_bodies import (
+from app.access.auth import require_read
+from app.http.bodies import (
     binary_content,
     json_request,
     require_json,
 )
-from app.request_headers import header_of
-from app.schemas import EncodeRequest, EncodeResponse
+from app.http.headers import header_of
+from app.http.id_formats import NPY, OCTETS, choose_ids_form
+from app.rendering.encode import answer_encode, answer_encode_binary
+from app.rendering.preconditions import require_known_specials
+from app.rendering.problems import problem_responses
+from app.rendering.respond import answer_body
+from app.rendering.text_bodies import parse_text_body
 from app.services import services_of
-from app.text_bodies import parse_text_body
+from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.answers import TextAnswer
-    from app.live_tokenizer import LiveTokenizer
+    from app.rendering.json_values import TextAnswer
+    from app.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from app.problems import problem_responses
-from app.schemas import HealthResponse, TokenizerIdentity, UnhealthyResponse
+from app.rendering.problems import problem_responses
 from app.services import services_of
-from app.swap_problems import NoTokenizerError
+from app.serving.swap_problems import NoTokenizerError
+from tokenizer_client.schemas.tokens import HealthResponse, TokenizerIdentity, UnhealthyResponse
 
 router = APIRouter(tags=["health"])
 

@@ -8,17 +8,17 @@ from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.auth import require_read
-from app.limits import MAX_DETAILED_TOKENS, max_decoded_bytes
-from app.problems import problem_responses
-from app.schemas import (
+from app.access.auth import require_read
+from app.access.limits import MAX_DETAILED_TOKENS, max_decoded_bytes
+from app.rendering.problems import problem_responses
+from app.services import services_of
+from tokenizer_client.schemas.tokens import (
     MAX_BATCH_ITEMS,
     MAX_SPECIAL_NAMES,
     InfoResponse,
     LimitsInfo,
     TokenizerIdentity,
 )
-from app.services import services_of
 from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["service"])

@@ -1,7 +1,4 @@
-"""Jobs of every kind over HTTP: list them, show one, follow it, cancel it. Admin keys only.
-
-May import `job_answers`, `app.jobs`, `auth`, `problems` and `services`.
-"""
+"""Jobs of every kind over HTTP: list them, show one, follow it, cancel it. Admin keys only."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.auth import require_admin
-from app.job_answers import EVENTS, LastEventId, cancel_job, find_job, follow_job, off_the_loop
-from app.jobs.job_schemas import AnyJobList, EncodeJobView, JobView
-from app.jobs.job_views import summary_of, view_of
-from app.problems import problem_responses
+from app.access.auth import require_admin
+from app.jobs.views import summary_of, view_of
+from app.rendering.jobs import EVENTS, LastEventId, cancel_job, find_job, follow_job, off_the_loop
+from app.rendering.problems import problem_responses
 from app.services import services_of
+from tokenizer_client.schemas.jobs import AnyJobList, EncodeJobView, JobView
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(require_admin)])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.auth import require_read
-from app.metrics import CONTENT_TYPE
-from app.problems import problem_responses
+from app.access.auth import require_read
+from app.observability.metrics import CONTENT_TYPE
+from app.rendering.problems import problem_responses
 from app.services import services_of
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["service"])

@@ -2,7 +2,7 @@
 
 The files lie in `app/playground` and are what the browser gets: there is no build step, and nothing
 comes from another origin. They are read once, with their hashes; who has them asks again and gets a
-304. May import `preconditions` and `problems`.
+304.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
-from app.preconditions import not_modified
-from app.problems import Problem
+from app.http.problem import Problem
+from app.rendering.preconditions import not_modified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import PydanticCustomError
 
-from app.auth import require_read
-from app.binary_forms import OCTETS, ids_form_of
-from app.decode_stream import IdLines, IdReader, IdSettler, RawIds
-from app.encode_stream import TextSettler
-from app.preconditions import (
-    TokenizerQuery,
-    choose_tokenizer,
-    require_known_query,
-    require_known_specials,
-)
-from app.problems import Problem, problem_responses, unknown_special_token
-from app.request_bodies import (
+from app.access.auth import require_read
+from app.http.bodies import (
     TEXT_REQUEST,
     accepts,
     content_type_of,
@@ -26,15 +16,26 @@ from app.request_bodies import (
     require_text,
     require_utf8,
 )
-from app.schemas import check_special_names
+from app.http.duplex import FRAMES, NDJSON, Settler, TwoWayStream
+from app.http.id_formats import OCTETS, ids_form_of
+from app.http.problem import Problem
+from app.rendering.decode_stream import IdLines, IdReader, IdSettler, RawIds
+from app.rendering.encode_stream import TextSettler
+from app.rendering.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_known_specials,
+)
+from app.rendering.problems import problem_responses, unknown_special_token
 from app.services import services_of
-from app.two_way_stream import FRAMES, NDJSON, Settler, TwoWayStream
+from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.live_tokenizer import LiveTokenizer
+    from app.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
-from app.answering import answer_body
-from app.auth import require_read
-from app.limits import max_decoded_bytes
-from app.preconditions import require_known_specials
-from app.problems import problem_responses
-from app.request_bodies import (
+from app.access.auth import require_read
+from app.access.limits import max_decoded_bytes
+from app.http.bodies import (
     json_request,
     require_acceptable,
     require_json,
 )
+from app.rendering.preconditions import require_known_specials
+from app.rendering.problems import problem_responses
+from app.rendering.respond import answer_body
+from app.rendering.text import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.rendering.text_bodies import parse_text_body
 from app.services import services_of
-from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
-from app.text_bodies import parse_text_body
-from app.text_schemas import (
+from tokenizer_client.schemas.text import (
     ChunkRequest,
     ChunkResponse,
     CountRequest,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from app.answers import TextAnswer
-    from app.live_tokenizer import LiveTokenizer
+    from app.rendering.json_values import TextAnswer
+    from app.serving.live_tokenizer import LiveTokenizer
 
 Wanted = TypeVar("Wanted", bound=TextRequest)
 

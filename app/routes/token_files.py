@@ -1,8 +1,6 @@
 """POST /corpora/{id}/encode, and /token-files: corpora to token files, by a job. Admin keys only.
 
-What cannot work is refused before there is a job. What touches the disk runs in a thread. May
-import `answering`, `job_answers`, `preconditions`, `app.jobs`, `auth`, `problems`, `request_bodies`
-and `services`.
+What cannot work is refused before there is a job. What touches the disk runs in a thread.
 """
 
 from __future__ import annotations
@@ -12,42 +10,42 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.answering import read_within_limits
-from app.auth import require_admin
-from app.file_responses import FileBody, requested_span
-from app.job_answers import (
-    ACCEPTED,
-    IdempotencyKey,
-    off_the_loop,
-    require_idempotency_key,
-    take_job,
-)
+from app.access.auth import require_admin
+from app.http.bodies import json_request, require_json, validate
+from app.http.file_responses import FileBody, requested_span
+from app.http.json import parse_strict_json
 from app.jobs.encode_inputs import (
     corpus_format,
     estimate_bytes,
     find_encode_inputs,
     plan_encoding,
 )
-from app.jobs.encode_schemas import (
+from app.jobs.token_files_store import token_files_exist
+from app.jobs.views import view_of
+from app.rendering.jobs import (
+    ACCEPTED,
+    IdempotencyKey,
+    off_the_loop,
+    require_idempotency_key,
+    take_job,
+)
+from app.rendering.preconditions import choose_tokenizer_on_thread, not_modified
+from app.rendering.problems import problem_responses
+from app.rendering.respond import read_within_limits
+from app.services import Services, services_of
+from app.serving.live_tokenizer import identity_headers, identity_of
+from tokenizer_client.schemas.jobs import EncodeJobView
+from tokenizer_client.schemas.token_files import (
     EncodeCorpusRequest,
     TokenFilesList,
     TokenFilesView,
 )
-from app.jobs.job_schemas import EncodeJobView
-from app.jobs.job_views import view_of
-from app.jobs.token_files_store import token_files_exist
-from app.live_tokenizer import identity_headers, identity_of
-from app.preconditions import choose_tokenizer_on_thread, not_modified
-from app.problems import problem_responses
-from app.request_bodies import json_request, require_json, validate
-from app.schemas import PLAIN_NAME_PATTERN
-from app.services import Services, services_of
-from app.strict_json import parse_strict_json
-from tokenizer_core.store import ArtifactRef
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_core.registry import ArtifactRef
 
 if TYPE_CHECKING:
+    from app.jobs.folder import JobFolder
     from app.jobs.job import Job
-    from app.jobs.job_folder import JobFolder
 
 router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
 

@@ -10,14 +10,16 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.artifact_files import MEDIA_TYPES
-from app.auth import require_admin, require_read
-from app.body_responses import ChunkedBody
-from app.live_tokenizer import identity_headers, identity_of
-from app.preconditions import not_modified, require_match
-from app.problems import Problem, problem_responses
-from app.request_bodies import json_request, read_json
-from app.schemas import (
+from app.access.auth import require_admin, require_read
+from app.http.bodies import json_request, read_json
+from app.http.problem import Problem
+from app.http.responses import ChunkedBody
+from app.rendering.artifact_files import MEDIA_TYPES
+from app.rendering.preconditions import not_modified, require_match
+from app.rendering.problems import problem_responses
+from app.services import Services, services_of
+from app.serving.live_tokenizer import identity_headers, identity_of
+from tokenizer_client.schemas.tokens import (
     PLAIN_NAME_PATTERN,
     PromoteRequest,
     PromoteResponse,
@@ -25,9 +27,8 @@ from app.schemas import (
     TokenizersResponse,
     TokenizerSummary,
 )
-from app.services import Services, services_of
 from tokenizer_core.errors import ArtifactNotFoundError
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 
 router = APIRouter(tags=["tokenizers"])
 

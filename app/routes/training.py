@@ -1,8 +1,7 @@
 """Training over HTTP: take a job, show it, follow it, list them, cancel it. Admin keys only.
 
 A request is answered as soon as its job is on the disk; the run itself happens in a child process
-(`app.jobs`). May import `answering`, `job_answers`, `app.jobs`, `auth`, `problems`,
-`request_bodies` and `services`.
+(`app.jobs`).
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.answering import read_within_limits
-from app.auth import require_admin
-from app.job_answers import (
+from app.access.auth import require_admin
+from app.http.bodies import json_request, require_json, validate
+from app.http.json import parse_strict_json
+from app.jobs.inputs import find_inputs
+from app.jobs.views import summary_of, view_of
+from app.rendering.jobs import (
     ACCEPTED,
     EVENTS,
     IdempotencyKey,
@@ -26,17 +28,14 @@ from app.job_answers import (
     require_idempotency_key,
     take_job,
 )
-from app.jobs.job_inputs import find_inputs
-from app.jobs.job_schemas import JobList, JobView, TrainRequest
-from app.jobs.job_views import summary_of, view_of
-from app.problems import problem_responses
-from app.request_bodies import json_request, require_json, validate
+from app.rendering.problems import problem_responses
+from app.rendering.respond import read_within_limits
 from app.services import Services, services_of
-from app.strict_json import parse_strict_json
+from tokenizer_client.schemas.jobs import JobList, JobView, TrainRequest
 
 if TYPE_CHECKING:
+    from app.jobs.folder import JobFolder
     from app.jobs.job import Job
-    from app.jobs.job_folder import JobFolder
 
 router = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.auth import require_read
-from app.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
-from app.problems import problem_responses
+from app.access.auth import require_read
+from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
+from app.rendering.problems import problem_responses
+from app.rendering.vocab import answer_vocab
 from app.services import services_of
-from app.text_schemas import MAX_TREE_DEPTH, VocabResponse
-from app.vocab_answers import answer_vocab
+from tokenizer_client.schemas.text import MAX_TREE_DEPTH, VocabResponse
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["tokenizers"])
 

@@ -24,7 +24,7 @@ from app.settings import Settings
 from tests.app import run_cli
 from tests.app.run_cli import Cli
 from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 ADMIN_KEY = "an-admin-key-for-the-tests"
 SPECIALS = ["<|endoftext|>", "<|a|>", "<|a|><|a|>"]
@@ -123,7 +123,7 @@ def run_server(
         *(sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", "127.0.0.1", "--port", "0", "--no-access-log"),
         *("--timeout-graceful-shutdown", "5"),
-        *("--http", "app.http_protocol:GuardedHttpProtocol", *arguments),
+        *("--http", "app.http.protocol:GuardedHttpProtocol", *arguments),
     ]
     settings = {
         "TOKENIZER_ARTIFACTS_DIR": str(artifacts_dir),

@@ -192,7 +192,7 @@ def test_import_of_a_rank_file_wants_pattern_and_special_tokens(cli: Cli) -> Non
 
 def test_import_of_what_was_exported(trained: Cli) -> None:
     from tokenizer_core import Tokenizer
-    from tokenizer_core.store import ArtifactStore
+    from tokenizer_core.registry import ArtifactStore
 
     store = ArtifactStore(trained.folder / "artifacts")
     tokenizer = Tokenizer.from_spec(store.open(store.resolve("worked")))

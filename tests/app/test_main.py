@@ -18,7 +18,7 @@ from tests.app.raw_http import RawRequest
 from tests.app.server_watch import wait_for_in_flight
 from tokenizer_core.engines import choose_engine, native_engine
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 
 def test_openapi_shows_models_and_problems(client: TestClient) -> None:

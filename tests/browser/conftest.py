@@ -14,7 +14,7 @@ import pytest
 from tests.app.conftest import ADMIN_KEY, RunningServer, other_spec, run_server
 from tests.conftest import REPOSITORY
 from tokenizer_core import TokenizerSpec
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 playwright = pytest.importorskip("playwright.sync_api")
 

@@ -14,7 +14,7 @@ import pytest
 from tests.app.conftest import ADMIN_KEY, CORPUS, run_server
 from tests.browser.conftest import Service, write
 from tokenizer_core import TokenizerSpec
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")

@@ -20,8 +20,8 @@ from typing import Any
 import httpx
 import psutil
 
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 ADMIN_KEY = "end-to-end-key"
 ADMIN = {"X-API-Key": ADMIN_KEY}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from tests.end_to_end.server_process import ADMIN, Server
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 
 SECOND_FIRST_ID = 10_000
 """The second tokenizer's ids begin here; those of the first end far below."""

@@ -14,7 +14,7 @@ from tests.end_to_end.server_process import ADMIN_KEY, Server, publish_bytes, se
 from tests.end_to_end.test_readme import blocks
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import TokenDataset
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 TEXTS = {
     "a.txt": "The lowest of the low went slowly west. " * 200,

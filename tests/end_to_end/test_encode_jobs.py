@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from app.jobs.job import Job
-from app.jobs.job_store import JobStore
+from app.jobs.queue import JobStore
 from tests.end_to_end.server_process import publish_bytes, serve, wait_until_gone
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -25,7 +25,7 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 END = "<|endoftext|>"
 

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.jobs.job_events import MAX_LISTENERS
-from app.jobs.trainer_lock import TrainerLock
+from app.jobs.events import MAX_LISTENERS
+from app.jobs.lock import TrainerLock
 from app.settings import Settings
 from tests.app.raw_http import RawRequest
 from tests.end_to_end.nginx_process import (

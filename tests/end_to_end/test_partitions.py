@@ -46,7 +46,7 @@ import s3fs, sys
 from pathlib import Path
 s3fs.S3FileSystem().mkdir("tokenizers")
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import open_artifacts
+from tokenizer_core.registry import open_artifacts
 store = open_artifacts("s3://tokenizers/served", Path(sys.argv[1]))
 for name, first_id in (("starter", 0), ("other", int(sys.argv[2]))):
     vocab = {first_id + byte: bytes([byte]) for byte in range(256)}

@@ -20,7 +20,7 @@ import pytest
 
 from app.commands import serving
 from app.commands.serving import GRACEFUL_SECONDS
-from app.jobs.job_store import JobStore
+from app.jobs.queue import JobStore
 from tests.end_to_end.server_process import (
     Server,
     publish_bytes,

@@ -22,10 +22,10 @@ import psutil
 import pytest
 
 from app.jobs.job import Job
-from app.jobs.job_store import JobStore
+from app.jobs.queue import JobStore
 from tests.end_to_end.server_process import ADMIN, Server, publish_bytes, serve
 from tests.postgres_server import PASSWORD, PostgresServer, run_postgres
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.promise(15)]
 
@@ -64,7 +64,7 @@ class Replica:
         """The trainer first, until it has done all and asks for leave to publish: its server wakes
         to that question."""
         processes = self.processes()
-        (trainer,) = [p for p in processes if "app.jobs.job_worker" in p.cmdline()]
+        (trainer,) = [p for p in processes if "app.jobs.worker" in p.cmdline()]
         trainers = [trainer, *trainer.children(recursive=True)]
         for process in trainers:
             process.resume()

@@ -10,34 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from app.binary_forms import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
-from app.decode_answers import answer_decode
-from app.decode_stream import IdLines, IdSettler, RawIds
-from app.dialect_answers import answer_detokenize, answer_ids, answer_tokenize
-from app.dialect_schemas import IdsRequest
-from app.encode_answers import answer_encode
-from app.encode_stream import TextSettler
+from app.access.limits import WorkQueue
+from app.http.bodies import validate
+from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
+from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
+from app.http.json import parse_strict_json
+from app.http.problem import Problem
 from app.jobs.encode_inputs import corpus_format, plan_encoding
-from app.jobs.encode_schemas import EncodeCorpusRequest
-from app.jobs.job_schemas import TrainRequest
-from app.limits import WorkQueue
-from app.metrics import ServiceMetrics
-from app.preconditions import require_known_specials
-from app.problems import Problem
-from app.request_bodies import validate
+from app.observability.metrics import ServiceMetrics
+from app.rendering.decode import answer_decode
+from app.rendering.decode_stream import IdLines, IdSettler, RawIds
+from app.rendering.dialects import answer_detokenize, answer_ids, answer_tokenize
+from app.rendering.encode import answer_encode
+from app.rendering.encode_stream import TextSettler
+from app.rendering.preconditions import require_known_specials
+from app.rendering.text import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.rendering.text_bodies import parse_text_body
 from app.routes import decode, dialects
-from app.schemas import EncodeRequest, PromoteRequest
-from app.strict_json import parse_strict_json
-from app.text_answers import answer_chunk, answer_count, answer_truncate, answer_verify
-from app.text_bodies import parse_text_body
-from app.text_schemas import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
-from app.two_way_stream import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
+from tokenizer_client.schemas.dialects import IdsRequest
+from tokenizer_client.schemas.jobs import TrainRequest
+from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_client.schemas.tokens import EncodeRequest, PromoteRequest
+from tokenizer_core import strict_json as strict_files
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import strict_json as strict_files
 from tokenizer_core.streaming import StreamingEncoder
 
 FORMS = [

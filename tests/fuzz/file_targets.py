@@ -46,10 +46,10 @@ from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_m
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.registry import ArtifactRef, ArtifactStore, FileRecord, Manifest
+from tokenizer_core.registry.active_pointer import ActivePointer
+from tokenizer_core.registry.manifest import describe
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore, FileRecord, Manifest
-from tokenizer_core.store.active_pointer import ActivePointer
-from tokenizer_core.store.manifest import describe
 
 BYTE_ENTRIES = json.dumps(
     {render_token(token): id_ for id_, token in BYTES.items()},

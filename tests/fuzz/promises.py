@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.problems import Problem
+from app.http.problem import Problem
 from tokenizer_core.errors import TokenizerCoreError
 
 

@@ -15,14 +15,9 @@ import uvicorn
 from starlette.requests import Request
 from uvicorn.server import ServerState
 
-from app.auth import AccessKeys, _holds
-from app.binary_forms import choose_ids_form, ids_form_of, wants_bytes
-from app.corpus_urls import CorpusUrl, ListedHost
-from app.file_responses import requested_span
-from app.http_protocol import GuardedHttpProtocol
-from app.preconditions import not_modified, require_match
-from app.problems import Problem, request_id_of
-from app.request_bodies import (
+from app.access.auth import AccessKeys, _holds
+from app.egress import CorpusUrl, ListedHost
+from app.http.bodies import (
     accepts,
     content_type_of,
     declared_length,
@@ -30,9 +25,14 @@ from app.request_bodies import (
     require_json,
     require_text,
 )
-from app.request_headers import header_of
-from app.request_heads import check_framing, check_size
-from app.tracing import Tracing
+from app.http.file_responses import requested_span
+from app.http.headers import header_of
+from app.http.heads import check_framing, check_size
+from app.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
+from app.http.problem import Problem, request_id_of
+from app.http.protocol import GuardedHttpProtocol
+from app.observability.tracing import Tracing
+from app.rendering.preconditions import not_modified, require_match
 
 DIGEST = "0123456789abcdef" * 4
 _TURNS = 8

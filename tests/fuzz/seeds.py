@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.binary_forms import render_ids_form
+from app.http.id_formats import render_ids_form
 from tests.fuzz.body_targets import FORMS
 from tests.fuzz.file_targets import (
     BYTE_ENTRIES,

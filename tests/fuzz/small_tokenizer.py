@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from app.live_tokenizer import LiveTokenizer
+from app.serving.live_tokenizer import LiveTokenizer
 from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MERGES = [(b"a", b"b"), (b"ab", b"c"), (b" ", b"ab"), (b"\xf0", b"\x9f")]

@@ -11,10 +11,10 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from app.corpus_urls import CorpusUrlError
-from app.problems import Problem, problem_response
-from app.schemas import BatchTooLargeError
+from app.egress import CorpusUrlError
+from app.http.problem import Problem, problem_response
 from tests.fuzz import body_targets, file_targets, request_targets
+from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,

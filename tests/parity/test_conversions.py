@@ -16,7 +16,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.conversion import FILE_NAMES, convert_spec
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 from .other_readers import readers_of
 from .references import CORPORA, SPECIALS, first_difference, parts_of

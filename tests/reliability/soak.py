@@ -31,7 +31,7 @@ from tests.end_to_end.server_process import Server, publish_bytes, serve, wait_u
 from tests.end_to_end.swap_load import SECOND_FIRST_ID
 from tests.reliability.soak_figures import Sample, header, leaks, row_of, summary
 from tests.reliability.soak_load import MAX_BODY_BYTES, SoakLoad
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 WORKERS = 2
 N_TURNS = 40

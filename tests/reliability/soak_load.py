@@ -26,7 +26,7 @@ from tests.end_to_end.server_process import Server
 from tests.reliability.socket_client import connect, head, read_one
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import TokenizerCoreError
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 KINDS = {
     "small": 2,

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from app.request_heads import MAX_HEADER_BYTES, MAX_HEADERS
+from app.http.heads import MAX_HEADER_BYTES, MAX_HEADERS
 from tests.end_to_end.server_process import Server, publish_bytes, serve
 from tests.reliability.socket_client import connect, exchange, head, read_answer, read_one, send
 

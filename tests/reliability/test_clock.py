@@ -14,19 +14,19 @@ READS_THE_CLOCK = {
 }  # fmt: skip
 
 STAMPS = {
-    "app/client/errors.py": "a Retry-After that is a date; a call's deadline bounds the wait",
-    "app/job_answers.py": "the names of jobs, with a random part",
-    "app/jobs/child_job.py": "lines of a job's log",
+    "tokenizer_client/errors.py": "a Retry-After that is a date; a call's deadline bounds the wait",
+    "app/rendering/jobs.py": "the names of jobs, with a random part",
+    "app/jobs/worker/context.py": "lines of a job's log",
     "app/jobs/corpus_store.py": "when a corpus was uploaded",
-    "app/jobs/job_views.py": "when a job came, began and ended, written out",
-    "app/jobs/sqlite_database.py": "the same, and leases, which fencing makes up for",
-    "app/live_tokenizer.py": "since when a version is served",
+    "app/jobs/views.py": "when a job came, began and ended, written out",
+    "app/jobs/database/sqlite.py": "the same, and leases, which fencing makes up for",
+    "app/serving/live_tokenizer.py": "since when a version is served",
     "app/jobs/token_files_store.py": "when token files were written",
-    "tokenizer_core/store/artifact_ref.py": "the names of versions, which rise all the same",
-    "tokenizer_core/store/active_pointer.py": "when a version was promoted",
-    "tokenizer_core/store/manifest.py": "when a version was made",
-    "tokenizer_core/store/object_artifact_store.py": "since when files lack a manifest",
-    "tokenizer_core/store/version_cache.py": "since when a folder was left by a killed process",
+    "tokenizer_core/registry/artifact_ref.py": "the names of versions, which rise all the same",
+    "tokenizer_core/registry/active_pointer.py": "when a version was promoted",
+    "tokenizer_core/registry/manifest.py": "when a version was made",
+    "tokenizer_core/registry/object_artifact_store.py": "since when files lack a manifest",
+    "tokenizer_core/registry/version_cache.py": "since when a folder was left by a killed process",
 }
 """Where the clock is read, and what for: to tell people. A new place needs a reason like these."""
 

@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.end_to_end.server_process import Server, serve
 from tests.reliability.socket_client import Answer, connect, head, read_answer, send
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 JSON = "Content-Type: application/json"

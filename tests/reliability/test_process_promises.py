@@ -17,8 +17,8 @@ import httpx
 import psutil
 import pytest
 
+from app.access.limits import BODIES_IN_MEMORY
 from app.commands.serving import GRACEFUL_SECONDS
-from app.limits import BODIES_IN_MEMORY
 from tests.end_to_end.server_process import (
     ADMIN,
     Server,
@@ -28,7 +28,7 @@ from tests.end_to_end.server_process import (
 )
 from tests.end_to_end.swap_load import SECOND_FIRST_ID
 from tests.reliability.socket_client import Answer, connect, exchange, head
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 
 JSON = "Content-Type: application/json"
 

@@ -15,7 +15,7 @@ from tests.end_to_end.server_process import Server
 from tests.reliability.soak import left_over, soak, soaked_server
 from tests.reliability.soak_figures import MAX_MORE, Sample, leaks, row_of
 from tests.reliability.soak_load import KINDS, SoakLoad
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 FLAT = Sample(0, memory=200 << 20, highest=0, files=60, threads=30, processes=4, disk_files=20)
 

@@ -19,6 +19,7 @@ from tests.tokenizer_core.formats.small_specs import (
     wild_ranks,
 )
 from tokenizer_core import Tokenizer, conversion
+from tokenizer_core.blobs import atomic_files as whole_files
 from tokenizer_core.conversion import (
     FILE_NAMES,
     convert_spec,
@@ -27,7 +28,7 @@ from tokenizer_core.conversion import (
     output_paths,
 )
 from tokenizer_core.errors import ConversionError, FormatError
-from tokenizer_core.formats import save_tokenizer_json, whole_files
+from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 

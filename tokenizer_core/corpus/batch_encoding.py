@@ -2,7 +2,6 @@
 
 The compiled engine works in threads of this process, as it releases the interpreter's lock; the
 Python engine in processes. Either way, reading goes on meanwhile and what is under way is bounded.
-May import `document_batches`, `parallel` and the plan; the tokenizer is given from outside.
 """
 
 from __future__ import annotations

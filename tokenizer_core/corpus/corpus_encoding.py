@@ -1,8 +1,7 @@
 """Corpus encoding: the documents of files in, a folder of token files out.
 
 It stands alone because it joins what knows nothing of each other: reading documents in batches,
-encoding them by several workers, and the run that writes them. May import its neighbours and
-`tokenizer`.
+encoding them by several workers, and the run that writes them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Texts are bytes of UTF-8, as the files and the compiled engine have them. A document that is longer
 than a batch comes in parts that are encoded one by one. `CorpusPlace`
 says how far was read, as a checkpoint has it: files that are packed, or hashed, cannot be entered
-in the middle, so the file at which it stopped is read again up to there, without encoding. May
-import `documents` and `document_cuts`.
+in the middle, so the file at which it stopped is read again up to there, without encoding.
 """
 
 from __future__ import annotations

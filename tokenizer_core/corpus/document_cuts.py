@@ -2,7 +2,7 @@
 
 The ids of the parts, joined, are those of the document: no token and no special token lies across
 a cut, and normalizing changes nothing across it. A cut depends on the characters around it only. It
-stands alone because of that promise. May import `pretokenize`, `normalize`'s words and the spec.
+stands alone because of that promise.
 """
 
 from __future__ import annotations

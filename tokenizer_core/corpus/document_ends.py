@@ -1,7 +1,7 @@
 """The document index: for each document of a split, the number of ids up to its end, as u64.
 
 A plain file of numbers, read in pieces: finding one document reads 16 bytes, and checking all of
-them needs no memory. May import `errors` only.
+them needs no memory.
 """
 
 from __future__ import annotations

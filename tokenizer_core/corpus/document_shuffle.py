@@ -1,8 +1,7 @@
 """Documents of token files in a random order: a permutation of all of them, drawn from a seed.
 
 Exact, and not within a buffer: the ids lie in a file, in the order they were read, and each
-document is read from its place. In memory is the permutation only, eight bytes a document. May
-import `token_files`, `batch_encoding`'s records and what is below.
+document is read from its place. In memory is the permutation only, eight bytes a document.
 """
 
 from __future__ import annotations

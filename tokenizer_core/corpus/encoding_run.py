@@ -1,8 +1,7 @@
 """Encoded documents, from wherever they come, on their way into a folder of token files.
 
 It stands apart from `corpus_encoding` because it asks nothing of who encodes: several threads here,
-or many hosts. Its own are the checkpoints to go on from, the shuffle and the progress. May import
-`batch_encoding`'s records, `document_shuffle` and what is below.
+or many hosts. Its own are the checkpoints to go on from, the shuffle and the progress.
 """
 
 from __future__ import annotations

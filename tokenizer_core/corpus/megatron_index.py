@@ -5,7 +5,7 @@ lays it out: the magic `MMIDIDX\\0\\0`, u64 version 1, u8 dtype code (uint16 is 
 number of sequences, u64 number of document indices; then int32 length of each sequence, int64 place
 of each in bytes, int64 document indices: 0, and for each document the sequence it ends before. Here
 a document is one sequence. Everything is little-endian and rendered in pieces, so that millions
-of documents need no memory. May import `errors` only.
+of documents need no memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """OpenDocument: the ids of a document that is not whole yet, aside on the disk.
 
 Only where a shard must have room for the whole of a document, whose length is not known before its
-end. The file has no name, so that nothing is left of it whenever the process ends. May import
-nothing beside it.
+end. The file has no name, so that nothing is left of it whenever the process ends.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ folder called by the sha256 of that manifest. So whoever writes other token file
 address, or writes late, touches nothing that was published, and what an upload that was killed has
 put there already is gone on from. The folder has a copy of the manifest too, and by any tool copied
 to the disk it is token files as the writer left them. In the cache it is found by the same digest.
-
-May import `token_manifest`, `storage` and `store`.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -26,14 +25,13 @@ from tokenizer_core.corpus.token_manifest import (
     read_manifest,
 )
 from tokenizer_core.errors import StorageMissingError, TokenFilesCorruptError, TokenFilesError
-from tokenizer_core.storage import open_storage
-from tokenizer_core.store.folders import make_folder, replace_synced, sync_folder
+from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokenizer_core.storage import Storage
-    from tokenizer_core.store import FileRecord
+    from tokenizer_core.blobs import Storage
+    from tokenizer_core.registry import FileRecord
 
 
 def upload_token_files(

@@ -1,8 +1,7 @@
 """SplitWriter: the shards and the document ends of one split, as they grow.
 
 It stands apart from TokenFilesWriter because it knows nothing of folders that appear whole; it
-takes ids that were checked. May import `staged_file`, `open_document`, `token_use`,
-`megatron_index`, `token_plan` and `token_manifest`'s records.
+takes ids that were checked.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
-    from tokenizer_core.store import FileRecord
+    from tokenizer_core.registry import FileRecord
 
 _NUMBERS: Final = (
     *("n_documents", "n_tokens", "n_bytes"),

@@ -5,8 +5,7 @@ Bytes are gathered in one block of memory and go from there to the disk past the
 and filling its pages took a third of the processor's time of the writing process. What is no whole
 block goes through the page cache, and is written again with the block it becomes.
 
-Everything ends in functions of `os`, which the crash tests replace one by one. May import
-`errors` and `store.manifest`'s FileRecord.
+Everything ends in functions of `os`, which the crash tests replace one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import TokenFilesCorruptError
-from tokenizer_core.store import FileRecord
+from tokenizer_core.registry import FileRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,7 @@
 
 It holds the files, in a folder of their own that is renamed, the checkpoint to go on from, and room
 for what the writer's user needs on the way (`scratch`, not made here). One process holds it at a
-time, by a lock of the kernel on the folder itself, which ends with the process. May import `errors`
-and `store.folders`.
+time, by a lock of the kernel on the folder itself, which ends with the process.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import TokenFilesError
-from tokenizer_core.store.folders import make_folder, remove_folder, replace_synced, sync_folder
+from tokenizer_core.registry.folders import make_folder, remove_folder, replace_synced, sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

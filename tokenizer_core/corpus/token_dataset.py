@@ -3,8 +3,7 @@
 Sampling as CS336 asks it (assignment 1, "Data loading"): each row begins at a place drawn uniformly
 from all that leave room for its targets, which are the same ids one place further. A split is one
 stretch of ids here whatever its shards are, so the same generator gives the same batches for any
-size of shards. Windows are copied out of mapped files; no shard is ever read whole. May import
-`token_files`.
+size of shards. Windows are copied out of mapped files; no shard is ever read whole.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Nothing is read whole: shards are mapped, and of the document index two numbers are read for a
 document. Opening checks the manifest, the size of each file and the header of each shard that is
-touched, not the hashes: `verify_token_files` does. May import `token_manifest`, `token_use`,
-`document_ends`, `remote_token_files` and `documents`.
+touched, not the hashes: `verify_token_files` does.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ shard. The layouts, and where their rules were read:
   20240801 and version 7 for uint32 (Llama 3); the third number is the count of tokens, and so a
   shard has fewer than 2^31. Of llm.c's readers that in C takes uint16 only.
 
-All numbers are little-endian. May import `errors` and `megatron_index`.
+All numbers are little-endian.
 """
 
 from __future__ import annotations

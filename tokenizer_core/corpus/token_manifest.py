@@ -2,8 +2,7 @@
 
 It is written last and read strictly: what it says of names, sizes and counts must hold together
 before any file is opened. It carries no time and no machine, so that the same documents and plan
-give the same bytes. May import `token_plan`, `formats.sealed_json`, `store` and `training`'s
-CorpusSource.
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.store import FileRecord
-from tokenizer_core.store.folders import open_folder, read_file
+from tokenizer_core.registry import FileRecord
+from tokenizer_core.registry.folders import open_folder, read_file
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"

@@ -1,8 +1,7 @@
 """TokenFilesPlan: everything about token files that is decided before the first id is written.
 
 What cannot work is refused here, in the first second and not in the tenth hour: ids that do not
-fit, a layout that is not there, an end-of-document token that the tokenizer does not have. May
-import `token_layouts`, `store.artifact_ref` and what is below.
+fit, a layout that is not there, an end-of-document token that the tokenizer does not have.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from tokenizer_core.special_tokens import resolve_policy
 if TYPE_CHECKING:
     import numpy as np
 
+    from tokenizer_core.registry import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import Allowed, Disallowed
-    from tokenizer_core.store import ArtifactRef
     from tokenizer_core.tokenizer import Tokenizer
 
 Split = Literal["train", "validation"]

@@ -1,7 +1,7 @@
 """TokenUse: how often each id stands in a split, counted while it is written.
 
 Kept beside the ids as one u64 for each id from 0 to the largest: what a tokenizer wastes (ids never
-used, or rarely) and which special tokens the texts held. May import `errors` and `token_plan`.
+used, or rarely) and which special tokens the texts held.
 """
 
 from __future__ import annotations

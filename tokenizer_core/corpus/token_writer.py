@@ -1,8 +1,7 @@
 """TokenFilesWriter: documents of ids in, a folder of token files out, whole or not at all.
 
 All files grow in a staged folder, which gets its name when everything in it is on the disk. Memory
-is bounded by the batch that is appended. May import `staged_folder`, `split_writer`, its neighbours
-below it, `formats.sealed_json` and `store.folders`.
+is bounded by the batch that is appended.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat
-from tokenizer_core.store.folders import write_synced
+from tokenizer_core.registry.folders import write_synced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

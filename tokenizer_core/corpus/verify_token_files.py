@@ -1,7 +1,7 @@
 """Checking token files from end to end: hashes, headers, counts, index, ids, and the text itself.
 
 It stands apart from opening because it reads everything. The first thing found is raised, with the
-name of the file. May import its neighbours, `normalize` and `special_tokens`.
+name of the file.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ over another; a manifest that names these files is created, where none is, as
 throws its own files away. So what is committed never changes, and a manifest's files are there
 before it is.
 
-Apart from `runs` because this is all that a worker needs. May import `errors`,
-`formats.sealed_json`, `parallel`, `storage`.
+Apart from `runs` because this is all that a worker needs.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.blobs import Storage
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
 from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.parallel import map_ahead
-from tokenizer_core.storage import Storage
 
 MAX_MANIFEST_BYTES: Final = 1 << 24
 

@@ -2,8 +2,7 @@
 
 A shard is the documents that begin in a stretch of a file, found by who encodes it, so that cutting
 a corpus reads nothing of it. A file that cannot be entered in its middle (packed, Parquet, plain
-text without a separator) is one shard. May import `encoded_shards`, `committed_shards`,
-`corpus_sources`, `corpus`'s encoding of batches, `documents`.
+text without a separator) is one shard.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A file is known by its size and what tells whether it changed; a worker that finds another is at the
 wrong file. What is cut out of it comes as a `Chunk` of a file on the worker's disk, so that it is
-counted by what counts any file. May import `documents`, `errors`, `patterns`,
-`training.corpus_chunks`.
+counted by what counts any file.
 """
 
 from __future__ import annotations

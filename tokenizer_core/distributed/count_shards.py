@@ -2,8 +2,7 @@
 
 A pre-token belongs to a partition by its bytes alone, so that all its counts, of whichever shard,
 meet in one. Within its partition each shard's counts are sorted: a run, as `spilled_counts` writes
-it. May import `committed_shards`, `corpus_sources`, `engines`, `errors`, `patterns` and the parts
-of `training` that count.
+it.
 """
 
 from __future__ import annotations

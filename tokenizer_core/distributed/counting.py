@@ -6,8 +6,7 @@
     assemble    all partitions -> the file of counts
 
 What each stage does is in `count_shards` and `merge_shards`; here it is decided what its shards
-are. Nothing of that depends on who works or how many, so a run may be gone on by others. May import
-its neighbours below, `documents`, `errors`, `parallel`, `patterns`, `storage`, `training`.
+are. Nothing of that depends on who works or how many, so a run may be gone on by others.
 """
 
 from __future__ import annotations

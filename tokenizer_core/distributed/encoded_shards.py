@@ -3,7 +3,7 @@
 `ids` has the ids of all documents, two or four bytes each as the plan says, and `documents` two u64
 for each document: how many ids it has, and how many bytes its text. Numbers are little-endian. Into
 which split a document goes is not said, as that rests on its number in the corpus, which who
-encodes a shard does not know. May import `errors` and the records of `corpus.batch_encoding`.
+encodes a shard does not know.
 """
 
 from __future__ import annotations

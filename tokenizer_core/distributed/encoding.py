@@ -2,7 +2,7 @@
 
 The documents are encoded in shards, whose ids are committed in the run's storage, and joined here,
 in order, by the writer that `encode_corpus` has: so splits, shards of ids, checkpoints and the
-shuffle are its own. May import its neighbours, `corpus`, `parallel`.
+shuffle are its own.
 """
 
 from __future__ import annotations

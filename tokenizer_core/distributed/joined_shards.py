@@ -1,7 +1,7 @@
 """JoinedShards: a corpus out of its encoded shards, in order, as they are committed.
 
 Here the documents have numbers, and so the splits are drawn. It stands apart because who encodes
-and where plays no part. May import its neighbours but `encoding`.
+and where plays no part.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 partitions into the file of counts.
 
 Runs are sorted, so a merge reads them front to back and holds an entry of each: memory does not
-grow with the corpus, and nowhere are all counts in one table. May import `committed_shards`,
-`errors`, `parallel`, `patterns` and the parts of `training` that hold counts.
+grow with the corpus, and nowhere are all counts in one table.
 """
 
 from __future__ import annotations

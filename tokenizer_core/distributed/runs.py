@@ -2,7 +2,7 @@
 
 What is committed in the run's storage is done; the rest is handed out, and what failed is handed
 out again, a few times. Nothing else is remembered, so a run may be interrupted anywhere, and be
-carried out twice at once. May import `committed_shards`, `errors`, `parallel`, `storage`.
+carried out twice at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.blobs import Storage, open_storage
 from tokenizer_core.distributed.committed_shards import (
     MAX_MANIFEST_BYTES,
     Attempt,
@@ -36,7 +37,6 @@ from tokenizer_core.errors import (
     TokenizerCoreError,
 )
 from tokenizer_core.parallel import Executor, TaskFailure, map_ahead
-from tokenizer_core.storage import Storage, open_storage
 
 MAX_ATTEMPTS: Final = 3
 """How often a shard is tried; a shard that fails each time would fail for ever."""

@@ -2,8 +2,7 @@
 
 An archive that ends early, is damaged, or has something behind its end is an error: a part of a
 corpus must not pass for all of it. A few bytes can stand for terabytes, so how much comes out is
-held against how much went in. It stands alone because no format cares how it was packed. May
-import `errors`.
+held against how much went in. It stands alone because no format cares how it was packed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It stands alone because this decides what is asked of the network, and holds what must not be shown:
 passwords and signatures. An address is compared as the text it is, by its beginning, so it must
-have one meaning: no `..`, no chain of stores, no second spelling of the disk. May import `errors`.
+have one meaning: no `..`, no chain of stores, no second spelling of the disk.
 """
 
 from __future__ import annotations

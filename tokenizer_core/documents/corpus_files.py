@@ -1,7 +1,7 @@
 """Corpus files: found by paths and patterns, opened, and read once with what there is to know.
 
 `open_corpus_file` is the one place where bytes of a corpus are opened, be they on the disk or in a
-store that has an address. May import `corpus_addresses`, `remote_files`, `errors`.
+store that has an address.
 """
 
 from __future__ import annotations

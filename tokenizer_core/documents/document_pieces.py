@@ -1,7 +1,7 @@
 """DocumentPiece: how documents are handed on, and texts cut into such pieces.
 
 A document may be larger than memory, so it comes in pieces. It stands alone because every format
-makes them. May import `errors`.
+makes them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """open_documents: a corpus file of any format as its documents, in bounded memory.
 
-Each format has its module; here stands how one is chosen, and what they have in common. May import
-the modules beside it and `errors`.
+Each format has its module; here stands how one is chosen, and what they have in common.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A document is drawn where a hash of the seed, its number in its file and its beginning lies in the
 share. So neither the order of the files, nor their names and places, nor the format or packing they
 stand in changes the draw, as long as a file keeps its documents in order; and copies of one
-document are drawn each for itself. May import `document_reader` and below.
+document are drawn each for itself.
 """
 
 from __future__ import annotations

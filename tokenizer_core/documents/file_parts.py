@@ -3,7 +3,7 @@
 A part has the documents that begin in it, and the rest of the last of them. A document surely
 begins behind what ends one (the separator of plain text, the end of a line) where no other
 occurrence of that reaches into it from before: those are found leftmost and do not overlap, and so
-reading from the file's beginning comes to the same place. May import `corpus_files`.
+reading from the file's beginning comes to the same place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JSONL: one JSON object a line, one of whose fields is a document. Strict: no line is left out.
 
-It stands alone because its errors are about lines. May import `document_pieces`, `errors`.
+It stands alone because its errors are about lines.
 """
 
 from __future__ import annotations

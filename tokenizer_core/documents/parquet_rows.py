@@ -1,7 +1,6 @@
 """Parquet: a column of strings, one document a row, read a few rows at a time with pyarrow.
 
-The only module that imports pyarrow, and only when there is Parquet to read. May import `archives`,
-`corpus_files`, `document_pieces`, `errors`.
+The only module that imports pyarrow, and only when there is Parquet to read.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The only module that imports fsspec, and only when an address is given. What a store raises is
 never shown, as its text may hold the address with its password or signature: the kind of the error
-has to do. May import `corpus_addresses`, `errors`.
+has to do.
 """
 
 from __future__ import annotations

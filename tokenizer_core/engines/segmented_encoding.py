@@ -1,6 +1,6 @@
 """Whole texts over an engine that encodes plain text: special tokens cut out, results joined.
 
-What every engine inherits and a faster one overrides. May import what stands below the engines.
+What every engine inherits and a faster one overrides.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ of a line (`\n` alone, between what is no white space and no `/`, is a pre-token
 named pattern). A pattern of one's own has no such place; of it only the tokens next to a cut can
 differ.
 Separators are taken out: they are not text. Memory is that of one piece, whatever the file.
-May import `errors`, `patterns`, `pretokenize`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The differences of two tokenizers as text for a terminal.
-
-May import `spec_diff`, `text_diff` and `report_table`.
-"""
+"""The differences of two tokenizers as text for a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the HTML pages share: the document around them, sections, tables.
-
-May import `markup` and `page_style`.
-"""
+"""What the HTML pages share: the document around them, sections, tables."""
 
 from __future__ import annotations
 

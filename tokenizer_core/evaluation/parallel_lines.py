@@ -1,7 +1,5 @@
 """The same lines of files that are translations of each other, line by line: what parity across
 languages is measured on.
-
-May import `errors` and `corpus_samples`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A plot is 380 units wide, so that on a phone its letters have the size they are written in, and
 takes its colours from the page (`.s0` to `.s7`), so that it is right in light and dark. Each says
-in words what it shows; beside each the page has a table. May import `markup`.
+in words what it shows; beside each the page has a table.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer; it
 holds one piece and, for each pair of the two, the counts of the ids. How a report is shown is
-`report_table` and `report_page`. May import `tokenizer` and the rest of `evaluation` but these two.
+`report_table` and `report_page`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A report as one HTML page: no script, nothing fetched, light or dark as the reader has it.
-
-May import `page_parts`, `report_data`, `report_table`, `markup` and `plots`.
-"""
+"""A report as one HTML page: no script, nothing fetched, light or dark as the reader has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as tables for a terminal. May import `report_data`."""
+"""A report as tables for a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How two tokenizers differ before any text is seen: tokens, ids, merges, special tokens, settings.
 
-What that changes on text is `text_diff`. May import `spec`, `formats` and `report_data`.
+What that changes on text is `text_diff`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How two tokenizers differ on text: which pre-tokens and texts they cut or number otherwise.
-
-May import `report_data`, `corpus_samples`, `pretokenize`, `normalize` and `tokenizer`.
-"""
+"""How two tokenizers differ on text: which pre-tokens and texts they cut or number otherwise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a training run made, as one HTML page: the curve of bytes per token over the size, tables.
 
 It takes the figures as they stand in a manifest (`training`), so that it can be made at any time
-and knows nothing of training. May import `markup`, `page_parts` and `plots`.
+and knows nothing of training.
 """
 
 from __future__ import annotations

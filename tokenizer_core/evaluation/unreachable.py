@@ -10,8 +10,7 @@ these do not come to the token, no text gives it (but for tokenizers that take a
 Nor does any where no UTF-8 text holds the bytes, where the normalizer changes them, and where
 another id with the same bytes is taken instead.
 
-Special tokens are text here, and those added to the vocabulary are not looked at. May import
-`spec`, `normalize`, `vocabulary` and `tokenizer`.
+Special tokens are text here, and those added to the vocabulary are not looked at.
 """
 
 from __future__ import annotations

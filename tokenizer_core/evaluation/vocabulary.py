@@ -1,7 +1,7 @@
 """What a vocabulary holds, whatever text comes: bytes of each id, the longest tokens, tokens that
 are no whole characters.
 
-Which tokens no text can give is `unreachable.py`. May import `spec` and `formats`.
+Which tokens no text can give is `unreachable.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.formats.whole_files import write_whole_file
+from tokenizer_core.blobs.atomic_files import write_whole_file
 
 if TYPE_CHECKING:
     import os

@@ -3,8 +3,7 @@
 Tokenizers are compared by fertility, and most figures in circulation do not say what a word is.
 Here it is a run of letters, marks and digits, with apostrophes inside it, of scripts that put
 spaces between words; punctuation is no word, nor part of one. Chinese, Japanese, Thai, Lao, Khmer
-and Burmese text has no words in this sense: only a dictionary could tell. May import nothing of
-the package.
+and Burmese text has no words in this sense: only a dictionary could tell.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ a file is of, and reading it to a TokenizerSpec.
 
 Formats read and write a TokenizerSpec and know nothing above it. A format that does not carry the
 split pattern is never guessed at: the pattern must be given, except for the course's pickles and
-GPT-2's pair of files, whose pattern is `gpt2` by their definition. May import `errors`,
-`patterns` and `spec`.
+GPT-2's pair of files, whose pattern is `gpt2` by their definition.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, load_gpt2_files, save_gpt2_files
 from tokenizer_core.formats.manifest_fields import (
@@ -30,16 +30,15 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
-from tokenizer_core.formats.strict_json import parse_strict_json
 from tokenizer_core.formats.tiktoken_file import (
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
 )
 from tokenizer_core.formats.tokenizer_json import load_tokenizer_json, save_tokenizer_json
-from tokenizer_core.formats.whole_files import read_whole_file
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     import os

@@ -3,7 +3,7 @@
 JSON and text cannot hold arbitrary bytes, so GPT-2 writes each byte as a printable character
 (github.com/openai/gpt-2, `encoder.py`, `bytes_to_unicode`). `tokenizer.json` uses the same
 alphabet, from here. The pair of files carries neither split pattern nor normalizer, nor which
-tokens are special: those come from the caller. May import `errors`, `spec` and its neighbours.
+tokens are special: those come from the caller.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.strict_json import parse_strict_json
 from tokenizer_core.formats.tiktoken_file import recover_merges
-from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     import os

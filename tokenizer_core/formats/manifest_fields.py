@@ -4,8 +4,6 @@ Pickles hold vocabulary and merges; split pattern, added tokens, normalizer and 
 decide ids and stand in the manifest beside them. It is here, below the store that writes it, so
 that `Tokenizer.from_files` on a published folder gives the published tokenizer. Its text is
 sealed, as `sealed_json` says.
-
-May import `errors`, `patterns`, `spec` and its neighbours.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ million opcodes, the merges of o200k, take 0.2 s.
 
 Protocols 3, 4 and 5 are read. Protocols 0 to 2 have no opcode for bytes: they call the global
 `_codecs.encode`, which no safe reader can admit.
-
-May import `errors`, `spec` and its neighbour `whole_files`.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ import pickle
 import pickletools
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError, UnsafePickleError
-from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.spec import MAX_TOKEN_ID
 
 if TYPE_CHECKING:

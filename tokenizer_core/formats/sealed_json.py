@@ -1,7 +1,7 @@
 """A manifest's text: JSON that names its format and carries a sha256 over its own fields.
 
 Two kinds of manifest are written like this (artifacts, token files): the text must be exactly what
-is rendered here, so that no flipped bit goes unnoticed. May import `errors` and `strict_json`.
+is rendered here, so that no flipped bit goes unnoticed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.strict_json import parse_strict_json
+from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,6 @@ one: it is reached only as a whole pre-token.
 
 So any other pair in a list of merges never meets its two parts side by side: it may stand in the
 list anywhere, and changes nothing. Llama 3's `tokenizer.json` holds 152,991 of that kind.
-
-May import `errors`, `spec` and its neighbours.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ import re
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.spec import MAX_TOKEN_ID
 
 if TYPE_CHECKING:

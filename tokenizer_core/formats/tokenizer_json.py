@@ -9,8 +9,6 @@ What decides ids here was read in the sources of `tokenizers` 0.23 (`added_vocab
 token is not obeyed there. A token whose content is a model entry gets that entry's id, any other
 the next id after the model's *number* of entries. A file that says otherwise is refused, and where
 ids have gaps (cl100k) the added tokens are written into the model's vocabulary as well.
-
-May import `errors`, `patterns`, `spec` and its neighbours.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ import json
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
-from tokenizer_core.formats.strict_json import parse_strict_json
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_fields import (
     check_byte_level,
@@ -33,8 +31,8 @@ from tokenizer_core.formats.tokenizer_json_templates import (
     parse_post_processor,
     render_post_processor,
 )
-from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
     import os

@@ -2,7 +2,7 @@
 
 Each part of the file (model, pre_tokenizer, post_processor, added tokens) is checked the same way:
 a field that is not known, or has a value whose effect on ids is not supported, is an error that
-names it. May import `errors` only.
+names it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Oniguruma, where `{1,3}+` repeats a repetition (it is possessive in `regex`) and
 before every newline. So an expression is read only where it is one of the spellings published for
 Hugging Face, and a named pattern is written in the spelling Oniguruma reads as we do. An
 expression of one's own has no such proof and is refused both ways.
-
-May import `errors`, `patterns` and `tokenizer_json_fields`.
 """
 
 from __future__ import annotations

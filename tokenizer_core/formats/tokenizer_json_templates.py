@@ -1,7 +1,7 @@
 """The `post_processor` of a `tokenizer.json`: the ids put around a text (Llama 3 prepends one).
 
 It stands apart because the template language is a small format of its own. Only the template for
-one text matters; we have no pairs of texts. May import `errors`, `spec` and its neighbours.
+one text matters; we have no pairs of texts.
 """
 
 from __future__ import annotations

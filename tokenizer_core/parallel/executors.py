@@ -1,8 +1,7 @@
 """Who runs the tasks of a run: the contract, and the processes of this machine.
 
 Beside `run_tasks`, which a dead worker ends, an executor tells of the task that died with it and
-goes on: its caller decides what is tried again. `ray_cluster` has the same on a Ray cluster. May
-import `errors` and `worker_processes`.
+goes on: its caller decides what is tried again. `ray_cluster` has the same on a Ray cluster.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Tasks only, and no retries of Ray's own: what is tried again, and how often, is the run's to say.
 Ray moves nothing but what the function was given and the little it returns; what is made goes to
-the storage. The only module that imports Ray, and only when a cluster is asked for. May import
-`errors` and `executors`.
+the storage. The only module that imports Ray, and only when a cluster is asked for.
 """
 
 from __future__ import annotations

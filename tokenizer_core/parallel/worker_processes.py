@@ -15,7 +15,7 @@ input and output. It knows the parent's `sys.path` and nothing of its `__main__`
 dies, however it dies, the pipe ends and so does the worker; when a worker dies, its pipe ends and
 the parent raises. POSIX only: the parent waits on pipes with `selectors`.
 
-Stands alone: knows nothing of tokenizers. May import `errors` and `worker` only.
+Stands alone: knows nothing of tokenizers.
 """
 
 from __future__ import annotations

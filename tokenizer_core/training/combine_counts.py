@@ -4,8 +4,7 @@ Weights say how much a source shall matter beside the others; what they come to 
 the sources. Only their ratio decides merges, so they are brought to the smallest whole numbers in
 that ratio: no count is rounded, and equal weights are none.
 
-Apart from `pretoken_counts` because what reads counts need not combine them. May import `errors`,
-`pretoken_counts` and `pruning`.
+Apart from `pretoken_counts` because what reads counts need not combine them.
 """
 
 from __future__ import annotations

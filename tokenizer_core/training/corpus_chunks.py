@@ -13,8 +13,7 @@ A cut is made only where nothing can differ between the two sides taken apart an
 
 Where there is no such place the search goes on, to the end of the file if need be.
 
-It stands apart from the counting because its argument is its own. May import `documents`, `errors`,
-`patterns`, `pretokenize`, `special_tokens`.
+It stands apart from the counting because its argument is its own.
 """
 
 from __future__ import annotations

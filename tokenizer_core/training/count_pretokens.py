@@ -7,9 +7,6 @@ any number of workers and any size of chunk. Workers are replaced now and then: 
 does not give back the memory of its largest chunk.
 
 With the native engine the chunks are counted by threads of this process (`native_kernels`).
-
-May import `engines`, `errors`, `patterns`, `pretokenize`, `special_tokens`, `parallel` and its
-neighbours in this folder; nothing above.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 `learn_merges`, in threads of this process instead of worker processes.
 
 It counts named patterns and valid UTF-8; the rest is counted in Python. Apart from both, so that
-each way can be read, and tested against the other, by itself. May import `engines`, `errors`,
-`patterns` and the parts of this folder that know no engine.
+each way can be read, and tested against the other, by itself.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.blobs import open_stored
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
-from tokenizer_core.formats.whole_files import read_whole_file, write_whole_file
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
-from tokenizer_core.storage import open_stored
 from tokenizer_core.training.pruning import Pruning
 from tokenizer_core.training.saved_counts import open_regular, read_saved_counts
 from tokenizer_core.training.spilled_counts import StoredCounts

@@ -2,7 +2,7 @@
 
 Sampling rather than `ru_maxrss`, because the sum over processes at one moment is what a machine
 must have, and because `ru_maxrss` remembers what the process did before training. It stands alone
-so that `psutil` is imported only by a training run. May import nothing of tokenizer_core.
+so that `psutil` is imported only by a training run.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ when it ends, no pair that may be merged occurs m + B times in the whole text (m
 otherwise, and from there on the states differ, each compared with its own best. And nothing of
 bytes per token, on this text or another; `benchmarks/pruning_loss.py` measures that. Where merges
 occur less often than B times themselves, as late ones do, the bound says nothing new.
-
-May import `pretoken_counts`, `pruning`, `errors` and numpy.
 """
 
 from __future__ import annotations

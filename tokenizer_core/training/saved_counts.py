@@ -2,7 +2,7 @@
 
 What prunes or copies counts needs no more of them at a time; the file may be larger than memory.
 Its format is `pretoken_counts`'; here are its three columns, which lie one after the other and are
-read side by side. May import `errors`.
+read side by side.
 """
 
 from __future__ import annotations

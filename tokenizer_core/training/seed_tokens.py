@@ -10,8 +10,6 @@ What cannot be had this way is refused, by name: what the split pattern divides 
 over the ends of a pre-token), what holds a special token (which is cut out first), a single byte.
 A seed inside a longer pre-token is made only where no other merge takes its bytes first: that is
 how BPE works, and no vocabulary can promise more.
-
-May import `errors`, `patterns` and `pretokenize`.
 """
 
 from __future__ import annotations

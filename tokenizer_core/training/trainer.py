@@ -4,8 +4,7 @@
     train              the same with the spec, the counts and a report
     train_from_counts  another vocabulary size from counts that are there already
 
-Publishing the result is the store's business. May import everything in this folder, `engines`,
-`spec` and below; nothing above.
+Publishing the result is the store's business.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """TrainingReport: what a training run did and what it cost, ready for a manifest.
 
-Apart from the trainer so that what reads a report needs no trainer. May import `spec`,
-`learn_merges`, `pruning` and `vocabulary_plan`.
+Apart from the trainer so that what reads a report needs no trainer.
 """
 
 from __future__ import annotations

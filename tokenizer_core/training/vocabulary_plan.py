@@ -4,8 +4,7 @@ Ids are given in this order, and are dense: the 256 bytes, the special tokens, t
 merges (those of the seed tokens first), reserved tokens. So neither reserving nor padding changes
 the id of any other token, and a larger vocabulary gives those of a smaller one their ids.
 
-Apart from the trainer because sizes are cut from one run with it as well. May import `errors`,
-`patterns`, `spec`, `learn_merges`, `seed_tokens`.
+Apart from the trainer because sizes are cut from one run with it as well.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.run_cli import Cli
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 
 @pytest.fixture

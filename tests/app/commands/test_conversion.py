@@ -16,7 +16,7 @@ import tokenizer_core
 from tests.app.run_cli import Cli
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.formats import save_tokenizer_json
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
 TEXT = "newest<|endoftext|> low widest lower  \n x"

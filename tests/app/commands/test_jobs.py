@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from app.commands import jobs
+from app.jobs.database.sqlite import DATABASE_NAME
 from app.jobs.job import Job
-from app.jobs.job_store import JobStore
-from app.jobs.process_marks import ProcessMark
-from app.jobs.sqlite_database import DATABASE_NAME
+from app.jobs.queue import JobStore
+from app.serving.process_marks import ProcessMark
 from tests.app.run_cli import Cli
 from tests.postgres_server import PASSWORD, run_postgres
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.jobs.job_store import JobStore
+from app.jobs.queue import JobStore
 from app.main import create_app
 from app.services import Services
 from app.settings import Settings
 from tests.postgres_server import PostgresServer, run_postgres
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore
 
 OpenJobs = Callable[..., JobStore]
 """Opens the jobs of a test's database once more, as another process would; of a folder's id."""
@@ -96,7 +96,7 @@ def postgres_address(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def postgres_jobs(postgres_address: str) -> Iterator[OpenJobs]:
-    from app.jobs.postgres_database import PostgresDatabase
+    from app.jobs.database.postgres import PostgresDatabase
 
     databases = []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.http.problem import Problem
 from app.jobs.corpus_store import CorpusStore
-from app.problems import Problem
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from app.http.problem import Problem
 from app.jobs.corpus_paths import CorpusFile, find_corpus_file
 from app.jobs.encode_inputs import estimate_bytes
-from app.problems import Problem
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import encode_corpus, plan_token_files
 

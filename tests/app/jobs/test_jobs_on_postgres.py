@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pydantic import SecretStr
 
-from app.jobs import job_runner, postgres_database
+from app.jobs import runner as job_runner
+from app.jobs.database import postgres as postgres_database
 from tests.app.jobs.conftest import SLOW, Service
 from tests.postgres_server import PASSWORD, PostgresServer, run_postgres
 

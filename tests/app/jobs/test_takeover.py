@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.jobs.job_store import JobStore
-from app.jobs.process_marks import ProcessMark
+from app.jobs.queue import JobStore
+from app.serving.process_marks import ProcessMark
 from tests.app.jobs.conftest import Service
 from tokenizer_core.errors import PointerMovedError
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 OTHER = ProcessMark(1, 0.5)
 

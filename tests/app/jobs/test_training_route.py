@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.jobs.job_schemas import TrainRequest, vocabulary_options
 from tests.app.jobs.conftest import READ_KEY, SLOW, Fields, Service
+from tokenizer_client.schemas.jobs import TrainRequest, vocabulary_options
 from tokenizer_core.training import VocabularyOptions, train
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.app.jobs.conftest import READ_KEY, Service
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 
 
 def train(service: Service, vocab_size: int, **body: object) -> ArtifactRef:

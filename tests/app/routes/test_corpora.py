@@ -20,7 +20,7 @@ from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
 from tests.app.raw_http import RawRequest
 from tests.app.server_watch import resident_bytes
 from tokenizer_core import TokenizerSpec
-from tokenizer_core.store import ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 KEY = {"X-API-Key": ADMIN_KEY}
 TEXT = "low lower lowest, 中文 café\n".encode() * 100

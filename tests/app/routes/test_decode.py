@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app import decode_answers, limits
+from app.access import limits
+from app.rendering import decode as decode_answers
 from tests.app.no_ids import NO_IDS
 from tokenizer_core import Tokenizer
 

@@ -11,14 +11,14 @@ import pytest
 import tokenizers
 from starlette.testclient import TestClient
 
-from app import encode_answers
 from app.main import create_app
+from app.rendering import encode as encode_answers
 from app.settings import Settings
 from tests.app.conftest import RunningServer
 from tests.app.no_ids import NO_IDS
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
-from tokenizer_core.store import ArtifactStore
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 WORDS = {256: b"He", 257: b"ll", 258: b"o", 259: b" w", 260: b"or", 261: b"ld"}

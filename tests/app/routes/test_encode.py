@@ -13,12 +13,13 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from app import answers, encode_answers
+from app.rendering import encode as encode_answers
+from app.rendering import json_values as answers
 from tests.app.conftest import RunningServer
 from tests.app.raw_http import RawRequest
 from tests.app.server_watch import wait_for_in_flight
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 TEXT = (
     "The quick brown fox<|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\r\n  \x00\ufeff\uffff\U0010ffff 12345"

@@ -13,12 +13,15 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from app import answers, decode_answers, limits, text_answers
+from app.access import limits
+from app.rendering import decode as decode_answers
+from app.rendering import json_values as answers
+from app.rendering import text as text_answers
 from tests.app.conftest import ADMIN_KEY
 from tests.app.no_ids import NO_IDS
 from tests.native_module import native_module
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 TEXT = (
     'The quick <|a|><|a|><|a|> brown fox, "héllo" 中文字符 👩‍👩‍👧 '
@@ -59,7 +62,7 @@ def test_the_same_bare_under_v1_and_for_large_bodies(
     assert bare.headers["Tokenizer-Version"] == str(starter)
     assert bare.headers["Tokenizer-Digest"] == starter.digest
     assert client.post("/v1" + path, json=ROUTES[path]).json() == bare.json()
-    monkeypatch.setattr("app.answering.INLINE_BODY_BYTES", 0)
+    monkeypatch.setattr("app.rendering.respond.INLINE_BODY_BYTES", 0)
     assert client.post(path, json=ROUTES[path]).json() == bare.json()
 
 

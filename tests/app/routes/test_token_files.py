@@ -1,6 +1,6 @@
 """/corpora/{id}/encode and /token-files: what is refused before there is a job, what is given out.
 
-Here no job runs: what they write is `tests/app/jobs/test_encode_child.py`'s.
+Here no job runs: what they write is `tests/app/jobs/worker/test_encode.py`'s.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.jobs.job_runner import JobRunner
+from app.jobs.runner import JobRunner
 from app.jobs.token_files_folder import TokenFilesFolder
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 Fields = dict[str, Any]
 TEXT = b"low lower<|endoftext|>lowest"

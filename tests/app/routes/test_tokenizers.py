@@ -13,11 +13,11 @@ import tiktoken.load
 import tokenizers
 from starlette.testclient import TestClient
 
-from app.artifact_files import MEDIA_TYPES
+from app.rendering.artifact_files import MEDIA_TYPES
 from tests.app.conftest import ADMIN_KEY, CORPUS, SPECIALS, RunningServer
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 TEXT = CORPUS + " 🙂 e\u0301 unseen words"
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.store import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ from tests.tokenizer_core.corpus.small_corpora import (
     content,
     write_texts,
 )
+from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.bucket import ObjectStorage
+from tokenizer_core.blobs.folder import FolderStorage
 from tokenizer_core.corpus import TokenDataset, TokenFiles, remote_token_files, verify_token_files
 from tokenizer_core.corpus.remote_token_files import (
     default_cache_folder,
@@ -28,9 +31,6 @@ from tokenizer_core.errors import (
     TokenFilesError,
     TokenizerMismatchError,
 )
-from tokenizer_core.storage import open_storage
-from tokenizer_core.storage.folder_storage import FolderStorage
-from tokenizer_core.storage.object_storage import ObjectStorage
 from tokenizer_core.tokenizer import Tokenizer
 
 

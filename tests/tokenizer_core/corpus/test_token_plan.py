@@ -7,7 +7,7 @@ from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
-from tokenizer_core.store import ArtifactRef
+from tokenizer_core.registry import ArtifactRef
 
 
 def with_largest_id(largest_id: int) -> Tokenizer:

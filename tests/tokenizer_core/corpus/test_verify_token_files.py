@@ -21,7 +21,7 @@ from tests.tokenizer_core.formats.small_specs import trained_spec
 from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import TokenFiles, TokenManifest, plan_token_files, verify_token_files
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
-from tokenizer_core.store import FileRecord
+from tokenizer_core.registry import FileRecord
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

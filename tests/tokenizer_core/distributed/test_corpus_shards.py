@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW
+from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import CorpusFormat, TokenFilesPlan, plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt
@@ -23,7 +24,6 @@ from tokenizer_core.distributed.corpus_shards import (
 )
 from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.errors import CorpusError, RunError
-from tokenizer_core.storage import open_storage
 
 LINES = CorpusFormat(separator="\n")
 

@@ -17,6 +17,7 @@ from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE
 from tests.tokenizer_core.distributed import dying_work
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core import Tokenizer
+from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
     EncodingProgress,
@@ -38,7 +39,6 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
 )
 from tokenizer_core.parallel import LocalExecutor
-from tokenizer_core.storage import open_storage
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HERE = LocalExecutor(1)

@@ -20,12 +20,12 @@ from tests.tokenizer_core.distributed.test_counting import corpus, distributed, 
 from tests.tokenizer_core.distributed.test_encoding import SEPARATED, write_corpora
 from tests.tokenizer_core.parallel import worker_tasks
 from tokenizer_core import Tokenizer
+from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import CorpusFormat, encode_corpus, plan_token_files
 from tokenizer_core.distributed import Run, Stage, encode_distributed
 from tokenizer_core.errors import CorpusError, ShardFailedError, WorkerProcessError
 from tokenizer_core.parallel import TaskFailure
 from tokenizer_core.parallel.ray_cluster import connect_to_ray
-from tokenizer_core.storage import open_storage
 
 __all__ = ["corpus", "ray_cluster"]
 

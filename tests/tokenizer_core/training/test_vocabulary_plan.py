@@ -11,8 +11,8 @@ from tests.naive_bpe import merge_pre_token
 from tests.tokenizer_core.training.naive_trainer import learn_naively
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import MAX_TOKEN_ID
-from tokenizer_core.store import ArtifactStore
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import (
     PretokenCounts,

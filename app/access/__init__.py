@@ -1,0 +1,1 @@
+"""Who may do what, how much, and for how long."""

@@ -1,0 +1,133 @@
+"""Auth: who may call what. Every route asks for `require_read` or `require_admin`, or is public.
+
+Keys are compared as sha256 digests with `hmac.compare_digest`, against every key there is, so that
+neither length nor place of a difference shows in the time. Admin keys may also read. The keys live
+at `app.access_keys`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fastapi import Request
+
+from app.http.problem import Problem
+from app.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import HTTPConnection
+
+    from app.settings import Settings
+
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tokenizer"'}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKeys:
+    """Digests of the keys. `read` empty: the read routes are open."""
+
+    admin: frozenset[bytes]
+    read: frozenset[bytes]
+
+    @classmethod
+    def of(cls, admin: Iterable[str], read: Iterable[str] = ()) -> AccessKeys:
+        """From the keys themselves, which are not kept."""
+        return cls(
+            frozenset(digest for key in admin for digest in _digests(key)),
+            frozenset(digest for key in read for digest in _digests(key)),
+        )
+
+
+def access_keys(settings: Settings) -> AccessKeys:
+    """The keys of `settings`; without an admin key one is made and printed once to stderr.
+
+    Raises:
+        SettingsError: no admin key is set and `require_admin_key` asks for one.
+    """
+    admin = [key.get_secret_value() for key in settings.admin_keys]
+    if not admin:
+        if settings.require_admin_key:
+            raise SettingsError(
+                "TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty: set "
+                "TOKENIZER_ADMIN_KEYS to a secret of your own, for instance the output of "
+                "`openssl rand -hex 32`"
+            )
+        admin = [secrets.token_urlsafe(32)]
+        print(
+            f"admin key for this run (set TOKENIZER_ADMIN_KEYS to choose your own): {admin[0]}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return AccessKeys.of(admin, [key.get_secret_value() for key in settings.read_keys])
+
+
+async def require_read(request: Request) -> None:
+    """Let a request through that may read: anyone until a read key is set.
+
+    Raises:
+        Problem: 401 without a valid key.
+    """
+    keys: AccessKeys = request.scope["app"].access_keys
+    if keys.read and not _holds(request, keys.read | keys.admin):
+        raise _unauthenticated("a read key or an admin key")
+
+
+async def require_admin(request: Request) -> None:
+    """Let a request through that holds an admin key.
+
+    Raises:
+        Problem: 401 without a valid key, 403 with a key that only reads.
+    """
+    keys: AccessKeys = request.scope["app"].access_keys
+    if _holds(request, keys.admin):
+        return
+    if keys.read and _holds(request, keys.read):
+        raise Problem(
+            403, "admin_key_required", "This key may read; this route wants an admin key."
+        )
+    raise _unauthenticated("an admin key (printed at start when none was set)")
+
+
+def _unauthenticated(wanted: str) -> Problem:
+    return Problem(
+        401,
+        "key_required",
+        f"This route wants {wanted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+        headers=_CHALLENGE,
+    )
+
+
+def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:
+    found = False
+    for given in _given_keys(request):
+        digest = hashlib.sha256(given).digest()
+        for known in accepted:  # no early end: the time must not say which key was near
+            found |= hmac.compare_digest(digest, known)
+    return found
+
+
+def _given_keys(request: HTTPConnection) -> list[bytes]:
+    keys = []
+    for name, value in request.scope["headers"]:
+        if name == b"x-api-key":
+            keys.append(value.strip())
+        elif name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                keys.append(key.strip())
+    return keys[:4]
+
+
+def _digests(key: str) -> list[bytes]:
+    """Clients send a key beyond ASCII as UTF-8 or as Latin-1; both are the same key."""
+    forms = {key.encode()}
+    if all(ord(char) < 256 for char in key):
+        forms.add(key.encode("latin-1"))
+    return [hashlib.sha256(form).digest() for form in forms]

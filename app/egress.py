@@ -1,0 +1,186 @@
+"""URLs that a corpus may come from: which hosts the operator lists, and at which addresses.
+
+It stands alone because this is the one place where an address from the network would make this
+service send a request. A URL is taken apart by one strict expression, not by a library that is
+kind to odd forms, and what is connected to is built from those parts: two parsers can disagree. A
+name is only as good as what it resolves to, so the address is checked too, by whoever connects.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MAX_URL_CHARS: Final = 2000
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_PORTS: Final = {"http": 80, "https": 443}
+_HOST: Final = r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))"
+_URL: Final = re.compile(
+    rf"(?P<scheme>https?)://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<target>[/?][!-~]*)?",
+    re.ASCII,
+)
+_ENTRY: Final = re.compile(
+    rf"{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?:=(?P<network>[0-9A-Fa-f:./]+))?", re.ASCII
+)
+
+# IPv6 addresses that lead on to an IPv4 one somewhere else: NAT64, 6to4, Teredo.
+_TRANSLATED: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+)
+
+
+class CorpusUrlError(ValueError):
+    """A URL or an entry of the list that is not taken; the message says why and repeats nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedHost:
+    """One entry of TOKENIZER_CORPUS_URL_HOSTS.
+
+    `port` None stands for the port of the scheme. `network` None stands for public addresses only.
+    """
+
+    host: str
+    port: int | None
+    network: Network | None
+
+    @classmethod
+    def parse(cls, entry: str) -> ListedHost:
+        """From `host`, `host:port`, or either with `=address` or `=network`.
+
+        An address for a host stands for itself, whether it is public or not.
+
+        Raises:
+            CorpusUrlError: it has none of these forms.
+
+        Example:
+            >>> ListedHost.parse("data.example.org").network is None
+            True
+            >>> ListedHost.parse("store.internal:9000=10.0.0.0/8").network
+            IPv4Network('10.0.0.0/8')
+            >>> ListedHost.parse("127.0.0.1:8080").network
+            IPv4Network('127.0.0.1/32')
+        """
+        found = _ENTRY.fullmatch(entry)
+        try:
+            if found is None:
+                raise ValueError
+            host = _plain_host(found["host"])
+            address = _literal(host)
+            network = found["network"]
+            if network is None and address is not None:
+                network = str(address)
+            return cls(
+                host=host,
+                port=None if found["port"] is None else _port(found["port"]),
+                network=None if network is None else ipaddress.ip_network(network),
+            )
+        except ValueError:
+            raise CorpusUrlError(
+                "each entry is host, host:port, or one of these with =address or =network"
+            ) from None
+
+    def allows(self, address: Address) -> bool:
+        """Whether a connection to `address` is what the operator meant.
+
+        Example:
+            >>> listed = ListedHost.parse("data.example.org")
+            >>> [listed.allows(ipaddress.ip_address(a)) for a in ("1.1.1.1", "169.254.169.254")]
+            [True, False]
+            >>> listed.allows(ipaddress.ip_address("::ffff:10.0.0.1"))
+            False
+        """
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        if self.network is not None:
+            return address in self.network
+        if any(address in network for network in _TRANSLATED):
+            return False
+        return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusUrl:
+    """A URL that may be asked: its parts, and the entry of the list that allows it."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    listed: ListedHost
+
+    @classmethod
+    def parse(cls, url: str, hosts: Iterable[ListedHost]) -> CorpusUrl:
+        """Take `url` apart.
+
+        Raises:
+            CorpusUrlError: not plain http or https, user information, a fragment, characters that
+                need escaping, or a host and port that no entry lists.
+
+        Example:
+            >>> url = CorpusUrl.parse("https://data.example.org/a?b", [ListedHost.parse(
+            ...     "data.example.org")])
+            >>> url.port, url.target
+            (443, '/a?b')
+        """
+        found = _URL.fullmatch(url) if len(url) <= MAX_URL_CHARS else None
+        target = "" if found is None else found["target"] or "/"
+        if found is None or "#" in target:
+            raise CorpusUrlError(
+                f"it must be http://host/path or https://host/path, percent-escaped, of at most "
+                f"{MAX_URL_CHARS} characters, without user, password or fragment"
+            )
+        try:
+            host, scheme = _plain_host(found["host"]), found["scheme"]
+            port = _PORTS[scheme] if found["port"] is None else _port(found["port"])
+        except ValueError:
+            raise CorpusUrlError("the host or the port is none that there can be") from None
+        for listed in hosts:
+            if host == listed.host and port == (listed.port or _PORTS[scheme]):
+                target = target if target.startswith("/") else "/" + target
+                return cls(scheme, host, port, target, listed)
+        raise CorpusUrlError(
+            "its host and port are not listed in TOKENIZER_CORPUS_URL_HOSTS; upload the corpus "
+            "with PUT /corpora/{id} instead, or have whoever runs the server list them"
+        )
+
+    @property
+    def origin(self) -> str:
+        """What Host says: the port only where it is not the scheme's."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """The URL without its query, which may hold a signature that is nobody else's business."""
+        return f"{self.scheme}://{self.origin}{self.target.partition('?')[0]}"
+
+
+def _plain_host(text: str) -> str:
+    """Lower case, without brackets; an address in the one form it is compared in."""
+    host = text.strip("[]").lower()
+    address = _literal(host)
+    if text.startswith("[") and address is None:
+        raise ValueError
+    return host if address is None else str(address)
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 < port < 65536:
+        raise ValueError
+    return port

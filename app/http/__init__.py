@@ -1,0 +1,1 @@
+"""Bytes to requests and back: bodies, headers, framing, connections. Knows no tokenizer."""

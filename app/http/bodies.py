@@ -1,0 +1,326 @@
+"""Request bodies: read within a limit, checked as JSON, validated against a model.
+
+Routes take the raw request and call these instead of FastAPI's body parameters, which accept what
+must be refused (see `strict_json`), echo the input in their errors and hold it unbounded. What a
+body may be is documented in OpenAPI through `json_request`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from app.access.deadlines import Pace, within
+from app.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
+from app.http.headers import header_fields, header_of
+from app.http.json import parse_strict_json
+from app.http.problem import Problem, validation_problem
+from app.http.request_examples import examples_of
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
+    """The body of `request` as a `model`: for small bodies, parsed on the event loop.
+
+    Raises:
+        Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
+    """
+    require_json(request)
+    body = await read_body(request, max_bytes=max_bytes)
+    return validate(parse_strict_json(body), model)
+
+
+async def read_body(
+    request: Request,
+    *,
+    max_bytes: int,
+    reserve: Callable[[int], None] = lambda n_bytes: None,
+    grace_seconds: float = BODY_GRACE_SECONDS,
+) -> bytes:
+    """The whole body. `reserve` is told of bytes before they are kept, and may refuse them.
+
+    Raises:
+        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when it arrives slower
+            than the minimum rate.
+        ClientDisconnect: the client went away.
+    """
+    declared = declared_length(request)
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes, declared)
+    chunks: list[bytes] = []
+    size = 0
+    clock = asyncio.get_running_loop().time
+    started, seconds_left = clock(), grace_seconds
+    while True:
+        try:
+            message = await within(seconds_left, request.receive())
+        except TimeoutError:
+            raise _too_slow() from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes, size)
+        if chunk:
+            reserve(len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+
+
+async def body_windows(
+    request: Request, window_bytes: int, *, grace_seconds: float, idle_seconds: float
+) -> AsyncIterator[bytes]:
+    """A body of any length in pieces of at least `window_bytes`, the last one of what is left.
+
+    The next piece is received when the one before has been dealt with, so that memory stays flat.
+
+    Raises:
+        Problem: 408 when it arrives slower than the minimum rate; a pause may be as long as what
+            came before was early, up to `idle_seconds`.
+        ClientDisconnect: the client went away.
+    """
+    clock = asyncio.get_running_loop().time
+    pace = Pace(
+        grace_seconds=grace_seconds,
+        most_seconds=idle_seconds,
+        bytes_per_second=MIN_BODY_BYTES_PER_SECOND,
+    )
+    held, is_last = bytearray(), False
+    while not is_last:
+        started = clock()
+        try:
+            message = await within(pace.seconds_left, request.receive())
+        except TimeoutError:
+            raise _too_slow() from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        data = message.get("body", b"")
+        pace.note(waited_seconds=clock() - started, n_bytes=len(data))
+        held += data
+        is_last = not message.get("more_body", False)
+        if held and (is_last or len(held) >= window_bytes):
+            window = bytes(held)
+            held.clear()
+            yield window
+
+
+def validate(value: Any, model: type[Model]) -> Model:
+    """`value` as a `model`, strictly.
+
+    Raises:
+        Problem: 422 that names the fields and never their values.
+    """
+    if not isinstance(value, dict):
+        raise Problem(
+            422,
+            "invalid_request",
+            f"The body must be a JSON object with {', '.join(_known_fields(model))}.",
+            errors=[("", "must be an object")],
+        )
+    try:
+        return model.model_validate(value, strict=True)
+    except ValidationError as error:
+        raise validation_problem(error, _known_fields(model)) from None
+    except BatchTooLargeError as error:
+        raise batch_too_large(error) from None
+    except IdsError as error:
+        detail = f"must be integers from 0 to {MAX_ID}"
+        listed = [(place, detail) for place in error.places]
+        raise Problem(
+            422,
+            "invalid_token_id",
+            f"{error.count} entries are no token ids (first: {listed[0][0]}); they {detail}.",
+            errors=listed,
+            n_errors=error.count,
+        ) from None
+
+
+def batch_too_large(error: BatchTooLargeError) -> Problem:
+    """The 413 for a batch of too many items."""
+    return Problem(
+        413,
+        "batch_too_large",
+        f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
+        limit=MAX_BATCH_ITEMS,
+        actual=error.actual,
+    )
+
+
+def require_json(request: Request) -> None:
+    """Raise 415 unless the body is declared as plain JSON in UTF-8."""
+    fields = header_fields(request.scope)
+    _require_json(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+
+
+@lru_cache(maxsize=64)  # almost all requests have the same two
+def _require_json(content_type: bytes, encoding: bytes) -> None:
+    _require_no_encoding(encoding)
+    kind, charset = _parse_content_type(content_type)
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json:
+        raise Problem(
+            415,
+            "json_required",
+            "This route takes Content-Type: application/json. With curl, use "
+            "`curl --json '{...}'` instead of `-d`.",
+            headers={"Accept": "application/json"},
+        )
+    require_utf8(charset)
+
+
+def require_no_encoding(request: Request) -> None:
+    """Raise 415 for a compressed body."""
+    _require_no_encoding(header_fields(request.scope).get(b"content-encoding", b""))
+
+
+def _require_no_encoding(encoding: bytes) -> None:
+    if encoding.strip().lower() not in (b"", b"identity"):
+        raise Problem(
+            415,
+            "content_encoding_unsupported",
+            "Compressed bodies are not taken; send it without Content-Encoding.",
+            headers={"Accept-Encoding": "identity"},
+        )
+
+
+def require_text(request: Request, remedy: str) -> None:
+    """Raise 415 unless the body is declared as plain text in UTF-8, or not at all."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind not in ("", "text/plain", "application/octet-stream"):
+        raise Problem(
+            415,
+            "text_required",
+            f"This route takes Content-Type: text/plain; charset=utf-8, or none. {remedy}",
+            headers={"Accept": "text/plain"},
+        )
+    require_utf8(charset)
+
+
+def require_utf8(charset: str) -> None:
+    """Raise 415 for a declared charset other than UTF-8 (or ASCII, which is part of it)."""
+    if charset not in ("", "utf-8", "utf8", "us-ascii", "ascii"):
+        raise Problem(
+            415, "charset_unsupported", "Text is taken as UTF-8 only; leave charset out or say it."
+        )
+
+
+def content_type_of(request: Request) -> tuple[str, str]:
+    """Media type and charset of the body, lower case, empty where absent."""
+    return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
+
+
+@lru_cache(maxsize=64)
+def _parse_content_type(declared: bytes) -> tuple[str, str]:
+    kind, *parameters = declared.decode("latin-1").lower().split(";")
+    charset = ""
+    for parameter in parameters:
+        name, _, value = parameter.strip().partition("=")
+        if name.strip() == "charset":
+            charset = value.strip().strip('"')
+    return kind.strip(), charset
+
+
+def require_acceptable(request: Request, media_type: str) -> None:
+    """Raise 406 when the client says it does not take `media_type`."""
+    if not accepts(request, media_type):
+        raise Problem(
+            406,
+            "not_acceptable",
+            f"This route answers {media_type}; say so in Accept or leave Accept out.",
+        )
+
+
+def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
+    """Whether the Accept header takes `media_type`; `by_name`: only where it is named in full."""
+    accept = header_of(request, b"accept")
+    listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
+    if not listed:
+        return not by_name
+    group = media_type.split("/")[0] + "/*"
+    for part in listed:
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        is_refused = any(p.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for p in parameters)
+        if not is_refused and (kind == media_type or (not by_name and kind in (group, "*/*"))):
+            return True
+    return False
+
+
+def json_request(*models: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` of a route whose JSON body is one of `models`.
+
+    Nested models stay in `$defs`; `app.routes.openapi_document` moves them to the components.
+    """
+    template = "#/components/schemas/{model}"
+    schemas = [model.model_json_schema(ref_template=template) for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    content: dict[str, Any] = {"schema": schema}
+    if examples := examples_of(*(model.__name__ for model in models)):
+        content["examples"] = examples
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+TEXT_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "UTF-8 text, chunked or whole, of any length.",
+        "content": {"text/plain": {"schema": {"type": "string"}, "example": "one two three"}},
+    }
+}
+"""`openapi_extra=` of a route that takes a text as it comes."""
+
+
+def binary_content(*media_types: str) -> dict[str, Any]:
+    """The `content` of a body or an answer, for OpenAPI, that also has these binary forms."""
+    return {
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types
+        }
+    }
+
+
+def _known_fields(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def declared_length(request: Request) -> int | None:
+    """Content-Length; None where the body is chunked."""
+    value = header_of(request, b"content-length")
+    # The server has checked it; what is no number means "not declared" and is counted.
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+def _too_large(limit: int, actual: int) -> Problem:
+    return Problem(
+        413,
+        "body_too_large",
+        f"The body is larger than {limit} bytes. Send less at once, or stream it to /encode_stream "
+        f"or /decode_stream; whoever runs the server can raise TOKENIZER_MAX_BODY_BYTES.",
+        limit=limit,
+        actual=actual,
+    )
+
+
+def _too_slow() -> Problem:
+    return Problem(
+        408,
+        "body_too_slow",
+        f"The body arrives slower than {MIN_BODY_BYTES_PER_SECOND} bytes a second.",
+        headers={"Connection": "close"},
+    )

@@ -1,0 +1,39 @@
+"""Request headers, read where they lie.
+
+Starlette's mapping decodes and compares every name at every look, and a small request takes six
+looks. Here they become a dict at the first look, which the scope of
+the request keeps. Names are given as the server holds them: bytes in lower case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import HTTPConnection
+    from starlette.types import Scope
+
+
+_FIELDS: Final = "tokenizer_service.headers"
+
+
+def header_of(request: HTTPConnection, name: bytes) -> str:
+    """The header called `name`, several of them joined by commas; empty where there is none."""
+    return header_fields(request.scope).get(name, b"").decode("latin-1")
+
+
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
+    """All headers, those of one name joined by commas."""
+    fields: dict[bytes, bytes] | None = scope.get(_FIELDS)
+    if fields is None:
+        fields = scope[_FIELDS] = _join(scope["headers"])
+    return fields
+
+
+def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        fields[name] = fields[name] + b", " + value if name in fields else value
+    return fields

@@ -1,0 +1,354 @@
+"""The HTTP/1.1 protocol of the service: uvicorn's, and the limits it lacks.
+
+It stands alone because uvicorn's own protocol waits for ever: for headers that do not come, for a
+client that does not read, for the rest of a body after its answer; and takes heads of any size and
+any Host. What it refuses before a request exists is a problem document like any other. It relies
+on a few inner names of the pinned uvicorn; `tests/app/http/test_protocol.py` says which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import http
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from app.access.deadlines import go_on
+from app.http.closing_transport import ClosingTransport
+from app.http.connections import LINGER_SECONDS, STATE_KEY, ConnectionGuard
+from app.http.heads import (
+    MAX_HEADER_BYTES,
+    check_framing,
+    check_size,
+    headers_too_large,
+    headers_too_slow,
+    malformed,
+)
+from app.http.problem import Problem, problem_response, request_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator
+
+    from uvicorn._types import (
+        ASGI3Application,
+        ASGIReceiveCallable,
+        ASGISendCallable,
+        ASGISendEvent,
+        Scope,
+    )
+
+HEALTH_PATHS: Final = frozenset(
+    prefix + path for prefix in (b"", b"/v1") for path in (b"/livez", b"/readyz", b"/health")
+)
+
+
+_PLAIN_UNLESS: Final = frozenset({b"connection", b"transfer-encoding"})
+
+
+class _Done:
+    """An awaitable that has nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_DONE: Final = _Done()
+
+
+class GuardedHttpProtocol(HttpToolsProtocol):
+    """One connection; see the module."""
+
+    def __init__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.ws_protocol_class = None  # no route speaks it
+        guard = app_state.get(STATE_KEY)
+        self._guard: ConnectionGuard = ConnectionGuard() if guard is None else guard
+        self._wire: ClosingTransport = None  # type: ignore[assignment]
+        self._in_head = True  # of the next request, before its first byte too
+        self._head_begun = False
+        self._bytes_without_news = 0
+        self._is_refused = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        self._wire = ClosingTransport(
+            transport,
+            self.loop,
+            has_unread=self._has_unread,
+            linger_seconds=LINGER_SECONDS,
+            max_drained_bytes=self._guard.max_drained_bytes,
+            send_seconds=self._guard.send_seconds,
+        )
+        super().connection_made(self._wire)
+        self._await_head()
+        self._guard.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave nothing behind."""
+        self._cancel_head_timer()
+        self._cancel_stall_timer()
+        self._wire.forget()
+        self._guard.release(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; or drop it, where nobody wants it any more."""
+        self._unset_keepalive_if_required()
+        if self._wire.is_lingering:
+            self._wire.drop(len(data))
+            return
+        if self._is_refused or self._wire.is_closing():
+            self.flow.pause_reading()
+            return
+        self._bytes_without_news += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.cycle.keep_alive = False  # what follows may be in the protocol we do not speak
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self.refuse(cause if isinstance(cause, Problem) else malformed())
+        else:
+            if self._bytes_without_news > MAX_HEADER_BYTES:
+                self.refuse(headers_too_large())
+        if self._in_head and (self._head_begun or self._bytes_without_news):
+            self._await_head()
+
+    def refuse(self, problem: Problem) -> None:
+        """Answer with `problem` where no other answer is under way, and end the connection."""
+        if self._is_refused or self._wire.is_closing():
+            return
+        self._is_refused = True
+        self._cancel_head_timer()
+        self._unset_keepalive_if_required()
+        self._guard.note(problem)
+        cycle = self.cycle
+        if self._is_idle():
+            self._write_problem(problem)
+            self._wire.linger()
+        elif cycle.more_body:  # it is this request's body that cannot be read on
+            if not cycle.response_started:
+                self._write_problem(problem)
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._wire.linger()
+        else:  # its answer, which was asked for in good order, is the last
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+
+    def turn_away(self, problem: Problem) -> None:
+        """As `refuse`, at once: another needs the place."""
+        self._is_refused = True
+        self._guard.note(problem)
+        if self._is_idle():
+            self._write_problem(problem)
+        self._wire.end()
+
+    def _write_problem(self, problem: Problem) -> None:
+        scope: Any = self.scope if self._head_begun else {"type": "http", "headers": []}
+        response = problem_response(problem, scope)
+        phrase = http.HTTPStatus(problem.status).phrase
+        headers = [*self.server_state.default_headers, *response.raw_headers]
+        headers.append((b"x-request-id", request_id_of(scope).encode()))
+        lines = [f"HTTP/1.1 {problem.status} {phrase}".encode()]
+        lines += [name + b": " + value for name, value in headers]
+        lines += [b"connection: close", b"", bytes(response.body)]
+        self._wire.write(b"\r\n".join(lines))
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _has_unread(self) -> bool:
+        return self._is_refused or (self.cycle is not None and self.cycle.more_body)
+
+    # The head of a request
+
+    def _await_head(self) -> None:
+        if self._head_timer is None and not self._is_refused and not self._wire.is_closing():
+            self._head_timer = self.loop.call_later(self._guard.header_seconds, self._head_is_late)
+
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self._is_idle():
+            self._await_head()  # it was sent ahead: its time begins with its turn
+        elif self._head_begun or self._bytes_without_news:
+            self.refuse(headers_too_slow(self._guard.header_seconds))
+        else:
+            self._wire.close()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a head."""
+        self._head_begun = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; a trailer is dropped, as its name could be one that was checked."""
+        if self._in_head:
+            # As the base class does, which is called for every header of every request.
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and begin to answer it."""
+        self._in_head = False
+        n_received, self._bytes_without_news = self._bytes_without_news, 0
+        self._cancel_head_timer()
+        check_size(self.url, self.headers, n_received)
+        check_framing(self.headers, self.parser.get_http_version())
+        if not self._guard.is_admitted(self):
+            self._guard.admit(self)
+        is_admitted = self._guard.is_admitted(self)
+        if not is_admitted and self.url.partition(b"?")[0] not in HEALTH_PATHS:
+            raise self._guard.too_many()
+        super().on_headers_complete()
+        if not is_admitted:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a piece of the body."""
+        self._bytes_without_news = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The next byte begins another head."""
+        self._in_head = True
+        self._head_begun = False
+        self._bytes_without_news = 0
+        super().on_message_complete()
+
+    # The answer
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        app = partial(self._answer, cycle, app)
+        if cycle.scope["path"] in self._guard.short_paths:
+            # In the next turn of the loop: the body of a small request is there by then.
+            self.loop.call_soon(self._answer_at_once, cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _answer_at_once(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Answer, in a task only if something has to be waited for: making one is a twenty-fifth of
+        what a small request costs."""
+        if cycle.more_body:
+            super()._start_asgi_task(cycle, app)
+            return
+        context = contextvars.copy_context()
+        steps = cycle.run_asgi(app).__await__()
+        try:
+            waiting = [context.run(next, steps)]
+        except StopIteration:
+            return
+        task = self.loop.create_task(go_on(waiting, steps), context=context)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    async def _answer(
+        self,
+        cycle: RequestResponseCycle,
+        app: ASGI3Application,
+        scope: Scope,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+    ) -> None:
+        is_unframed = False
+
+        # No coroutine itself, which would be one more for each message.
+        def send_answer(message: ASGISendEvent) -> Awaitable[None]:
+            nonlocal is_unframed
+            if message["type"] == "http.response.start":
+                fields = dict(message.get("headers", ()))
+                if b"content-length" not in fields and cycle.scope["http_version"] == "1.0":
+                    # It knows no chunks, which uvicorn would send: the answer ends where the
+                    # connection does.
+                    is_unframed = True
+                    cycle.chunked_encoding, cycle.expected_content_length = False, sys.maxsize
+                # An answer with a length is whole before the body is: it is the last one then. A
+                # stream has none, and goes on while the body comes.
+                if cycle.more_body and b"content-length" in fields:
+                    cycle.keep_alive = False
+                if self._send_plain_head(cycle, message, fields):
+                    return _DONE
+            elif (
+                is_unframed
+                and message["type"] == "http.response.body"
+                and not message.get("more_body")
+            ):
+                cycle.expected_content_length = len(message.get("body", b""))
+            return send(message)
+
+        await app(scope, receive, send_answer)
+        if not cycle.response_complete and self.flow.write_paused:
+            # The service has given up on a client that does not read. Closing would wait for it.
+            cycle.disconnected = True
+            self._wire.abort()
+
+    def _send_plain_head(
+        self, cycle: RequestResponseCycle, message: Any, fields: dict[bytes, bytes]
+    ) -> bool:
+        """Send the head of an answer that has a length and keeps the connection; False for others.
+
+        uvicorn looks at every name and value with an expression of its own. Here the head is looked
+        at once, when it is whole.
+        """
+        length = fields.get(b"content-length")
+        if (
+            length is None
+            or not cycle.keep_alive
+            or cycle.response_started
+            or cycle.disconnected
+            or self.flow.write_paused
+            or not _PLAIN_UNLESS.isdisjoint(fields)
+        ):
+            return False
+        headers = [*self.server_state.default_headers, *message["headers"]]
+        lines = [STATUS_LINE[message["status"]][:-2], *map(b": ".join, headers), b"\r\n"]
+        head = b"\r\n".join(lines)
+        n_lines = len(lines)
+        if head.count(b"\n") != n_lines or head.count(b"\r") != n_lines or b"\0" in head:
+            return False  # uvicorn's own look says what is wrong
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        cycle.chunked_encoding, cycle.expected_content_length = False, int(length)
+        self._wire.write(head)
+        return True
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, unless the rest of this one is still to come."""
+        if self.cycle.response_complete and self.cycle.more_body:
+            self._wire.close()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than is written."""
+        super().pause_writing()
+        self._cancel_stall_timer()
+        self._stall_timer = self.loop.call_later(self._guard.stall_seconds, self._wire.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._cancel_stall_timer()
+        super().resume_writing()
+
+    def _cancel_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

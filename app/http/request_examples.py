@@ -1,0 +1,120 @@
+"""The requests that the OpenAPI document shows, by name; a test sends each of them.
+
+They stand together, beside no model, because they are what a reader of `/docs` tries first and are
+checked as one. Plain data;
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Examples = dict[str, dict[str, Any]]
+
+
+def _example(summary: str, **value: Any) -> dict[str, Any]:
+    return {"summary": summary, "value": value}
+
+
+REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
+    "EncodeRequest": {
+        "text": _example("One text", text="Hello, world!"),
+        "pieces": _example(
+            "Several texts, with the pieces and where they stand",
+            **{"text": ["a naïve text", "<|endoftext|>"], "return": ["ids", "pieces", "offsets"]},
+        ),
+        "untrusted": _example(
+            "Text that strangers wrote: special tokens are plain text in it",
+            text="<|endoftext|> is no end here",
+            allowed_special="none",
+        ),
+        "limit": _example("At most so many tokens, or 413", text="Hello, world!", max_tokens=16),
+    },
+    "DecodeRequest": {
+        "ids": _example("One list of ids", tokens=[72, 101, 108, 108, 111]),
+        "batch": _example("Several, without special tokens", tokens=[[72], [105, 33]]),
+    },
+    "IdsRequest": {"inference": _example("As text-embeddings-inference asks", ids=[72, 105])},
+    "CountRequest": {
+        "text": _example("How many tokens a text has", text="Hello, world!"),
+        "limit": _example("Whether it fits", text=["Hello", "world"], limit=1),
+    },
+    "TruncateRequest": {
+        "beginning": _example("Keep the beginning", text="Hello, world!", max_tokens=2),
+        "end": _example("Keep the end", text="Hello, world!", max_tokens=2, side="left"),
+    },
+    "ChunkRequest": {
+        "overlap": _example(
+            "Chunks that overlap", text="one two three four", max_tokens=3, overlap_tokens=1
+        )
+    },
+    "VerifyRequest": {
+        "text": _example("Does the text come back?", text="naïve café 🙂"),
+        "ids": _example("Do the ids?", tokens=[72, 101, 108, 108, 111]),
+    },
+    "PromptRequest": {
+        "vLLM": _example("As vLLM and SGLang ask", prompt="Hello", return_token_strs=True)
+    },
+    "ContentRequest": {"llama.cpp": _example("As llama.cpp asks", content="Hi", with_pieces=True)},
+    "InputsRequest": {"inference": _example("As text-embeddings-inference asks", inputs="Hello")},
+    "PlainTextRequest": {"Cohere": _example("As Cohere asks", text="Hello")},
+    "DetokenizeRequest": {"ids": _example("All dialects", tokens=[72, 105])},
+    "PromoteRequest": {"newest": _example("The newest version of a name", tokenizer="starter")},
+    "TrainRequest": {
+        "documents": _example(
+            "On a few texts in the request itself, to try it",
+            documents=["the cat sat on the mat", "the dog sat on the log"],
+            vocab_size=280,
+            name="tiny",
+            promote="manual",
+        ),
+        "files": _example(
+            "On files below the corpus roots",
+            input_paths=["news.txt"],
+            vocab_size=10_000,
+            special_tokens=["<|endoftext|>"],
+            name="news",
+        ),
+        "corpora": _example(
+            "On an uploaded corpus, served only when it is promoted",
+            corpus_ids=["stories"],
+            vocab_size=32_000,
+            name="stories",
+            pattern="o200k",
+            promote="manual",
+        ),
+    },
+    "EncodeCorpusRequest": {
+        "nanoGPT": _example(
+            "train.bin and val.bin, as nanoGPT and the course map them",
+            tokenizer="starter",
+            validation_share=0.005,
+            seed=1,
+        ),
+        "Megatron": _example(
+            "JSON lines to .bin and .idx for Megatron",
+            format="jsonl",
+            field="text",
+            layout="megatron",
+        ),
+        "shards": _example(
+            "Shards of a hundred million ids, under a name",
+            token_files_id="stories-gpt2",  # noqa: S106 - no password
+            tokens_per_shard=100_000_000,
+        ),
+    },
+}
+"""Name of a request's model -> its examples, as OpenAPI has them in a body's `examples`."""
+
+
+def examples_of(*models: str) -> Examples:
+    """The examples of a body that is one of these models; those that have none add none.
+
+    Example:
+        >>> sorted(examples_of("IdsRequest", "CountRequest"))
+        ['inference', 'limit', 'text']
+    """
+    return {
+        name: example
+        for model in models
+        for name, example in REQUEST_EXAMPLES.get(model, {}).items()
+    }

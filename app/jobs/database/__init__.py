@@ -1,0 +1,125 @@
+"""The database of the jobs, as `job_store` asks it: two kinds, one table, one error.
+
+`sqlite_database` is a file in the artifacts folder, for the servers of that folder;
+`postgres_database` is a server that replicas on several hosts share. The statements of `job_store`
+are written once, in what both understand, with three words that each says in its own way:
+
+    ?                          a value
+    unix_now()                 Unix seconds by the clock of the database (SQLite: of this host)
+    FOR UPDATE SKIP LOCKED     pass over rows others are writing (SQLite has one writer: nothing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+Rows = list[dict[str, Any]]
+Run = Callable[[str, Sequence[object]], Rows]
+"""Runs one statement with its values; the rows it gives back."""
+
+
+class JobDatabaseError(Exception):
+    """The jobs cannot be read or written; the message says why, for the log, and holds no secret.
+
+    `is_full`: the disk of the database is. `is_away`: the database as a whole, not this statement,
+    is the trouble; it has been logged, once, where it was noticed.
+    """
+
+    def __init__(self, reason: str, *, is_full: bool = False, is_away: bool = False) -> None:
+        self.is_full, self.is_away = is_full, is_away
+        super().__init__(reason)
+
+
+class JobDatabase(Protocol):
+    """One table of jobs. Safe to use from several threads, processes and, if `is_shared`, hosts.
+
+    Raises (from every method): JobDatabaseError; what was acknowledged before stays.
+    """
+
+    is_shared: bool
+    """Whether servers of several hosts and folders use it: each host then runs a job of its own."""
+
+    def read(self) -> AbstractContextManager[Run]:
+        """For statements that change nothing."""
+        ...
+
+    def transaction(self, *, alone: str = "") -> AbstractContextManager[Run]:
+        """For statements that happen together or not at all. On the disk at the end of the block;
+        an error in it takes all back. `alone`: no other transaction of that word goes on
+        meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open and unused; a later call opens it again."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be used at present, as far as was noticed, in words for clients."""
+        ...
+
+    @property
+    def answers_for_seconds(self) -> float:
+        """How long it has been usable without a break, as far as was noticed."""
+        ...
+
+
+TABLE: Final = """
+CREATE TABLE jobs (
+    sequence         {sequence},
+    id               TEXT NOT NULL UNIQUE,
+    idempotency_key  TEXT UNIQUE,
+    request_digest   TEXT NOT NULL,
+    request          TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    phase            TEXT NOT NULL,
+    progress         DOUBLE PRECISION NOT NULL DEFAULT 0,
+    counters         TEXT NOT NULL DEFAULT '{{}}',
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    attempt          INTEGER NOT NULL DEFAULT 0,
+    owner            TEXT,
+    owner_host       TEXT,
+    lease_ends_at    DOUBLE PRECISION,
+    child            TEXT,
+    kind             TEXT,
+    deaths           INTEGER,
+    result           TEXT,
+    error            TEXT,
+    created_at       DOUBLE PRECISION NOT NULL,
+    started_at       DOUBLE PRECISION,
+    finished_at      DOUBLE PRECISION,
+    folder           TEXT,
+    takeovers        INTEGER
+)
+"""
+INDEX: Final = "CREATE INDEX jobs_by_state ON jobs (state, sequence)"
+
+_COLUMNS_SINCE: Final = {
+    "owner_host": "TEXT",
+    "lease_ends_at": "DOUBLE PRECISION",
+    "kind": "TEXT",
+    "deaths": "INTEGER",
+    "folder": "TEXT",
+    "takeovers": "INTEGER",
+}
+"""What tables of earlier versions lack. All may be NULL, so that a server of such a version, still
+running beside this one, goes on reading and writing."""
+
+
+def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
+    """The statements that make a table with these columns what this version wants; none: make it.
+
+    Example:
+        >>> migrations(["id", "owner_host", "lease_ends_at", "kind", "deaths", "folder"],
+        ...            sequence="INTEGER PRIMARY KEY")
+        ['ALTER TABLE jobs ADD COLUMN takeovers INTEGER']
+    """
+    if not columns:
+        return [TABLE.format(sequence=sequence), INDEX]
+    return [
+        f"ALTER TABLE jobs ADD COLUMN {name} {kind}"
+        for name, kind in _COLUMNS_SINCE.items()
+        if name not in columns
+    ]

@@ -1,0 +1,131 @@
+"""The jobs of one artifacts folder in a SQLite file, which every server process on it shares.
+
+It stands alone because it knows how the file is opened and nothing of what a job is. Every use
+opens its own connection (0.1 ms), does one short transaction and closes it, so nothing is held that
+a fork, a thread or a `kill -9` could spoil.
+
+`journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
+database in WAL mode when two connections checkpoint at once, and a row that was acknowledged must
+be on the disk.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from app.jobs.database import JobDatabaseError, Rows, Run, migrations
+
+DATABASE_NAME: Final = "jobs.sqlite3"
+"""The file of the jobs in the artifacts folder."""
+
+_BUSY_TIMEOUT_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class SqliteDatabase:
+    """The file `path`, made now when it is not there, its table as this version wants it.
+
+    Raises: JobDatabaseError when the file cannot be read or written, for one because the disk is
+        full or the file, which was there, is gone.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with SqliteDatabase(Path(folder) / DATABASE_NAME).read() as run:
+        ...         run("SELECT COUNT(*) AS n_jobs FROM jobs", ())
+        [{'n_jobs': 0}]
+    """
+
+    path: Path
+    busy_timeout_seconds: float = field(default=_BUSY_TIMEOUT_SECONDS)
+    is_shared = False
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._connection(mode="rwc") as connection:
+            # Kept in the file's header, unlike `synchronous`, which is each connection's own.
+            connection.execute("PRAGMA journal_mode=DELETE")
+        with self.transaction() as run:
+            there = [row["name"] for row in run("PRAGMA table_info(jobs)", ())]
+            for statement in migrations(there, sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
+                run(statement, ())
+
+    def close(self) -> None:
+        """Nothing is open between two uses."""
+
+    @property
+    def trouble(self) -> None:
+        """Nothing that lasts is noticed: each use stands by itself."""
+
+    @property
+    def answers_for_seconds(self) -> float:
+        """Always, see `trouble`."""
+        return math.inf
+
+    @contextmanager
+    def read(self) -> Iterator[Run]:
+        """See `JobDatabase`."""
+        with self._connection() as connection:
+            yield _runner(connection)
+
+    @contextmanager
+    def transaction(self, *, alone: str = "") -> Iterator[Run]:
+        """See `JobDatabase`. There is one writer at a time in any case."""
+        del alone
+        with self._connection() as connection:
+            # IMMEDIATE: taking the write lock first avoids the deadlock of two readers that both
+            # want to write, which SQLite answers with an error no timeout helps against.
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield _runner(connection)
+            except BaseException:
+                if connection.in_transaction:  # a full disk has rolled it back already
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _connection(self, *, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+        # Made once, at the start ("rwc"): where the file is moved away later, an empty one in its
+        # place would stand in the way of putting it back.
+        try:
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=self.busy_timeout_seconds,
+                isolation_level=None,
+            )
+            try:
+                connection.row_factory = sqlite3.Row
+                connection.create_function("unix_now", 0, _unix_now)
+                connection.execute("PRAGMA synchronous=FULL")
+                yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise JobDatabaseError(str(error), is_full=_is_full_disk(error)) from error
+
+
+def _runner(connection: sqlite3.Connection) -> Run:
+    def run(statement: str, values: Sequence[object]) -> Rows:
+        own = statement.replace(" FOR UPDATE SKIP LOCKED", "")
+        return [dict(row) for row in connection.execute(own, tuple(values))]
+
+    return run
+
+
+def _unix_now() -> float:
+    return time.time()
+
+
+def _is_full_disk(error: sqlite3.Error) -> bool:
+    """Whether SQLite says the disk is full; an I/O error while writing mostly is that as well."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR_WRITE")

@@ -1,0 +1,213 @@
+"""Corpora fetched from URLs, by the job's own process: listed hosts, checked addresses, bounded.
+
+It stands alone because this is the only place that asks another server for anything. Each name is
+resolved once, every address it has must be one the operator meant, and the connection goes to that
+very address: a second look at the name could find another. Host and the name in the certificate
+stay those of the URL. No redirect, no proxy of the environment, no compressed answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Final
+
+import httpx
+
+from app.access.deadlines import Pace
+from app.egress import Address, CorpusUrl
+from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+from tokenizer_core.errors import TokenizerCoreError
+
+HEAD_SECONDS: Final = 30.0
+"""From the name to the head of the answer."""
+
+PAUSE_SECONDS: Final = 120.0
+MIN_BYTES_PER_SECOND: Final = 1024
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Report = Callable[[int, int], None]
+
+
+class DownloadError(TokenizerCoreError):
+    """A corpus that did not come; `code` is a stable word, the text names the remedy."""
+
+    code = "download_failed"
+
+
+class DownloadRefusedError(DownloadError):
+    """It leads where it must not, or comes in a form that is not taken."""
+
+    code = "download_refused"
+
+
+class DownloadTooLargeError(DownloadError):
+    """It is over the limit."""
+
+    code = "download_too_large"
+
+
+class DownloadTooSlowError(DownloadError):
+    """It came too slowly."""
+
+    code = "download_too_slow"
+
+
+async def resolve_once(host: str, port: int) -> list[str]:
+    """All addresses of `host`, as the system gives them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+async def download_corpora(
+    urls: Sequence[CorpusUrl],
+    folder: Path,
+    *,
+    max_bytes: int,
+    report: Report = lambda done, total: None,
+    resolve: Resolve = resolve_once,
+    head_seconds: float = HEAD_SECONDS,
+) -> list[CorpusFile]:
+    """Fetch `urls` one after the other into `folder`, at most `max_bytes` together.
+
+    `report` is told the bytes that are there and those that are known to come.
+
+    Raises:
+        DownloadError: one did not come whole; says which and what to do.
+        OSError: the disk is full, or worse.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - nobody else waits
+    files: list[CorpusFile] = []
+    n_bytes = 0
+    for index, url in enumerate(urls):
+        fetch = _Fetch(f"input_urls[{index}]", url, max_bytes, n_bytes, report)
+        path = folder / f"{index:05d}.txt"
+        with path.open("wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            n_bytes = await fetch.into(file, resolve, head_seconds)
+        files.append(replace(find_corpus_file([folder], path.name), label=url.name))
+    return files
+
+
+class _Fetch:
+    """One URL on its way into a file."""
+
+    def __init__(
+        self, name: str, url: CorpusUrl, max_bytes: int, n_before: int, report: Report
+    ) -> None:
+        self._name, self._url, self._max_bytes = name, url, max_bytes
+        self._n_bytes = n_before  # of all files of the job
+        self._report = report
+
+    async def into(self, file: IO[bytes], resolve: Resolve, head_seconds: float) -> int:
+        """Write the body to `file`; returns how many bytes the job has by now."""
+        client = httpx.AsyncClient(
+            trust_env=False,  # a proxy would resolve the name again
+            verify=httpx.create_ssl_context(),  # which may look for SSL_CERT_FILE
+            follow_redirects=False,
+            timeout=None,  # noqa: S113 - the deadlines are here, over all parts of a request
+        )
+        async with client:
+            try:
+                async with asyncio.timeout(head_seconds):
+                    response = await self._open(client, await self._addresses(resolve))
+                try:
+                    self._check(response)
+                    await self._copy(response, file)
+                finally:
+                    await response.aclose()
+            except TimeoutError:
+                raise DownloadTooSlowError(f"{self._name} came too slowly; try again") from None
+            except httpx.HTTPError as error:
+                raise DownloadError(
+                    f"{self._name} could not be fetched ({type(error).__name__}); see that the "
+                    f"server is there and its certificate is valid, and post the request again"
+                ) from error
+        return self._n_bytes
+
+    async def _addresses(self, resolve: Resolve) -> list[Address]:
+        try:
+            found = await resolve(self._url.host, self._url.port)
+            addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in found]
+        except (OSError, ValueError):
+            addresses = []
+        if not addresses:
+            raise DownloadError(
+                f"{self._name} has a host without an address; see that its name is right"
+            )
+        if not all(self._url.listed.allows(address) for address in addresses):
+            raise DownloadRefusedError(
+                f"{self._name} leads to an address that its host is not to have: one that is not "
+                f"public, unless host=address or host=network in TOKENIZER_CORPUS_URL_HOSTS allows "
+                f"it"
+            )
+        return addresses
+
+    async def _open(self, client: httpx.AsyncClient, addresses: list[Address]) -> httpx.Response:
+        for address in addresses[:-1]:
+            with contextlib.suppress(httpx.ConnectError):
+                return await client.send(self._request(client, address), stream=True)
+        return await client.send(self._request(client, addresses[-1]), stream=True)
+
+    def _request(self, client: httpx.AsyncClient, address: Address) -> httpx.Request:
+        url = self._url
+        host = f"[{address}]" if address.version == 6 else str(address)
+        return client.build_request(
+            "GET",
+            httpx.URL(
+                scheme=url.scheme, host=host, port=url.port, raw_path=url.target.encode("ascii")
+            ),
+            headers={"Host": url.origin, "Accept": "*/*", "Accept-Encoding": "identity"},
+            extensions={"sni_hostname": url.host},
+        )
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.is_redirect or 300 <= response.status_code < 400:
+            raise DownloadRefusedError(
+                f"{self._name} is redirected, which is not followed; name the last URL itself"
+            )
+        if response.status_code != 200:
+            raise DownloadError(
+                f"{self._name} was answered with status {response.status_code} instead of 200"
+            )
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise DownloadRefusedError(f"{self._name} comes compressed; offer the plain text")
+        declared = response.headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit():
+            self._require_room(self._n_bytes + int(declared))
+
+    async def _copy(self, response: httpx.Response, file: IO[bytes]) -> None:
+        clock = asyncio.get_running_loop().time
+        pace = Pace(
+            grace_seconds=PAUSE_SECONDS,
+            most_seconds=PAUSE_SECONDS,
+            bytes_per_second=MIN_BYTES_PER_SECOND,
+        )
+        declared = response.headers.get("content-length", "")
+        total = self._n_bytes + int(declared) if declared.isdigit() else 0
+        parts = response.aiter_raw()
+        while True:
+            started = clock()
+            async with asyncio.timeout(pace.seconds_left):
+                data = await anext(parts, b"")
+            if not data:
+                return
+            pace.note(waited_seconds=clock() - started, n_bytes=len(data))
+            self._n_bytes += len(data)
+            self._require_room(self._n_bytes)
+            file.write(data)
+            self._report(self._n_bytes, total)
+
+    def _require_room(self, n_bytes: int) -> None:
+        if n_bytes > self._max_bytes:
+            raise DownloadTooLargeError(
+                f"{self._name} brings the job over {self._max_bytes} bytes, the most it may fetch; "
+                f"whoever runs the server can raise TOKENIZER_CORPORA_MAX_BYTES"
+            )

@@ -1,0 +1,174 @@
+"""What stands on the disk for one job: its inline documents, its request, its log.
+
+    <artifacts>/jobs/<id>/request.json    what the trainer's process reads
+    <artifacts>/jobs/<id>/documents/      the corpus of a request that brought it along, or URLs
+    <artifacts>/jobs/<id>/train.log       what the trainer wrote to standard error
+    <artifacts>/jobs/<id>/scratch/        its temporary files
+    <artifacts>/jobs/<id>/run/            what a cluster's workers have counted, if it is kept here
+    <artifacts>/jobs/<id>/again-<n>/      the same of whoever took the job over, the n-th time
+
+It stands alone because the route writes it, the runner and the trainer read it, and the log is
+read by whichever server process is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+
+LOG_TAIL_LINES: Final = 20
+_LOG_TAIL_BYTES: Final = 16 * 1024
+_MAX_LOG_LINE_CHARS: Final = 500
+_JOB_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` has the form of a job id; only such a text may become part of a path.
+
+    Example:
+        >>> is_job_id("20261121T041500Z-0123456789ab"), is_job_id("../x")
+        (True, False)
+    """
+    return _JOB_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """The folder of one job under the artifacts folder. Holds no state of its own."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, artifacts_dir: Path, job_id: str) -> JobFolder:
+        """The folder of a job, whether it is there or not.
+
+        Raises:
+            ValueError: `job_id` has not the form of one.
+        """
+        if not is_job_id(job_id):
+            raise ValueError("not a job id")
+        return cls(artifacts_dir.absolute() / "jobs" / job_id)
+
+    @property
+    def log_path(self) -> Path:
+        """The log of the trainer's process."""
+        return self.path / "train.log"
+
+    @property
+    def scratch_path(self) -> Path:
+        """Where the trainer's temporary files go."""
+        return self.path / "scratch"
+
+    @property
+    def run_path(self) -> Path:
+        """Where the workers of a cluster keep what they have done."""
+        return self.path / "run"
+
+    @property
+    def documents_path(self) -> Path:
+        """Where the corpus of a request is that brought it along, or had it fetched."""
+        return self.path / "documents"
+
+    def again(self, takeovers: int) -> JobFolder:
+        """Where a job is worked on that was taken over so often: not where its earlier process,
+        of another host, may still write."""
+        return self if takeovers == 0 else JobFolder(self.path / f"again-{takeovers}")
+
+    def make(self) -> None:
+        """Make the folder, readable by this user only: a corpus may be private."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def write_documents(self, documents: Sequence[str], separator: str | None) -> list[CorpusFile]:
+        """Write inline documents as corpus files, on the disk when this returns.
+
+        One file with `separator` (a special token: a hard boundary that is never counted) between
+        the documents; one file a document without a separator.
+
+        Raises:
+            OSError: the disk is full, or worse.
+        """
+        folder = self.documents_path
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if separator is not None:
+            _write_synced(folder / "documents.txt", separator.join(documents).encode())
+            names = ["documents.txt"]
+        else:
+            names = [f"{index:05d}.txt" for index in range(len(documents))]
+            for name, document in zip(names, documents, strict=True):
+                _write_synced(folder / name, document.encode())
+        return [find_corpus_file([folder], name) for name in names]
+
+    def write_request(self, request: Mapping[str, Any]) -> None:
+        """Write what the trainer's process reads."""
+        self.make()
+        self.scratch_path.mkdir(exist_ok=True, mode=0o700)
+        _write_synced(self.path / "request.json", json.dumps(request).encode())
+
+    def read_request(self) -> dict[str, Any]:
+        """What `write_request` wrote."""
+        value: dict[str, Any] = json.loads((self.path / "request.json").read_bytes())
+        return value
+
+    def open_log(self) -> IO[bytes]:
+        """The log, opened to append."""
+        return self.log_path.open("ab", buffering=0)
+
+    def remove_inputs(self) -> None:
+        """Drop what a finished job needs no more; its log stays."""
+        shutil.rmtree(self.documents_path, ignore_errors=True)
+        shutil.rmtree(self.scratch_path, ignore_errors=True)
+        shutil.rmtree(self.run_path, ignore_errors=True)
+        for again in self.path.glob("again-*"):
+            shutil.rmtree(again, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Drop everything."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def log_tail(self) -> list[str]:
+        """The last lines of the log, bounded, control characters escaped; [] without a log."""
+        try:
+            with self.log_path.open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                size = file.tell()
+                file.seek(max(0, size - _LOG_TAIL_BYTES))
+                tail = file.read(_LOG_TAIL_BYTES)
+        except OSError:
+            return []
+        lines = tail.decode(errors="replace").rstrip("\n").split("\n")
+        if size > _LOG_TAIL_BYTES:
+            del lines[0]  # it began before the part that was read
+        return [escape_control_characters(line)[:_MAX_LOG_LINE_CHARS] for line in lines if line][
+            -LOG_TAIL_LINES:
+        ]
+
+
+def escape_control_characters(text: str) -> str:
+    r"""`text` on one line: what is not printable becomes an escape, so no log line can be forged.
+
+    Example:
+        >>> print(escape_control_characters("a\r\nb\x1b[31m"))
+        a\r\nb\x1b[31m
+    """
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,392 @@
+"""The jobs of a service, in the database that all its server processes and replicas share.
+
+It stands alone because a job must outlive the process that took it: a request may be answered by
+one server process, the training run by a second and its end noticed by a third. Calls block for
+some milliseconds, and for seconds where the database is away: call them from a thread, not from the
+event loop.
+
+Who runs a job holds a lease on it, which other hosts judge it by: a pid means nothing there. On
+PostgreSQL all times are the database's, and no host's clock matters. On SQLite a lease ends at a
+time of the wall clock of the host that wrote it, and is compared with that of the host that reads
+it. Renewed a dozen times before it ends, it bears clocks that differ by most of it; a larger
+difference, or jump, may cost a running job, but no exactness: `attempt` is the epoch that fences
+every write of a late owner, on both. On its own host an owner is judged by its process, and no
+clock matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from app.jobs.database import JobDatabase, Run
+from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
+from app.jobs.job import Job, Kind, State
+from app.serving.process_marks import ProcessMark, this_host
+
+JOBS_KEPT: Final = 1000
+"""Finished jobs beyond this many are forgotten, oldest first, so that the table stays bounded."""
+
+LEASE_SECONDS: Final = 60.0
+"""How long a claim holds without being renewed, where the settings say nothing else."""
+
+FOLDER_ID_NAME: Final = ".folder-id"
+"""The file of an artifacts folder that tells it from others in a database they share."""
+
+
+class QueueFullError(Exception):
+    """No place for another job; `unfinished` jobs are running or queued."""
+
+    def __init__(self, unfinished: int) -> None:
+        self.unfinished = unfinished
+        super().__init__(f"{unfinished} jobs are running or queued")
+
+
+class IdempotencyConflictError(Exception):
+    """The Idempotency-Key was used before with another request; `job_id` is that job."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"the Idempotency-Key belongs to job {job_id}, whose request differs")
+
+
+class JobStore:
+    """All jobs in `database`; those of the artifacts folder `folder` (its id) are added, claimed
+    and forgotten here. With SQLite, where the database lies in the folder, that is "".
+
+    A job belongs to the folder it was asked for on: uploads, documents, its log and what it makes
+    are there. Every replica shows and cancels every job; to run one takes its folder.
+
+    Raises (from every method): JobDatabaseError when the database cannot be used, for one because
+    the disk is full; what was acknowledged before stays.
+    """
+
+    def __init__(
+        self, database: JobDatabase, *, folder: str = "", lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self.database, self.lease_seconds = database, lease_seconds
+        self._folder = folder
+        self.host = this_host() if database.is_shared else ""
+        """Where one job runs at a time: on this host, or "": on all that share the folder."""
+
+    @classmethod
+    def open(
+        cls,
+        artifacts_dir: Path,
+        address: str | None = None,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> JobStore:
+        """The jobs of an artifacts folder: in its SQLite file, or in the database at `address`.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if address is None:
+            database = SqliteDatabase(artifacts_dir / DATABASE_NAME)
+            return cls(database, lease_seconds=lease_seconds)
+        from app.jobs.database.postgres import PostgresDatabase  # an extra
+
+        return cls(
+            PostgresDatabase(address),
+            folder=folder_id(artifacts_dir),
+            lease_seconds=lease_seconds,
+        )
+
+    def add(
+        self,
+        job_id: str,
+        request: Mapping[str, Any],
+        *,
+        kind: Kind = "train",
+        request_digest: str,
+        idempotency_key: str | None,
+        queue_limit: int,
+    ) -> Job:
+        """Store a queued job, on the disk when this returns, or give back the one with that key.
+
+        `queue_limit` jobs may wait behind the one that runs; with 0 a job is taken only when none
+        is running.
+
+        Raises:
+            QueueFullError: no place.
+            IdempotencyConflictError: the key was used for another request.
+        """
+        with self.database.transaction(alone="add") as run:
+            earlier = _select_by_key(run, idempotency_key, request_digest)
+            if earlier is not None:
+                return earlier
+            unfinished = _count_unfinished(run, self._folder)
+            if unfinished > queue_limit:
+                raise QueueFullError(unfinished)
+            (row,) = run(
+                "INSERT INTO jobs (id, kind, folder, idempotency_key, request_digest, request,"
+                " state, phase, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, 'queued', 'queued', unix_now()) RETURNING *",
+                (job_id, kind, self._folder, idempotency_key, request_digest, json.dumps(request)),
+            )
+            return Job.of_row(row)
+
+    def find_by_key(self, idempotency_key: str | None, request_digest: str) -> Job | None:
+        """The job made earlier with this key, or None.
+
+        Raises:
+            IdempotencyConflictError: the key was used for another request.
+        """
+        with self.database.read() as run:
+            return _select_by_key(run, idempotency_key, request_digest)
+
+    def count_unfinished(self) -> int:
+        """How many jobs of this folder are queued, and one more where any run: `queue_limit`."""
+        with self.database.read() as run:
+            return _count_unfinished(run, self._folder)
+
+    def get(self, job_id: str) -> Job | None:
+        """The job, or None."""
+        with self.database.read() as run:
+            rows = run("SELECT * FROM jobs WHERE id = ?", (job_id,))
+        return Job.of_row(rows[0]) if rows else None
+
+    def latest(self, *, limit: int = 100, kind: Kind | None = None) -> list[Job]:
+        """The latest jobs, newest first, of one kind if that is named."""
+        return self._select(
+            "SELECT * FROM jobs WHERE ? IN ('', COALESCE(kind, 'train'))"
+            " ORDER BY sequence DESC LIMIT ?",
+            (kind or "", limit),
+        )
+
+    def running(self) -> list[Job]:
+        """The jobs of this folder that some process holds."""
+        return self._select(
+            "SELECT * FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?",
+            (self._folder,),
+        )
+
+    def unfinished(self) -> list[Job]:
+        """The jobs that are running or queued, of all folders."""
+        return self._select("SELECT * FROM jobs WHERE state IN ('queued', 'running')", ())
+
+    def claim_next(self, owner: ProcessMark) -> Job | None:
+        """Take the oldest queued job for `owner`, or None when none waits or one is running here.
+
+        One transaction decides, so that over all processes of a host, or with SQLite of all hosts,
+        only one child runs, and over all hosts each job is claimed once.
+        """
+        with self.database.read() as run:
+            # Asked twice a second by every server process: a read takes no write lock.
+            if not run(
+                "SELECT 1 FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ? LIMIT 1",
+                (self._folder,),
+            ):
+                return None
+        with self.database.transaction(alone=f"claim {self._folder} {self.host}") as run:
+            if run(
+                "SELECT 1 FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?"
+                " AND ? IN ('', owner_host) LIMIT 1",
+                (self._folder, self.host),
+            ):
+                return None
+            rows = run(
+                "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
+                " attempt = attempt + 1, owner = ?, owner_host = ?,"
+                " lease_ends_at = unix_now() + ?, child = NULL, started_at = unix_now()"
+                " WHERE sequence = (SELECT sequence FROM jobs WHERE state = 'queued'"
+                " AND COALESCE(folder, '') = ? ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED)"
+                " RETURNING *",
+                (owner.to_json(), this_host(), self.lease_seconds, self._folder),
+            )
+            return Job.of_row(rows[0]) if rows else None
+
+    def take_over(self, job: Job, owner: ProcessMark, *, if_lease_ended: bool) -> Job | None:
+        """Take a running job, for `owner` to requeue or to end, from one that is gone; the job as
+        it is then, None when another came first.
+
+        With `if_lease_ended`, for an owner of another host, None also when the lease still holds:
+        the same statement looks, so that an owner that renews meanwhile keeps its job. Counts as a
+        death, and from here on nothing that the earlier owner writes is taken.
+        """
+        with self.database.transaction() as run:
+            rows = run(
+                "UPDATE jobs SET attempt = attempt + 1, owner = ?, owner_host = ?, child = NULL,"
+                " lease_ends_at = unix_now() + ?, deaths = COALESCE(deaths, 0) + 1,"
+                " takeovers = COALESCE(takeovers, 0) + ?"
+                " WHERE id = ? AND state = 'running' AND attempt = ?"
+                " AND (? = 0 OR lease_ends_at < unix_now()) RETURNING *",
+                (
+                    owner.to_json(),
+                    this_host(),
+                    self.lease_seconds,
+                    int(if_lease_ended),
+                    job.id,
+                    job.attempt,
+                    int(if_lease_ended),
+                ),
+            )
+        return Job.of_row(rows[0]) if rows else None
+
+    def renew_lease(self, job: Job) -> bool:
+        """Hold the job for another `lease_seconds`; False when it is no longer this attempt's."""
+        return self._update_held(job, "lease_ends_at = unix_now() + ?", (self.lease_seconds,))
+
+    def set_child(self, job: Job, child: ProcessMark) -> bool:
+        """Note the trainer's process; False when the job is no longer this attempt's."""
+        return self._update_held(job, "child = ?", (child.to_json(),))
+
+    def set_progress(
+        self, job: Job, phase: str, progress: float, counters: Mapping[str, int]
+    ) -> bool:
+        """Note how far the job is; False when the job is no longer this attempt's."""
+        return self._update_held(
+            job,
+            "phase = ?, progress = ?, counters = ?",
+            (phase, progress, json.dumps(counters)),
+        )
+
+    def allow_publishing(self, job: Job) -> bool:
+        """Let the trainer publish; False when it was cancelled or the job is another's by now.
+
+        This is the one moment that decides between a cancelled job and a published version.
+        """
+        return self._update_held(
+            job,
+            "phase = 'publish', progress = 0.95, lease_ends_at = unix_now() + ?",
+            (self.lease_seconds,),
+            extra=" AND cancel_requested = 0",
+        )
+
+    def set_result(self, job: Job, result: Mapping[str, Any]) -> bool:
+        """Note what was published; a job requeued after this is not run again, only settled."""
+        return self._update_held(
+            job, "result = ?, phase = 'promote', progress = 0.98", (json.dumps(result),)
+        )
+
+    def requeue(self, job: Job, *, died: bool = False) -> bool:
+        """Put a running job back, in its old place, to be started again; one that was to be
+        cancelled is. `died` counts a death of its process."""
+        return self._update_held(
+            job,
+            "state = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
+            " finished_at = CASE cancel_requested WHEN 1 THEN unix_now() ELSE NULL END,"
+            " phase = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
+            " progress = 0, owner = NULL, owner_host = NULL, lease_ends_at = NULL, child = NULL,"
+            " deaths = COALESCE(deaths, 0) + ?",
+            (int(died),),
+        )
+
+    def finish(
+        self, job: Job, state: State, *, error_code: str | None = None, detail: str = ""
+    ) -> bool:
+        """End a running job; False when the job is no longer this attempt's.
+
+        A job that ended well has progress 1; any other keeps the progress it had.
+        """
+        error = None if error_code is None else json.dumps({"code": error_code, "detail": detail})
+        done = state in ("live", "succeeded")
+        return self._update_held(
+            job,
+            "state = ?, phase = ?, error = ?, finished_at = unix_now(), child = NULL,"
+            " progress = CASE ? WHEN 1 THEN 1.0 ELSE progress END",
+            (state, state, error, int(done)),
+        )
+
+    def request_cancel(self, job_id: str) -> Job | None:
+        """Cancel a queued job at once, ask a running one to stop, leave a finished one as it is.
+
+        Returns the job afterwards, or None when there is none.
+        """
+        with self.database.transaction() as run:
+            # One statement: between two the job might begin, or be requeued, and miss both.
+            run(
+                "UPDATE jobs SET"
+                " finished_at = CASE state WHEN 'queued' THEN unix_now() ELSE finished_at END,"
+                " phase = CASE state WHEN 'queued' THEN 'cancelled' ELSE phase END,"
+                " cancel_requested = CASE state WHEN 'running' THEN 1 ELSE cancel_requested END,"
+                " state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END"
+                " WHERE id = ? AND state IN ('queued', 'running')",
+                (job_id,),
+            )
+            rows = run("SELECT * FROM jobs WHERE id = ?", (job_id,))
+        return Job.of_row(rows[0]) if rows else None
+
+    def is_cancel_requested(self, job: Job) -> bool:
+        """Whether somebody asked to cancel it, or the job is no longer this attempt's."""
+        now = self.get(job.id)
+        return (
+            now is None
+            or now.cancel_requested
+            or now.state != "running"
+            or now.attempt != job.attempt
+        )
+
+    def forget_old(self, *, kept: int = JOBS_KEPT) -> list[str]:
+        """Delete this folder's finished jobs beyond the newest `kept` of all; returns their ids."""
+        with self.database.transaction() as run:
+            rows = run(
+                "DELETE FROM jobs WHERE state NOT IN ('queued', 'running') AND sequence <="
+                " (SELECT MAX(sequence) FROM jobs) - ? AND COALESCE(folder, '') = ? RETURNING id",
+                (kept, self._folder),
+            )
+        return [row["id"] for row in rows]
+
+    def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
+        with self.database.read() as run:
+            return [Job.of_row(row) for row in run(statement, values)]
+
+    def _update_held(
+        self, job: Job, assignments: str, values: tuple[object, ...], *, extra: str = ""
+    ) -> bool:
+        # `attempt` fences: a process that lost the job (it was thought dead, the job was requeued
+        # and claimed again) can no longer write to it.
+        with self.database.transaction() as run:
+            rows = run(
+                f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
+                f" AND attempt = ?{extra} RETURNING id",
+                (*values, job.id, job.attempt),
+            )
+        return len(rows) == 1
+
+
+def folder_id(artifacts_dir: Path) -> str:
+    """The id of an artifacts folder, made when it is first asked for, by one of all who ask.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = artifacts_dir / FOLDER_ID_NAME
+    if not path.exists():
+        artifacts_dir.mkdir(parents=True, exist_ok=True)
+        staged = artifacts_dir / f"{FOLDER_ID_NAME}.{secrets.token_hex(8)}"
+        try:
+            staged.write_text(secrets.token_hex(16), encoding="ascii")
+            os.link(staged, path)
+        except FileExistsError:
+            pass  # another was first
+        finally:
+            staged.unlink(missing_ok=True)
+    return path.read_text(encoding="ascii").strip()
+
+
+def _count_unfinished(run: Run, folder: str) -> int:
+    """What counts against the queue: those that run are one, on however many hosts."""
+    rows = run(
+        "SELECT state, COUNT(*) AS n_jobs FROM jobs WHERE state IN ('queued', 'running')"
+        " AND COALESCE(folder, '') = ? GROUP BY state",
+        (folder,),
+    )
+    counts = {row["state"]: int(row["n_jobs"]) for row in rows}
+    return counts.get("queued", 0) + min(1, counts.get("running", 0))
+
+
+def _select_by_key(run: Run, idempotency_key: str | None, request_digest: str) -> Job | None:
+    if idempotency_key is None:
+        return None
+    rows = run("SELECT * FROM jobs WHERE idempotency_key = ?", (idempotency_key,))
+    if not rows:
+        return None
+    if rows[0]["request_digest"] != request_digest:
+        raise IdempotencyConflictError(rows[0]["id"])
+    return Job.of_row(rows[0])

@@ -1,0 +1,51 @@
+"""A job as it is answered: its row, and the end of its log.
+
+It stands alone because the routes answer it once and `job_events` each time it changes. Reads the
+disk: call it from a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from app.jobs.folder import JobFolder
+from app.jobs.job import Job
+from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSummary, JobView
+
+
+def view_of(job: Job, artifacts_dir: Path) -> JobView | EncodeJobView:
+    """What `GET /jobs/{id}` answers, and of a training job `GET /train/{id}`."""
+    made = JobView if job.kind == "train" else EncodeJobView
+    return made(**_fields(job), log_tail=JobFolder.of(artifacts_dir, job.id).log_tail())
+
+
+def summary_of(job: Job) -> AnyJobSummary:
+    """One job of the list, without its log."""
+    made = JobSummary if job.kind == "train" else AnyJobSummary
+    return made(**_fields(job))
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    cancelling = job.cancel_requested and not job.is_final
+    return {
+        "id": job.id,
+        "name": job.request["name" if job.kind == "train" else "token_files_id"],
+        "state": job.state,
+        "phase": "cancelling" if cancelling else job.phase,
+        "progress": round(job.progress, 4),
+        "counters": job.counters,
+        "result": job.result,
+        "error": job.error,
+        "created_at": _moment(job.created_at),
+        "started_at": _moment(job.started_at),
+        "finished_at": _moment(job.finished_at),
+        "kind": job.kind,
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

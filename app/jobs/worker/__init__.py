@@ -1,0 +1,1 @@
+"""The child process that runs one job: `python -m app.jobs.worker`."""

@@ -1,0 +1,108 @@
+"""A job as its own child process has it: its request, the way to the server, its input files.
+
+It stands alone because every kind of job has these and `job_worker`, which makes them, starts the
+kinds. Knows neither the database nor the settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from app.jobs.corpus_paths import CorpusFile, reopen_corpus_file
+from app.jobs.folder import JobFolder
+
+_EVENT_INTERVAL_SECONDS: Final = 0.2
+
+
+class EventPipe:
+    """The way to the server. Lines are written whole; nothing else reaches standard output."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)
+        # What a library prints must not land between the events.
+        os.dup2(2, 1)
+        self._next_progress = 0.0
+        self._phase = ""
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Send one event. A server that is gone is the stdin watch's matter, not an error here."""
+        line = json.dumps({"event": event, **fields}).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+
+    def report(
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        message: str = "",
+        counters: Mapping[str, int] | None = None,
+    ) -> None:
+        """Send where the job is, at most five times a second, and the end of each phase; `total` 0:
+        nobody knows. `counters` are shown as they are."""
+        now = time.monotonic()
+        is_end = 0 < total <= done
+        if phase == self._phase and now < self._next_progress and not is_end:
+            return
+        if phase != self._phase:
+            say(f"{phase}: {message}" if message else phase)
+        self._phase, self._next_progress = phase, now + _EVENT_INTERVAL_SECONDS
+        self.send("progress", phase=phase, done=done, total=total, counters=dict(counters or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class ChildJob:
+    """What a child process is to do. `names`: what the caller calls a file that is read here by
+    another name."""
+
+    folder: JobFolder
+    request: Mapping[str, Any]
+    events: EventPipe
+    allowed: threading.Event
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def artifacts_dir(self) -> Path:
+        """Where what is made goes."""
+        return Path(self.request["artifacts_dir"])
+
+    def wait_for_leave(self) -> None:
+        """Say that all is done but publishing; returns when the server allows that."""
+        self.events.send("ready")
+        self.allowed.wait()
+
+    def tell_published(self, **result: Any) -> None:
+        """Say what was published."""
+        self.events.send("published", result=result)
+
+
+def say(line: str) -> None:
+    """One line into the log."""
+    stamp = time.strftime("%H:%M:%S", time.gmtime())
+    print(f"{stamp} {line}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def open_inputs(files: Sequence[CorpusFile]) -> Iterator[list[int]]:
+    """Descriptors of all input files, held open together.
+
+    Raises:
+        CorpusChangedError: one is not what it was when the job was made.
+    """
+    with contextlib.ExitStack() as stack:
+        descriptors = []
+        for file in files:
+            descriptor = reopen_corpus_file(file)
+            stack.callback(os.close, descriptor)
+            descriptors.append(descriptor)
+        yield descriptors

@@ -1,0 +1,176 @@
+"""An encoding job in its child process: corpora to token files, then leave, then their place.
+
+The tokenizer is the version that was pinned when the job was made. What a killed process has
+written is gone on from, and what was published before its end could be told is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from app.jobs.corpus_paths import CorpusFile, readable_path
+from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
+from app.jobs.worker.cluster import cluster_encoder
+from app.jobs.worker.context import ChildJob, open_inputs, say
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    EncodingProgress,
+    TokenFiles,
+    TokenFilesPlan,
+    TokenManifest,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import (
+    TokenFilesCorruptError,
+    TokenFilesPlanError,
+    TokenizerMismatchError,
+)
+from tokenizer_core.registry import open_artifacts
+from tokenizer_core.registry.folders import replace_synced
+from tokenizer_core.tokenizer import Tokenizer
+
+PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
+"""What the library calls them, and what a job does."""
+
+
+def encode_and_publish(job: ChildJob) -> None:
+    """Encode as the request says, and publish what came out once the server allows it."""
+    request = job.request
+    tokenizer, plan = _open_pinned(job)
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    growing = folders.growing(request["job_id"], request["takeovers"])
+    place = folders.place(request["token_files_id"])
+    manifest = _published_before(job, place)
+    if manifest is None:
+        if growing.exists():  # an earlier attempt was done but for the leave
+            manifest = TokenFiles.open(growing, tokenizer).manifest
+        else:
+            manifest = _encode(job, tokenizer, plan, growing)
+        replace_synced(folders.note(growing), manifest.to_json())
+        job.wait_for_leave()
+        try:
+            folders.publish(growing, request["token_files_id"])
+        except TokenFilesTakenError:
+            if _published_before(job, place) is None:  # by who had the job before, and leave
+                raise
+    say(f"published the token files {request['token_files_id']}")
+    job.tell_published(
+        id=request["token_files_id"],
+        documents=sum(split.n_documents for split in manifest.splits),
+        tokens=sum(split.n_tokens for split in manifest.splits),
+        bytes=sum(record.size_bytes for record in manifest.files().values()),
+    )
+
+
+def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
+    """The tokenizer of the request, and the plan that was checked with it."""
+    pinned = job.request["tokenizer"]
+    store = open_artifacts(job.request.get("store"), job.artifacts_dir)
+    ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
+    engine = choose_engine(job.request["engine"])
+    tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
+    if tokenizer.spec.fingerprint != pinned["fingerprint"]:
+        raise TokenizerMismatchError(
+            f"{ref} is not the tokenizer it was when the job was made; post the request again"
+        )
+    say(f"{ref} encodes with the {engine.name} engine: {engine.reason}")
+    return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
+
+
+def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
+    """The manifest of what an earlier attempt of this job has published, None if none did.
+
+    Raises:
+        TokenFilesTakenError: there are others. The same tokenizer and corpora do not make them the
+            same: the documents may be held out or parted in another way.
+    """
+    if not place.exists():
+        return None
+    manifest = TokenFiles.open(place).manifest
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    if manifest.to_json() in folders.notes(job.request["job_id"]):
+        return manifest
+    raise TokenFilesTakenError(
+        "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
+        "name others in token_files_id, and post the request again"
+    )
+
+
+def _encode(
+    job: ChildJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
+) -> TokenManifest:
+    request = job.request
+    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    with _encoder(job, files) as encoder:
+        encode = partial(
+            encoder,
+            tokenizer,
+            folder=growing,
+            plan=plan,
+            corpus_format=CorpusFormat(**request["corpus_format"]),
+            validation_share=request["validation_share"],
+            shuffle=request["shuffle"],
+            progress=_reporter(job),
+        )
+        try:
+            return encode(resume=True)
+        # Damaged, of an earlier release, or begun while another executor was to encode.
+        except (TokenFilesCorruptError, TokenFilesPlanError) as error:
+            say(f"what an earlier attempt left is of no use, it begins anew: {error}")
+            return encode(resume=False)
+
+
+@contextlib.contextmanager
+def _encoder(job: ChildJob, files: list[CorpusFile]) -> Iterator[Callable[..., TokenManifest]]:
+    """What encodes these files: this process, or the cluster the server was told of."""
+    if "ray_address" in job.request:
+        with cluster_encoder(job, files) as encode:
+            yield encode
+        return
+    with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
+        yield partial(encode_corpus, files=paths, workers=job.request["num_workers"])
+
+
+@contextlib.contextmanager
+def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> Iterator[list[Path]]:
+    """Paths that read the held files and are called as the caller calls them, which is what the
+    manifest then says."""
+    folder = job.folder.scratch_path / "inputs"
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was killed
+    folder.mkdir(parents=True, mode=0o700)
+    paths = []
+    for file, descriptor in zip(files, descriptors, strict=True):
+        path = folder / file.name
+        path.symlink_to(readable_path(descriptor))
+        job.names[str(path)] = file.name
+        paths.append(path)
+    yield paths
+
+
+def _reporter(job: ChildJob) -> Callable[[EncodingProgress], None]:
+    """Progress as events, with the rate and the time left since this attempt, or phase, began."""
+    phase, first, started = "", 0, 0.0
+
+    def report(progress: EncodingProgress) -> None:
+        nonlocal phase, first, started
+        if phase != PHASES[progress.phase]:  # what was done before says nothing of the rate
+            phase = PHASES[progress.phase]
+            first, started = progress.bytes_done, time.monotonic()
+        counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}
+        seconds, done = time.monotonic() - started, progress.bytes_done - first
+        if seconds > 0 and done > 0:
+            rate = done / seconds
+            left = progress.bytes_total - progress.bytes_done
+            counters |= {"bytes_per_second": round(rate), "eta_seconds": round(left / rate)}
+        message = f"{progress.bytes_done} of {progress.bytes_total} bytes"
+        job.events.report(phase, progress.bytes_done, progress.bytes_total, message, counters)
+
+    return report

@@ -1,0 +1,88 @@
+"""A training job in its child process: download the URLs, train, ask for leave, publish."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from app.egress import CorpusUrl, CorpusUrlError, ListedHost
+from app.jobs.corpus_paths import CorpusFile, readable_path
+from app.jobs.worker.cluster import train_on_cluster
+from app.jobs.worker.context import ChildJob, EventPipe, open_inputs, say
+from tokenizer_client.schemas.jobs import vocabulary_options
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.registry import open_artifacts
+from tokenizer_core.training.trainer import TrainingProgress, train
+
+
+def train_and_publish(job: ChildJob) -> None:
+    """Train as the request says, and publish what came out once the server allows it."""
+    request, events = job.request, job.events
+    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    if request.get("input_urls"):
+        files = _download(job)
+    engine = choose_engine(request["engine"])
+    with open_inputs(files) as descriptors:
+        say(f"training {request['name']} on {len(files)} files")
+        say(f"the {engine.name} engine trains: {engine.reason}")
+        paths = [readable_path(descriptor) for descriptor in descriptors]
+        job.names.update((str(path), file.name) for path, file in zip(paths, files, strict=True))
+        report = partial(_report, events)
+        if "ray_address" in request:
+            result = train_on_cluster(job, files, engine.name, report)
+        else:
+            result = train(
+                paths,
+                vocab_size=request["vocab_size"],
+                special_tokens=request["special_tokens"],
+                pattern=request["pattern"],
+                options=vocabulary_options(request),
+                engine=engine.name,
+                num_workers=request["num_workers"],
+                progress=report,
+            )
+        provenance = [
+            {
+                "name": job.names.get(source.path, source.path),
+                "size_bytes": source.size_bytes,
+                "sha256": source.sha256,
+            }
+            for source in result.counts.sources
+        ]
+    job.wait_for_leave()
+    ref = open_artifacts(job.request.get("store"), job.artifacts_dir).publish(
+        result.spec,
+        name=request["name"],
+        training=result.report.to_dict(),
+        provenance=provenance,
+        command=f"POST /train, job {request['job_id']}",
+    )
+    say(f"published {ref}")
+    job.tell_published(name=ref.name, version=ref.version, digest=ref.digest)
+
+
+def _report(events: EventPipe, progress: TrainingProgress) -> None:
+    events.report(progress.phase, progress.done, progress.total, progress.message)
+
+
+def _download(job: ChildJob) -> list[CorpusFile]:
+    # Only here: httpx takes a tenth of a second to import, and most jobs fetch nothing.
+    from app.jobs.downloads import download_corpora
+
+    hosts = [ListedHost.parse(entry) for entry in job.request["corpus_url_hosts"]]
+    try:
+        urls = [CorpusUrl.parse(url, hosts) for url in job.request["input_urls"]]
+    except CorpusUrlError as error:
+        raise _NotListedError(f"a URL is not taken any more: {error}") from None
+    download = download_corpora(
+        urls,
+        job.folder.documents_path,
+        max_bytes=job.request["max_download_bytes"],
+        report=partial(job.events.report, "download"),
+    )
+    return asyncio.run(download)
+
+
+class _NotListedError(TokenizerCoreError):
+    code = "download_refused"

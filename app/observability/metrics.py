@@ -1,0 +1,350 @@
+"""Metrics: what Prometheus reads.
+
+One `ServiceMetrics` belongs to one app: nothing is registered at import. With several server
+processes the parent sets `PROMETHEUS_MULTIPROC_DIR` before they start; each then writes its values
+to files there, and whichever process answers `/metrics` adds them up. What describes a state
+rather than a count (which tokenizer is served, how the jobs stand) is read at the scrape from where
+it lives. Labels are route templates, methods and code words, never what a client sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import weakref
+from bisect import bisect_left
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import psutil
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+
+from app.observability.metrics_files import install_reserved_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client import Metric
+
+    from tokenizer_core import Tokenizer
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+REJECT_REASONS: Final = {
+    "overloaded": "overloaded",
+    "body_too_large": "body_too_large",
+    "no_tokenizer": "no_tokenizer",
+    "too_many_listeners": "overloaded",
+    "training_busy": "queue_full",
+    "training_queue_full": "queue_full",
+    "too_many_connections": "too_many_connections",
+    "headers_too_slow": "headers_too_slow",
+    "headers_too_large": "headers_too_large",
+    "too_many_headers": "headers_too_large",
+    "bad_http": "bad_http",
+    "host_invalid": "bad_http",
+    "transfer_coding_unsupported": "bad_http",
+}
+"""Code of a problem -> reason under which the request counts as refused before any work."""
+
+_MOST_READINGS: Final = 5
+SWAP_RESULTS: Final = ("ok", "failed", "timeout")
+_BUCKETS: Final = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+)
+
+ServedRow = tuple[str, str, str, str]
+"""name, version, digest, engine."""
+
+
+class _Sum(Protocol):
+    def inc(self, amount: float) -> object: ...
+
+
+class Tally:
+    """A sum of this process that the library hears of now and then.
+
+    Its own sums take a lock, and with several processes a write to a file: per request too much.
+    """
+
+    def __init__(self, counter: _Sum) -> None:
+        self._counter = counter
+        self._total = 0.0  # written by the event loop alone
+        self._handed_over = 0.0
+        self._lock = threading.Lock()
+
+    def inc(self, amount: float = 1) -> None:
+        """Add `amount`; from the event loop only."""
+        self._total += amount
+
+    def hand_over(self) -> None:
+        """Tell the library; from any thread."""
+        with self._lock:
+            change = self._total - self._handed_over
+            if change:
+                self._counter.inc(change)
+                self._handed_over += change
+
+
+class DurationTally:
+    """A `Tally` of each bucket of a histogram, and of the seconds.
+
+    These are inner names of the library's pinned release, which itself takes one time at once.
+    """
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._buckets = [Tally(bucket) for bucket in histogram._buckets]
+        self._seconds = Tally(histogram._sum)
+
+    def observe(self, seconds: float) -> None:
+        """Add one; from the event loop only."""
+        self._buckets[bisect_left(_BUCKETS, seconds)].inc()
+        self._seconds.inc(seconds)
+
+    def hand_over(self) -> None:
+        """Tell the library; from any thread."""
+        for tally in (*self._buckets, self._seconds):
+            tally.hand_over()
+
+
+class ServiceMetrics:
+    """The service's metrics, and how to render them."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        self._multiprocess_dir = Path(folder) if folder else None
+        install_reserved_files()
+        # Each counter would have a second series with the time it was made, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._seen_cache: weakref.WeakKeyDictionary[Tokenizer, tuple[int, int]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
+        self._more: list[Collector] = []
+        self._series: dict[tuple[str, str, int], tuple[Tally, DurationTally]] = {}
+        self._durations: dict[str, DurationTally] = {}
+        self._add_request_metrics()
+        self._add_tokenizer_metrics()
+
+    def _add_request_metrics(self) -> None:
+        self.requests = Counter(
+            "http_requests_total",
+            "Requests answered.",
+            ["method", "handler", "status"],
+            registry=self._registry,
+        )
+        self.duration = Histogram(
+            "http_request_duration_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["handler"],
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        # Not tallied: a process that has just answered a scrape would be seen with one request.
+        self.in_flight = self._gauge(
+            "tokenizer_inflight", "Requests being answered.", mode="livesum"
+        )
+        self.queue_depth = self._gauge(
+            "tokenizer_queue_depth", "Large requests waiting for a thread.", mode="livesum"
+        )
+        self.loop_lag = self._gauge(
+            "tokenizer_event_loop_lag_seconds",
+            "How late the event loop was at its last look; the worst of the processes.",
+            mode="livemax",
+        )
+        self.rejected = Counter(
+            "tokenizer_rejected_total",
+            "Requests refused before any work.",
+            ["reason"],
+            registry=self._registry,
+        )
+        for reason in sorted(set(REJECT_REASONS.values())):
+            self.rejected.labels(reason)
+
+    def _add_tokenizer_metrics(self) -> None:
+        self.encode_bytes = Tally(
+            self._counter("tokenizer_encode_bytes_total", "UTF-8 bytes of text encoded.")
+        )
+        self.encode_tokens = Tally(
+            self._counter("tokenizer_encode_tokens_total", "Token ids that encoding gave.")
+        )
+        self.decode_tokens = Tally(
+            self._counter("tokenizer_decode_tokens_total", "Token ids decoded.")
+        )
+        self.cache_hits = self._counter(
+            "tokenizer_cache_hits_total", "Pre-tokens found in a pre-token cache."
+        )
+        self.cache_misses = self._counter("tokenizer_cache_misses_total", "Pre-tokens merged anew.")
+        self.swaps = Counter(
+            "tokenizer_swaps_total",
+            "Changes of the served tokenizer in this process.",
+            ["result"],
+            registry=self._registry,
+        )
+        for result in SWAP_RESULTS:
+            self.swaps.labels(result)
+        self.last_swap = self._gauge(
+            "tokenizer_last_swap_timestamp_seconds",
+            "Unix time of the last change of the served tokenizer.",
+            mode="max",
+        )
+
+        self.store_away = self._gauge(
+            "tokenizer_store_away",
+            "1 while a process cannot read the store of tokenizers, and serves what it has.",
+            mode="livemax",
+        )
+
+    def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
+        """Make the series of these (method, route template) pairs exist at zero."""
+        for method, handler in handlers:
+            self.requests.labels(method, handler, "200")
+            self.duration.labels(handler)
+
+    def show_served(self, served: Callable[[], Iterable[ServedRow]]) -> None:
+        """Take `tokenizer_info` from this function at every scrape."""
+        self._served = served
+
+    def add_collector(self, collector: Collector) -> None:
+        """Ask `collector` at every scrape too: for what is read from where it lives."""
+        self._more.append(collector)
+
+    def count_request(self, method: str, handler: str, status: int, seconds: float) -> None:
+        """Count and time a request that was answered."""
+        key = (method, handler, status)
+        series = self._series.get(key)
+        if series is None:  # asked for once: the library looks its series up under a lock
+            duration = self._durations.get(handler)
+            if duration is None:
+                duration = self._durations[handler] = DurationTally(self.duration.labels(handler))
+            requests = Tally(self.requests.labels(method, handler, str(status)))
+            series = self._series[key] = (requests, duration)
+        series[0].inc()
+        series[1].observe(seconds)
+
+    def count_encoded(self, n_bytes: int, n_tokens: int) -> None:
+        """Count text that was encoded, and what came of it; from the event loop only."""
+        self.encode_bytes.inc(n_bytes)
+        self.encode_tokens.inc(n_tokens)
+
+    def hand_over(self) -> None:
+        """Make what was tallied since the last call visible to all processes."""
+        tallies = [self.encode_bytes, self.encode_tokens, self.decode_tokens]
+        for tally in tallies + [requests for requests, _ in list(self._series.values())]:
+            tally.hand_over()
+        for duration in list(self._durations.values()):
+            duration.hand_over()
+
+    def count_rejected(self, code: str) -> None:
+        """Count a request refused before any work, where the code of its problem says that."""
+        reason = REJECT_REASONS.get(code)
+        if reason is not None:
+            self.rejected.labels(reason).inc()
+
+    def count_cache(self, tokenizers: Sequence[Tokenizer]) -> None:
+        """Add what the caches of these tokenizers did since the last call."""
+        for tokenizer in tokenizers:
+            now = tokenizer.cache_statistics()
+            hits, misses = self._seen_cache.get(tokenizer, (0, 0))
+            self.cache_hits.inc(max(0, now.hits - hits))
+            self.cache_misses.inc(max(0, now.misses - misses))
+            self._seen_cache[tokenizer] = (now.hits, now.misses)
+
+    def render(self) -> bytes:
+        """All metrics of all processes in Prometheus' text format."""
+        self.hand_over()
+        counted = self._registry
+        if self._multiprocess_dir is not None:
+            counted = CollectorRegistry()
+            _forget_dead_processes(self._multiprocess_dir)
+            MultiProcessCollector(counted, str(self._multiprocess_dir))  # type: ignore[no-untyped-call]
+        state = CollectorRegistry()
+        state.register(_ServedCollector(self._served))
+        for collector in self._more:
+            state.register(collector)
+        return _read_out(counted) + generate_latest(state)
+
+    def _counter(self, name: str, what: str) -> Counter:
+        return Counter(name, what, registry=self._registry)
+
+    def _gauge(self, name: str, what: str, *, mode: Any) -> Gauge:
+        return Gauge(name, what, registry=self._registry, multiprocess_mode=mode)
+
+
+def _read_out(registry: CollectorRegistry) -> bytes:
+    """The numbers of `registry`; a process that ends or whose disk is full may take its file away
+    between the listing and the reading, which is read again then."""
+    for _ in range(_MOST_READINGS - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return generate_latest(registry)
+    return generate_latest(registry)
+
+
+class _ServedCollector(Collector):
+    def __init__(self, served: Callable[[], Iterable[ServedRow]]) -> None:
+        self._served = served
+
+    def collect(self) -> Iterator[Metric]:
+        """One series for each version that some process serves: two during a swap."""
+        family = GaugeMetricFamily(
+            "tokenizer_info",
+            "The tokenizers served.",
+            labels=["name", "version", "digest", "engine"],
+        )
+        for row in sorted(set(self._served())):
+            family.add_metric(list(row), 1)
+        yield family
+
+
+class DiskCollector(Collector):
+    """`tokenizer_disk_free_bytes` and `tokenizer_disk_size_bytes` of the disk `folder` lies on.
+
+    What is free is what this user may still write; nothing where the disk does not answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        """Both, as they are now."""
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:
+            return
+        where = "on the disk of TOKENIZER_ARTIFACTS_DIR."
+        yield GaugeMetricFamily("tokenizer_disk_free_bytes", f"Bytes free {where}", disk.free)
+        yield GaugeMetricFamily("tokenizer_disk_size_bytes", f"Bytes {where}", disk.total)
+
+
+def _forget_dead_processes(folder: Path) -> None:
+    """Drop the gauges of processes that are gone: nobody else tells the library they died."""
+    for path in folder.glob("gauge_live*_*.db"):
+        pid = path.stem.rpartition("_")[2]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            mark_process_dead(int(pid), str(folder))  # type: ignore[no-untyped-call]

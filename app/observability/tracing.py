@@ -1,0 +1,122 @@
+"""Tracing: a span for each request, for those who run the service with OpenTelemetry.
+
+Asked for in the words of OpenTelemetry itself: where one of its variables says where spans go, and
+the extra `telemetry` is installed, each process sends its own. A span has the method, the route,
+the status, the request's id and the tokenizer's version; nothing a client sent but the trace it is
+part of: no path, query, header or body. It stands alone because the service needs none of it.
+Imports the SDK only when it is asked for, and nothing of the service.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import propagate
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("app.observability.tracing")
+
+VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Either says where spans are sent, with OTLP over HTTP."""
+
+_LAST_SECONDS: Final = 2.0
+_SERVER_ERROR: Final = 500
+_TRACE_HEADERS: Final = frozenset({"traceparent", "tracestate"})
+
+
+class Tracing:
+    """ASGI: a span around each request."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        carrier = {name: given[name].decode("latin-1") for name in _TRACE_HEADERS & given.keys()}
+        method: str = scope["method"] if scope["method"].isalpha() else "OTHER"
+        with self._tracer.start_as_current_span(
+            method[:16],
+            context=propagate.extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": method[:16]},
+            record_exception=False,  # its message may hold what a client sent
+        ) as span:
+
+            async def observe(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    _describe(span, message)
+                await send(message)
+
+            try:
+                await self._app(scope, receive, observe)
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                if route is not None:
+                    span.update_name(f"{method} {route}")
+                    span.set_attribute("http.route", route)
+
+
+def _describe(span: Span, start: Message) -> None:
+    status: int = start["status"]
+    span.set_attribute("http.response.status_code", status)
+    if status >= _SERVER_ERROR:
+        span.set_status(Status(StatusCode.ERROR))
+    headers = dict(start.get("headers", ()))
+    for name, attribute in (
+        (b"x-request-id", "tokenizer.request_id"),
+        (b"tokenizer-version", "tokenizer.version"),
+    ):
+        if name in headers:
+            span.set_attribute(attribute, headers[name].decode("latin-1"))
+
+
+class Traces:
+    """Where the spans of this process go."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self.tracer = provider.get_tracer("tokenizer-service")
+
+    def close(self) -> None:
+        """Send what is left, for two seconds at most: what takes the spans may be gone."""
+        # The SDK would go on trying, and the service is to end.
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(_LAST_SECONDS)
+
+
+def open_traces() -> Traces | None:
+    """Traces to where the environment says; None where it says nothing, or the SDK is missing."""
+    if not any(os.environ.get(variable) for variable in VARIABLES):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning(
+            "%s is set, but OpenTelemetry's SDK is not installed: no spans are sent. Install "
+            "`tokenizer-service[telemetry]`, or unset it.",
+            " or ".join(VARIABLES),
+        )
+        return None
+    name = os.environ.get("OTEL_SERVICE_NAME", "tokenizer-service")
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": name}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Traces(provider)

@@ -1,0 +1,1 @@
+"""Results to responses: what several routes share."""

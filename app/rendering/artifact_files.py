@@ -1,0 +1,101 @@
+"""The files of a published version, in every format it can be written in, for downloading.
+
+Its own pickles and manifest come from the disk as they are, checked against their hashes; other
+formats are rendered, which takes two seconds for 200,000 tokens, so that what was made is kept for
+the next who asks, within a bound. It stands alone because routes know nothing of formats. Call it
+from a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from app.http.problem import Problem
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import render_gpt2_files
+from tokenizer_core.formats.tiktoken_file import render_tiktoken
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.serving.live_tokenizers import LiveTokenizers
+    from tokenizer_core.registry import ArtifactRef, Artifacts
+    from tokenizer_core.spec import TokenizerSpec
+
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain"
+_BYTES: Final = "application/octet-stream"
+
+STORED: Final = {"manifest.json": _JSON, "vocab.pkl": _BYTES, "merges.pkl": _BYTES}
+RENDERED: Final = {
+    "tokenizer.json": _JSON,
+    "vocab.json": _JSON,
+    "merges.txt": _TEXT,
+    "tokenizer.tiktoken": _TEXT,
+}
+MEDIA_TYPES: Final = {**RENDERED, **STORED}
+"""File name -> media type, of all files a version can be downloaded as."""
+
+MAX_KEPT_BYTES: Final = 64 << 20
+"""Rendered files a process keeps; those of a vocabulary of 200,000 tokens have 18 MB."""
+
+
+class ArtifactFiles:
+    """Gives out the files of versions; safe to use from several threads."""
+
+    def __init__(
+        self, store: Artifacts, live: LiveTokenizers, *, max_kept_bytes: int = MAX_KEPT_BYTES
+    ) -> None:
+        self._store, self._live = store, live
+        self._max_kept_bytes = max_kept_bytes
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, ref: ArtifactRef, filename: str) -> bytes:
+        """The bytes of one of `MEDIA_TYPES`; blocks, for seconds where it must be rendered.
+
+        Raises:
+            Problem: 422, the format cannot hold this tokenizer: it would give other ids.
+            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the store.
+        """
+        if filename in STORED:
+            return self._store.read_file(ref, filename)
+        # By digest: versions of one digest, under whatever name, are one tokenizer.
+        with self._lock:
+            kept = self._kept.get((ref.digest, filename))
+            if kept is not None:
+                self._kept.move_to_end((ref.digest, filename))
+                return kept
+        try:
+            made = _render(self._open(ref), filename)
+        except FormatError as error:
+            raise Problem(
+                422, "format_cannot_hold_it", f"{filename} cannot hold this tokenizer: {error}."
+            ) from None
+        self._keep(ref.digest, made)
+        return made[filename]
+
+    def _open(self, ref: ArtifactRef) -> TokenizerSpec:
+        """The spec as it is in memory, else from the disk; nothing is loaded for serving."""
+        for live in self._live.loaded():
+            if live.ref.digest == ref.digest:
+                return live.tokenizer.spec
+        return self._store.open(ref)
+
+    def _keep(self, digest: str, made: Mapping[str, bytes]) -> None:
+        with self._lock:
+            self._kept.update({(digest, name): data for name, data in made.items()})
+            while sum(map(len, self._kept.values())) > self._max_kept_bytes:
+                self._kept.popitem(last=False)
+
+
+def _render(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
+    """`filename`, and what is made in one go with it; raises FormatError."""
+    if filename == "tokenizer.json":
+        return {filename: render_tokenizer_json(spec)}
+    if filename == "tokenizer.tiktoken":
+        return {filename: render_tiktoken(spec)}
+    return dict(zip(("vocab.json", "merges.txt"), render_gpt2_files(spec), strict=True))

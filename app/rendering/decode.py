@@ -1,0 +1,209 @@
+"""Decode answers: a decode request and a tokenizer in, the bytes of the answer out.
+
+Pure functions without HTTP. The size of the text is known from the ids before any of it is made,
+so that a list of short ids cannot ask for gigabytes. Text is made and rendered in windows.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from app.http.id_formats import OCTETS, render_lengths
+from app.http.problem import Problem
+from app.rendering.json_values import escape, render_each
+from tokenizer_core.streaming import StreamingDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_client.schemas.tokens import DecodeRequest
+
+    Row = tuple[NDArray[np.uint32], str]
+    """A list of ids, and the pointer to where it stands in the request."""
+
+_WINDOW: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAnswer:
+    """The answer in chunks, and how many ids it took."""
+
+    chunks: list[bytes]
+    n_tokens: int
+    media_type: str = "application/json"
+
+
+def answer_decode(
+    request: DecodeRequest,
+    live: LiveTokenizer,
+    *,
+    max_decoded_bytes: int,
+    as_bytes: bool = False,
+) -> DecodeAnswer:
+    """Decode the ids or the batch of `request` and render the answer, or give the bytes alone.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
+            for bytes that are not UTF-8; 413 for more text than `max_decoded_bytes`.
+    """
+    rows, is_batch = rows_of(request.tokens, "/tokens")
+    check_decoded_size(rows, live, max_decoded_bytes)
+    n_tokens = sum(len(ids) for ids, _ in rows)
+    if as_bytes:
+        chunks = _render_bytes(request, rows, live, is_batch=is_batch)
+        return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
+    texts = render_texts(
+        rows,
+        live,
+        is_batch=is_batch,
+        errors=request.errors,
+        skip_special_tokens=request.skip_special_tokens,
+    )
+    chunks = [b'{"text":', *texts, b',"tokenizer":' + live.identity_json + b"}"]
+    return DecodeAnswer(chunks, n_tokens)
+
+
+def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
+    """The lists of ids in a field of a request, and whether it was a batch."""
+    if isinstance(tokens, list):
+        return [(ids, f"{pointer}/{index}") for index, ids in enumerate(tokens)], True
+    return [(tokens, pointer)], False
+
+
+def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> None:
+    """Check lists of ids before any text is made of them.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
+    """
+    size = sum(_decoded_size(ids, live, pointer) for ids, pointer in rows)
+    if size > max_decoded_bytes:
+        raise Problem(
+            413,
+            "decoded_text_too_large",
+            f"These ids mean more than {max_decoded_bytes} bytes of text; send fewer at once.",
+            limit=max_decoded_bytes,
+            actual=size,
+        )
+
+
+def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
+    total = 0
+    for start in range(0, len(ids), _WINDOW):
+        sizes = sizes_of(ids[start : start + _WINDOW], live, pointer, first_index=start)
+        total += int(sizes.sum(dtype=np.uint64))
+    return total
+
+
+def sizes_of(
+    ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str = "", *, first_index: int = 0
+) -> NDArray[np.uint32]:
+    """Bytes that each of some ids means, the first of which stands at `pointer/first_index`.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary.
+    """
+    lengths = live.token_lengths  # 0 where there is no token
+    is_inside = ids < len(lengths)
+    sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
+    if not sizes.all():
+        index = first_index + int(np.argmin(sizes != 0))
+        raise _unknown_id(index, len(lengths) - 1, pointer)
+    return sizes
+
+
+def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
+    place = f"{pointer}/{index}"
+    return Problem(
+        422,
+        "unknown_token_id",
+        f"The id at {place} is not in the vocabulary (largest id {largest_id}). Decode with the "
+        f"tokenizer that made these ids.",
+        errors=[(place, f"no such token; the largest id is {largest_id}")],
+    )
+
+
+def _render_bytes(
+    request: DecodeRequest, rows: list[Row], live: LiveTokenizer, *, is_batch: bool
+) -> list[bytes]:
+    """The bytes of the texts as they are; before those of a batch, how many each has."""
+    chunks: list[bytes] = []
+    lengths = np.zeros(len(rows), dtype=np.uint64)
+    for index, (ids, pointer) in enumerate(rows):
+        check = codecs.getincrementaldecoder("utf-8")(request.errors)
+        kept = _without_special(ids, live) if request.skip_special_tokens else ids
+        for start in range(0, len(kept), _WINDOW):
+            chunk = live.tokenizer.decode_bytes(kept[start : start + _WINDOW])
+            lengths[index] += np.uint64(len(chunk))
+            chunks.append(chunk)
+            if request.errors == "strict":
+                _check_utf8(check, chunk, start + _WINDOW >= len(kept), pointer)
+    return [render_lengths(lengths), *chunks] if is_batch else chunks
+
+
+def _check_utf8(
+    check: codecs.IncrementalDecoder, chunk: bytes, is_last: bool, pointer: str
+) -> None:
+    try:
+        check.decode(chunk, is_last)
+    except UnicodeDecodeError:
+        raise _not_utf8(pointer) from None
+
+
+def special_ids_of(live: LiveTokenizer) -> NDArray[np.uint32]:
+    """The ids that `skip_special_tokens` leaves out."""
+    return np.array(list(live.tokenizer.spec.special_tokens.values()), dtype=np.uint32)
+
+
+def _without_special(ids: NDArray[np.uint32], live: LiveTokenizer) -> NDArray[np.uint32]:
+    return ids[~np.isin(ids, special_ids_of(live))]
+
+
+def render_texts(
+    rows: list[Row],
+    live: LiveTokenizer,
+    *,
+    is_batch: bool,
+    errors: str = "replace",
+    skip_special_tokens: bool = False,
+) -> Iterator[bytes]:
+    """The text of one list of ids as a JSON string, or those of a batch as a list of them.
+
+    Raises:
+        Problem: 422 with `errors="strict"` for bytes that are not UTF-8.
+    """
+    yield from render_each(
+        (
+            _render_text(
+                _without_special(ids, live) if skip_special_tokens else ids, live, errors, pointer
+            )
+            for ids, pointer in rows
+        ),
+        is_batch=is_batch,
+    )
+
+
+def _render_text(
+    ids: NDArray[np.uint32], live: LiveTokenizer, errors: str, pointer: str
+) -> Iterator[bytes]:
+    decoder = StreamingDecoder(live.tokenizer, errors=errors)
+    yield b'"'
+    try:
+        for start in range(0, len(ids), _WINDOW):
+            yield escape(decoder.feed(ids[start : start + _WINDOW]))
+        yield escape(decoder.flush())
+    except UnicodeDecodeError:
+        raise _not_utf8(pointer) from None
+    yield b'"'
+
+
+def _not_utf8(pointer: str) -> Problem:
+    detail = 'the bytes of these ids are not UTF-8; decode them with "errors": "replace"'
+    return Problem(422, "not_utf8", f"{pointer}: {detail}.", errors=[(pointer, detail)])

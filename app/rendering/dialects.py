@@ -1,0 +1,264 @@
+"""Answers in the dialects of other servers: a request and a tokenizer in, their JSON out.
+
+Pure functions without HTTP, as `encode_answers`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from app.rendering.decode import (
+    DecodeAnswer,
+    check_decoded_size,
+    render_texts,
+    rows_of,
+    special_ids_of,
+)
+from app.rendering.encode import check_detailed
+from app.rendering.json_values import (
+    TextAnswer,
+    render_described,
+    render_each,
+    render_ids,
+    utf8_length,
+)
+from tokenizer_client.schemas.dialects import (
+    NO_MODEL_LENGTH,
+    ContentRequest,
+    InputsRequest,
+    PromptRequest,
+    TokenizerInfoResponse,
+)
+from tokenizer_client.schemas.tokens import TokenizerIdentity
+from tokenizer_core.formats.gpt2_files import render_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_client.schemas.dialects import (
+        DetokenizeRequest,
+        IdsRequest,
+        PlainTextRequest,
+        TokenizeRequest,
+    )
+
+_END_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+"""What ends a text in public vocabularies whose files do not say so."""
+
+
+def answer_tokenize(request: TokenizeRequest, live: LiveTokenizer) -> TextAnswer:
+    """Encode what `request` holds and answer in its dialect.
+
+    Raises:
+        Problem: 413 for more tokens than an answer may say more of than their ids.
+    """
+    if isinstance(request, PromptRequest):
+        return _answer_prompt(request, live)
+    if isinstance(request, ContentRequest):
+        return _answer_content(request, live)
+    if isinstance(request, InputsRequest):
+        return _answer_inputs(request, live)
+    return _answer_plain_text(request, live)
+
+
+def answer_detokenize(
+    request: DetokenizeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> DecodeAnswer:
+    """Decode the ids or the batch of `request` under the keys of all dialects.
+
+    Raises:
+        Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
+    """
+    rows, is_batch = rows_of(request.tokens, "/tokens")
+    check_decoded_size(rows, live, max_decoded_bytes)
+
+    def render(*, skip: bool) -> list[bytes]:
+        return list(render_texts(rows, live, is_batch=is_batch, skip_special_tokens=skip))
+
+    whole = render(skip=bool(request.skip_special_tokens))
+    special = special_ids_of(live)
+    is_same = request.skip_special_tokens is not None or not any(
+        np.isin(ids, special).any() for ids, _ in rows
+    )
+    text = whole if is_same else render(skip=True)
+    chunks = [b'{"prompt":', *whole, b',"content":', *whole, b',"text":', *text, b"}"]
+    return DecodeAnswer(chunks, sum(len(ids) for ids, _ in rows))
+
+
+def answer_ids(request: IdsRequest, live: LiveTokenizer, *, max_decoded_bytes: int) -> DecodeAnswer:
+    """Decode as text-embeddings-inference does: a bare list. Raises as `answer_detokenize`."""
+    rows, _ = rows_of(request.ids, "/ids")
+    check_decoded_size(rows, live, max_decoded_bytes)
+    skip = request.skip_special_tokens
+    chunks = list(render_texts(rows, live, is_batch=True, skip_special_tokens=skip))
+    return DecodeAnswer(chunks, sum(len(ids) for ids, _ in rows))
+
+
+def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
+    """The tokenizer as a `tokenizer_config.json` would describe it."""
+    spec = live.tokenizer.spec
+    special = spec.special_tokens
+    before, after = (_only_token(live, ids) for ids in (spec.prefix_ids, spec.suffix_ids))
+    return TokenizerInfoResponse(
+        tokenizer_class="PreTrainedTokenizerFast",
+        bos_token=before,
+        eos_token=after or next((token for token in _END_TOKENS if token in special), None),
+        pad_token=None,
+        unk_token=None,
+        add_bos_token=before is not None,
+        add_eos_token=after is not None,
+        additional_special_tokens=list(special),
+        added_tokens_decoder={token.id: token.content for token in spec.added_tokens},
+        clean_up_tokenization_spaces=False,
+        vocab_size=live.tokenizer.vocab_size,
+        tokenizer=TokenizerIdentity(**live.identity),
+    )
+
+
+def _only_token(live: LiveTokenizer, ids: tuple[int, ...]) -> str | None:
+    """The token that a post-processor adds on one side, where it is one."""
+    if len(ids) != 1:
+        return None
+    return live.tokenizer.spec.vocab[ids[0]].decode(errors="replace")
+
+
+def _answer_prompt(request: PromptRequest, live: LiveTokenizer) -> TextAnswer:
+    is_batch = isinstance(request.prompt, list)
+    texts = _texts_of(request.prompt)
+    rows = _encode(
+        texts, live, request.return_token_strs, add_special_tokens=request.add_special_tokens
+    )
+    strings: Iterator[bytes] = iter([b"null"])
+    if request.return_token_strs:
+        render_string = _token_strings(live)
+        strings = render_each(
+            (render_described(ids, render_string) for ids in rows), is_batch=is_batch
+        )
+    chunks = [
+        b'{"count":',
+        *render_each((iter([b"%d" % len(ids)]) for ids in rows), is_batch=is_batch),
+        b',"max_model_len":%d,"tokens":' % NO_MODEL_LENGTH,
+        *render_each((render_ids(ids, live.tokenizer) for ids in rows), is_batch=is_batch),
+        b',"token_strs":',
+        *strings,
+        b"}",
+    ]
+    return _answered(chunks, texts, rows)
+
+
+def _answer_content(request: ContentRequest, live: LiveTokenizer) -> TextAnswer:
+    rows = _encode(
+        [request.content],
+        live,
+        request.with_pieces,
+        add_special_tokens=request.add_special,
+        allowed_special="all" if request.parse_special else "none",
+    )
+    vocab = live.tokenizer.spec.vocab
+    if request.with_pieces:
+        tokens = render_described(rows[0], lambda id_: {"id": id_, "piece": _piece_of(vocab[id_])})
+    else:
+        tokens = render_ids(rows[0], live.tokenizer)
+    return _answered([b'{"tokens":', *tokens, b"}"], [request.content], rows)
+
+
+def _answer_plain_text(request: PlainTextRequest, live: LiveTokenizer) -> TextAnswer:
+    rows = _encode([request.text], live, True, add_special_tokens=False)
+    vocab = live.tokenizer.spec.vocab
+    chunks = [
+        b'{"tokens":',
+        *render_ids(rows[0], live.tokenizer),
+        b',"token_strings":',
+        *render_described(rows[0], lambda id_: vocab[id_].decode(errors="replace")),
+        b"}",
+    ]
+    return _answered(chunks, [request.text], rows)
+
+
+def _answer_inputs(request: InputsRequest, live: LiveTokenizer) -> TextAnswer:
+    texts = _texts_of(request.inputs)
+    rendered: list[list[bytes]] = []
+    n_tokens = 0
+    for text in texts:
+        tokens = _place_tokens(text, live, add_special_tokens=request.add_special_tokens)
+        n_tokens += len(tokens)
+        check_detailed(n_tokens)
+        rendered.append(list(render_described(tokens, _input_token(text.encode(), live))))
+    chunks = list(render_each(map(iter, rendered), is_batch=True))
+    return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
+
+
+def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -> NDArray[np.int64]:
+    """Id, start and stop of each token in bytes of `text`, -1 for what the post-processor adds:
+    shape (n_tokens, 3). A token that has a part of a character covers all of it."""
+    spec = live.tokenizer.spec
+    ids, offsets = live.tokenizer.encode_with_offsets(text)
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    bounds = np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+    starts = bounds[np.searchsorted(bounds, offsets[:, 0].astype(np.int64), side="right") - 1]
+    stops = bounds[np.searchsorted(bounds, offsets[:, 1].astype(np.int64), side="left")]
+    placed = np.stack([np.array(ids, dtype=np.int64), starts, stops], axis=1)
+    if not add_special_tokens:
+        return placed
+    before, after = (
+        np.array([(id_, -1, -1) for id_ in around], dtype=np.int64).reshape(-1, 3)
+        for around in (spec.prefix_ids, spec.suffix_ids)
+    )
+    return np.concatenate([before, placed, after])
+
+
+def _input_token(data: bytes, live: LiveTokenizer) -> Callable[[list[int]], dict[str, Any]]:
+    """Describes a row of `_place_tokens` for the text with these bytes."""
+    vocab = live.tokenizer.spec.vocab
+
+    def describe(row: list[int]) -> dict[str, Any]:
+        id_, start, stop = row
+        if start < 0:
+            text = vocab[id_].decode(errors="replace")
+            return {"id": id_, "text": text, "special": True, "start": None, "stop": None}
+        text = data[start:stop].decode()
+        return {"id": id_, "text": text, "special": False, "start": start, "stop": stop}
+
+    return describe
+
+
+def _encode(
+    texts: list[str], live: LiveTokenizer, is_detailed: bool, **options: Any
+) -> list[NDArray[np.uint32]]:
+    """The ids of each text; `is_detailed` where more is said of them."""
+    rows = []
+    n_tokens = 0
+    for text in texts:
+        rows.append(live.tokenizer.encode_to_numpy(text, **options))
+        n_tokens += len(rows[-1])
+        if is_detailed:
+            check_detailed(n_tokens)
+    return rows
+
+
+def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
+    """Names a token as `convert_ids_to_tokens` does: bytes in GPT-2's alphabet, added tokens as
+    they are written."""
+    vocab = live.tokenizer.spec.vocab
+    added = {token.id: token.content for token in live.tokenizer.spec.added_tokens}
+    return lambda id_: added.get(id_) or render_token(vocab[id_])
+
+
+def _piece_of(token: bytes) -> str | list[int]:
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return list(token)
+
+
+def _texts_of(texts: str | list[str]) -> list[str]:
+    return texts if isinstance(texts, list) else [texts]
+
+
+def _answered(chunks: list[bytes], texts: list[str], rows: list[NDArray[np.uint32]]) -> TextAnswer:
+    return TextAnswer(chunks, sum(map(utf8_length, texts)), sum(map(len, rows)))

@@ -1,0 +1,219 @@
+"""Encode answers: an encode request and a tokenizer in, the bytes of the answer out.
+
+Pure functions without HTTP, so that the same code answers on the event loop and on a thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.access.limits import MAX_DETAILED_TOKENS
+from app.http.id_formats import NPY, OCTETS, IdsForm, render_ids_form, require_fit
+from app.http.problem import Problem
+from app.rendering.json_values import (
+    TextAnswer,
+    describe_token,
+    policies,
+    policy_problems,
+    render_described,
+    render_each,
+    render_ids,
+    utf8_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_client.schemas.tokens import EncodeRequest
+    from tokenizer_core import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedText:
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.uint64] | None
+
+
+def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
+    """Encode the text or the batch of `request` and render the answer.
+
+    Raises:
+        Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
+            special token or one the tokenizer does not have.
+    """
+    if isinstance(request.text, str) and tuple(request.returned) == ("ids",):
+        return _answer_ids(request, request.text, live)
+    is_batch = isinstance(request.text, list)
+    texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
+    encoded: list[_EncodedText] = []
+    n_tokens = n_detailed = 0
+    is_detailed = "pieces" in request.returned or "offsets" in request.returned
+    for index, text in enumerate(texts):
+        pointer = f"/text/{index}" if is_batch else "/text"
+        result = _encode(text, request, live.tokenizer, pointer)
+        n_tokens += len(result.ids)
+        n_detailed += len(result.ids) * is_detailed
+        _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
+        encoded.append(result)
+    chunks = list(_render(request, encoded, live, is_batch=is_batch))
+    return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
+
+
+def _answer_ids(request: EncodeRequest, text: str, live: LiveTokenizer) -> TextAnswer:
+    """The answer that most requests want: the ids of one text."""
+    ids = _encode_ids(text, request, live.tokenizer, "/text")
+    n_tokens = len(ids)
+    _check_counts(n_tokens, 0, request.max_tokens, "/text")
+    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
+    chunks = [b'{"tokens":', *render_ids(ids, live.tokenizer), tail]
+    return TextAnswer(chunks, utf8_length(text), n_tokens)
+
+
+def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> TextAnswer:
+    """As `answer_encode`, the ids alone and in `form`; no id becomes a Python int.
+
+    Raises:
+        Problem: also 406 for what has no such form, and 422 when more than the ids is wanted.
+    """
+    require_fit(form, live.tokenizer.spec.largest_id)
+    if set(request.returned) != {"ids"}:
+        detail = "a binary answer holds the ids alone; take JSON for pieces, offsets or a count"
+        raise Problem(422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)])
+    if not isinstance(request.text, list):
+        ids = _encode_ids(request.text, request, live.tokenizer, "/text")
+        _check_counts(len(ids), 0, request.max_tokens, "/text")
+        chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
+        return TextAnswer(chunks, utf8_length(request.text), len(ids), form.media_type)
+    if form.kind == NPY:
+        raise Problem(
+            406,
+            "not_acceptable",
+            f"An .npy file holds the ids of one text; for a batch, ask for {OCTETS}.",
+        )
+    form = replace(form, is_batch=True)
+    ids, lengths = _encode_batch(request.text, request, live.tokenizer)
+    if request.max_tokens is not None and len(lengths):
+        longest = int(lengths.argmax())
+        _check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
+    chunks = list(render_ids_form(ids, lengths, form))
+    n_bytes = sum(map(utf8_length, request.text))
+    return TextAnswer(chunks, n_bytes, len(ids), form.media_type)
+
+
+def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
+    if "offsets" not in request.returned:
+        return _EncodedText(_encode_ids(text, request, tokenizer, pointer), None)
+    with policy_problems(pointer):
+        unit = request.offset_unit
+        ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
+    found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
+    return _surround(found, text, request, tokenizer)
+
+
+def _encode_ids(
+    text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
+) -> NDArray[np.uint32]:
+    with policy_problems(pointer):
+        add = request.add_special_tokens
+        return tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
+
+
+def _encode_batch(
+    texts: list[str], request: EncodeRequest, tokenizer: Tokenizer
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """The ids of all texts, and how many each has."""
+    spec = tokenizer.spec
+    if request.add_special_tokens and (spec.prefix_ids or spec.suffix_ids):
+        parts = [
+            _encode_ids(text, request, tokenizer, f"/text/{index}")
+            for index, text in enumerate(texts)
+        ]
+        lengths = np.array([len(part) for part in parts], dtype=np.uint64)
+        return np.concatenate([np.empty(0, np.uint32), *parts]), lengths
+    with policy_problems("/text"):
+        ids, offsets = tokenizer.encode_batch_to_numpy(texts, **policies(request))
+    return ids, np.diff(offsets)
+
+
+def _surround(
+    encoded: _EncodedText, text: str, request: EncodeRequest, tokenizer: Tokenizer
+) -> _EncodedText:
+    """With the post-processor's ids, which stand at the ends of the text and cover nothing."""
+    spec = tokenizer.spec
+    if not request.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
+        return encoded
+    end = len(text) if request.offset_unit == "char" else utf8_length(text)
+    before = np.zeros((len(spec.prefix_ids), 2), dtype=np.uint64)
+    after = np.full((len(spec.suffix_ids), 2), end, dtype=np.uint64)
+    ids = [np.array(spec.prefix_ids), encoded.ids, np.array(spec.suffix_ids)]
+    offsets = [before, encoded.offsets, after]
+    return _EncodedText(
+        np.concatenate(ids).astype(np.uint32),
+        np.concatenate([part for part in offsets if part is not None]),
+    )
+
+
+def _check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: str) -> None:
+    if max_tokens is not None and count > max_tokens:
+        raise Problem(
+            413,
+            "too_many_tokens",
+            f"The text has {count} tokens and max_tokens is {max_tokens}.",
+            errors=[(pointer, f"{count} tokens")],
+            limit=max_tokens,
+            actual=count,
+        )
+    check_detailed(n_detailed)
+
+
+def check_detailed(n_tokens: int) -> None:
+    """Raise 413 for more tokens than an answer may say more of than their ids."""
+    if n_tokens > MAX_DETAILED_TOKENS:
+        raise Problem(
+            413,
+            "too_many_detailed_tokens",
+            f"Pieces, token strings and offsets are returned for at most {MAX_DETAILED_TOKENS} "
+            f"tokens at once; send less text, or ask for ids only.",
+            limit=MAX_DETAILED_TOKENS,
+            actual=n_tokens,
+        )
+
+
+def _render(
+    request: EncodeRequest, encoded: list[_EncodedText], live: LiveTokenizer, *, is_batch: bool
+) -> Iterator[bytes]:
+    vocab = live.tokenizer.spec.vocab
+    yield b"{"
+    if "ids" in request.returned:
+        yield b'"tokens":'
+        texts = (render_ids(text.ids, live.tokenizer) for text in encoded)
+        yield from render_each(texts, is_batch=is_batch)
+        yield b","
+    yield b'"count":'
+    yield from render_each((iter([b"%d" % len(text.ids)]) for text in encoded), is_batch=is_batch)
+    if "pieces" in request.returned:
+        yield b',"pieces":'
+        yield from render_each(
+            (_render_pieces(text.ids, vocab) for text in encoded), is_batch=is_batch
+        )
+    if "offsets" in request.returned:
+        yield b',"offsets":'
+        yield from render_each(
+            (_render_offsets(text.offsets) for text in encoded), is_batch=is_batch
+        )
+    yield b',"tokenizer":' + live.identity_json + b"}"
+
+
+def _render_pieces(ids: NDArray[np.uint32], vocab: Mapping[int, bytes]) -> Iterator[bytes]:
+    yield from render_described(ids, lambda id_: describe_token(vocab[id_]))
+
+
+def _render_offsets(offsets: NDArray[np.uint64] | None) -> Iterator[bytes]:
+    rows = np.empty((0, 2), dtype=np.uint64) if offsets is None else offsets
+    yield from render_described(rows, lambda row: row)

@@ -1,0 +1,228 @@
+"""Jobs over HTTP, whatever their kind: take one, find it, follow it, cancel it.
+
+It stands alone because `/train`, `/corpora/{id}/encode` and `/jobs` do these alike. A request is
+answered as soon as its job is on the disk. What touches the disk runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from fastapi import Header
+from starlette.responses import Response
+
+from app.http.problem import Problem, problem_response
+from app.jobs import kinds as job_kinds
+from app.jobs.events import JobEvent, JobEventStream
+from app.jobs.folder import JobFolder, is_job_id
+from app.jobs.job import Job, Kind
+from app.jobs.queue import IdempotencyConflictError, QueueFullError
+from app.rendering.problems import problem_responses
+from app.services import services_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from app.services import Services
+
+log = logging.getLogger("app.jobs")
+
+Answer = TypeVar("Answer")
+
+_IDEMPOTENCY_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(description="The same key and body give the same job; another body is 422."),
+]
+LastEventId = Annotated[
+    str | None, Header(description="The last event that was seen; it is not sent again.")
+]
+
+ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"headers": {"Location": {"required": True, "schema": {"type": "string"}}}}
+}
+EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/event-stream": {}}},  # a schema would be one of a single event
+    204: {"description": "It has ended, and Last-Event-ID says that its end was seen"},
+    **problem_responses(403, 404, 503),
+}
+
+
+def require_idempotency_key(key: str | None) -> None:
+    """Raise 422 unless `key`, where there is one, can be an Idempotency-Key."""
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise Problem(
+            422,
+            "invalid_idempotency_key",
+            "Idempotency-Key must be 1 to 200 visible ASCII characters.",
+        )
+
+
+def take_job(
+    services: Services,
+    kind: Kind,
+    digest: str,
+    idempotency_key: str | None,
+    prepare: Callable[[JobFolder], dict[str, Any]],
+) -> Job:
+    """A new job, or the earlier one of that key; blocks.
+
+    `prepare` makes the request the job keeps, and may put files into the folder it is given; it is
+    asked only where there is a place for the job.
+
+    Raises:
+        Problem: 409 no place, 422 the key was used for another request, and what `prepare` raises.
+        OSError, JobDatabaseError: the disk refuses.
+    """
+    jobs, limit = services.jobs, services.settings.train_queue
+    try:
+        earlier = jobs.find_by_key(idempotency_key, digest)
+        if earlier is not None:
+            return earlier
+        if jobs.count_unfinished() > limit:  # before anything is written
+            raise QueueFullError(jobs.count_unfinished())
+        return _store_job(services, kind, digest, idempotency_key, prepare)
+    except IdempotencyConflictError as error:
+        raise Problem(
+            422,
+            "idempotency_key_reused",
+            f"This Idempotency-Key belongs to job {error.job_id}, whose request was another one. "
+            f"Use a new key for a new request.",
+        ) from None
+    except QueueFullError as error:
+        raise _no_place(limit, error.unfinished) from None
+
+
+def _store_job(
+    services: Services,
+    kind: Kind,
+    digest: str,
+    idempotency_key: str | None,
+    prepare: Callable[[JobFolder], dict[str, Any]],
+) -> Job:
+    job_id = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(6)
+    folder = JobFolder.of(services.settings.artifacts_dir, job_id)
+    try:
+        job = services.jobs.add(
+            job_id,
+            prepare(folder),
+            kind=kind,
+            request_digest=digest,
+            idempotency_key=idempotency_key,
+            queue_limit=services.settings.train_queue,
+        )
+    except BaseException:
+        folder.remove()
+        raise
+    if job.id != job_id:  # the same request won the race for this key
+        folder.remove()
+    return job
+
+
+async def find_job(request: Request, job_id: str, kind: Kind | None = None) -> Job:
+    """The job; raises Problem where there is none of that id, or it is of another kind."""
+    jobs = services_of(request).jobs
+    job = await off_the_loop(lambda: jobs.get(job_id) if is_job_id(job_id) else None)
+    return _require_job(job, kind)
+
+
+async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) -> Job:
+    """Cancel a job, in any state; it as it is then. Raises as `find_job`."""
+    services = services_of(request)
+    await find_job(request, job_id, kind)
+    folder = services.settings.artifacts_dir
+    job = await off_the_loop(lambda: job_kinds.cancel_job(services.jobs, folder, job_id))
+    return _require_job(job, kind)
+
+
+async def follow_job(
+    request: Request, job_id: str, last_event_id: str | None, kind: Kind | None = None
+) -> Response:
+    """The job as server-sent events. Raises as `find_job`; 503 where too many listen."""
+    services = services_of(request)
+    job = await find_job(request, job_id, kind)
+    first = await asyncio.to_thread(JobEvent.of, job, services.settings.artifacts_dir)
+    if first.is_final and first.id == last_event_id:
+        return Response(status_code=204)  # which tells a browser not to come again
+    return JobEventStream(
+        services.job_watch,
+        job_id,
+        first,
+        last_event_id=last_event_id,
+        send_seconds=services.settings.send_seconds,
+    )
+
+
+async def off_the_loop(work: Callable[[], Answer]) -> Answer:
+    """Run what touches the disk in a thread; a disk that refuses is said as what it is.
+
+    Raises:
+        Problem: 507 when no space is left, 503 when the disk fails.
+        JobDatabaseError: answered by `answer_job_database_error`.
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise _storage_problem(full=error.errno in _FULL_DISK) from error
+
+
+async def answer_job_database_error(request: Request, error: Exception) -> Response:
+    """The 507 or 503 of any route whose jobs cannot be read or written; why is for the log."""
+    if not getattr(error, "is_away", False):  # which has been said
+        log.error("the job database cannot be used: %s", error)
+    problem = _storage_problem(full=getattr(error, "is_full", False))
+    return problem_response(problem, request.scope)
+
+
+def _require_job(job: Job | None, kind: Kind | None) -> Job:
+    if job is not None and kind in (None, job.kind):
+        return job
+    if kind == "train":
+        detail = "There is no training job with this id; see GET /train."
+    else:
+        detail = "There is no job with this id; see GET /jobs."
+    raise Problem(404, "job_not_found", detail)
+
+
+def _storage_problem(*, full: bool) -> Problem:
+    if full:
+        return Problem(
+            507,
+            "disk_full",
+            "No space is left where the artifacts are kept. Nothing was started; free some space "
+            "and send the request again.",
+        )
+    return Problem(
+        503,
+        "job_store_unavailable",
+        "The jobs cannot be read or written at the moment; the log of the server says why. "
+        "Encoding of requests is not affected.",
+        headers={"Retry-After": "5"},
+    )
+
+
+def _no_place(limit: int, unfinished: int) -> Problem:
+    if limit == 0:
+        detail = (
+            "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has "
+            "ended."
+        )
+        return Problem(409, "training_busy", detail, headers={"Retry-After": "30"})
+    return Problem(
+        409,
+        "training_queue_full",
+        f"{unfinished} jobs are running or waiting and the queue holds {limit}; try again when one "
+        f"has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
+        limit=limit,
+        actual=max(0, unfinished - 1),
+        headers={"Retry-After": "30"},
+    )

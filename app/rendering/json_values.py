@@ -1,0 +1,155 @@
+"""Answers: what the bytes of an answer are made of, for all routes that answer in JSON.
+
+Long values are rendered in windows: one `json.dumps` of a million ids would hold the interpreter
+lock for 80 ms.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from app.http.problem import Problem
+from app.rendering.problems import problem_of, unknown_special_token
+from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokenizer_core import Tokenizer
+
+_ID_WINDOW: Final = 1 << 15
+_CHAR_WINDOW: Final = 1 << 18
+_DESCRIBED_WINDOW: Final = 1 << 12
+
+
+class TextAnswer(NamedTuple):
+    """The answer in chunks, and what it took: bytes of text and tokens."""
+
+    chunks: list[bytes]
+    n_bytes: int
+    n_tokens: int
+    media_type: str = "application/json"
+
+
+def dump(value: object) -> bytes:
+    """A short value as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
+    """Ids as a JSON list."""
+    render = tokenizer.engine.json_of_ids
+    if len(ids) <= _ID_WINDOW:
+        yield render(ids)
+        return
+    yield from render_windows(
+        render(ids[start : start + _ID_WINDOW]) for start in range(0, len(ids), _ID_WINDOW)
+    )
+
+
+def render_described(
+    rows: NDArray[np.integer], describe: Callable[[Any], object]
+) -> Iterator[bytes]:
+    """What `describe` says of each entry of `rows` (a Python int, or a list of them), as a JSON
+    list.
+
+    Example:
+        >>> import numpy as np
+        >>> b"".join(render_described(np.array([1, 2]), lambda id_: {"id": id_}))
+        b'[{"id":1},{"id":2}]'
+    """
+    yield from render_windows(
+        dump([describe(row) for row in rows[start : start + _DESCRIBED_WINDOW].tolist()])
+        for start in range(0, len(rows), _DESCRIBED_WINDOW)
+    )
+
+
+def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
+    """One JSON list out of the lists in `windows`."""
+    yield b"["
+    for index, window in enumerate(windows):
+        if index:
+            yield b","
+        yield window[1:-1]
+    yield b"]"
+
+
+def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterator[bytes]:
+    """Rendered values as one JSON list, or the only one of them as it is."""
+    if not is_batch:
+        yield from next(values)
+        return
+    yield b"["
+    for index, value in enumerate(values):
+        if index:
+            yield b","
+        yield from value
+    yield b"]"
+
+
+def render_text(text: str) -> Iterator[bytes]:
+    """A text as a JSON string."""
+    yield b'"'
+    for start in range(0, len(text), _CHAR_WINDOW):
+        yield escape(text[start : start + _CHAR_WINDOW])
+    yield b'"'
+
+
+def escape(text: str) -> bytes:
+    """What stands between the quotes of a JSON string."""
+    return dump(text)[1:-1]
+
+
+def describe_token(token: bytes) -> dict[str, Any]:
+    """The bytes of a token in base64, and as `text` where they are UTF-8 by themselves."""
+    try:
+        text: str | None = token.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"text": text, "bytes": base64.b64encode(token).decode()}
+
+
+def utf8_length(text: str) -> int:
+    """How many bytes `text` has as UTF-8."""
+    if text.isascii():
+        return len(text)
+    windows = range(0, len(text), _CHAR_WINDOW)
+    return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
+
+
+class policy_problems:  # noqa: N801 - read as the words of a `with`; a generator takes longer
+    """Makes what is wrong with a special-token policy a 422: one that the text at `pointer` holds
+    is forbidden, or one that is named is unknown."""
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, pointer: str) -> None:
+        self._pointer = pointer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, SpecialTokenForbiddenError):
+            problem = problem_of(error)
+            if problem is not None:
+                listed = [(self._pointer, problem.detail)]
+                raise Problem(problem.status, problem.code, problem.detail, errors=listed) from None
+        # A UnicodeEncodeError is a defect, since the body was checked; the core's have problems.
+        elif isinstance(error, ValueError) and not isinstance(
+            error, UnicodeEncodeError | TokenizerCoreError
+        ):
+            raise unknown_special_token("allowed_special") from None
+
+
+def policies(request: Any) -> dict[str, Any]:
+    """The special-token policies of a request, as the methods of a tokenizer take them."""
+    return {
+        "allowed_special": request.allowed_special,
+        "disallowed_special": request.disallowed_special,
+    }

@@ -1,0 +1,109 @@
+"""Which tokenizer a request is answered with, and whether it is the one the client expects or has.
+
+Every route that uses a tokenizer asks here, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Query
+from starlette.responses import Response
+
+from app.http.headers import header_fields, header_of
+from app.http.problem import Problem
+from app.rendering.problems import unknown_special_token
+from app.services import services_of
+from tokenizer_client.schemas.tokens import NAME_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from starlette.requests import Request
+
+    from app.serving.live_tokenizer import LiveTokenizer
+
+
+TokenizerQuery = Annotated[
+    str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
+]
+"""Which tokenizer, for routes that are asked by query parameters."""
+
+
+def require_known_query(request: Request, *known: str) -> None:
+    """Raise 422 for a query parameter that is none of `known`: a misspelt one would silently do
+    nothing."""
+    if not set(request.query_params) <= set(known):
+        detail = f"Unknown query parameter; known: {', '.join(known)}."
+        raise Problem(422, "invalid_request", detail)
+
+
+async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
+    """The snapshot that answers `request`: the one named, else the active one.
+
+    Raises:
+        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 when there
+            is none.
+    """
+    services = services_of(request)
+    live = services.live.peek(name)
+    if live is None:
+        live = await services.queue.run(services.live.get, name)
+    return _as_expected(request, live)
+
+
+def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokenizer:
+    """As `choose_tokenizer`, from a thread that may wait for the disk."""
+    return _as_expected(request, services_of(request).live.get(name))
+
+
+def _as_expected(request: Request, live: LiveTokenizer) -> LiveTokenizer:
+    # For the document of whatever goes wrong now.
+    request.scope.setdefault("state", {})["tokenizer_headers"] = live.headers
+    require_match(request, live.ref.digest)
+    return live
+
+
+def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
+    """Raise 422 unless `names` (of `disallowed_special`) are special tokens of this tokenizer.
+
+    A misspelt name would forbid nothing and never be noticed. It also keeps strangers from having
+    their own strings searched for in every text.
+    """
+    if not names or isinstance(names, str):
+        return
+    if not set(names) <= set(live.tokenizer.spec.special_tokens):
+        raise unknown_special_token("disallowed_special")
+
+
+def require_match(request: Request, digest: str) -> None:
+    """Raise 412 unless If-Match, where there is one, holds `digest`.
+
+    The comparison is strong, as RFC 9110 wants it for If-Match; a digest without quotes is taken
+    too, since its letters leave no doubt.
+    """
+    if b"if-match" not in header_fields(request.scope):
+        return
+    expected = {part.strip() for part in header_of(request, b"if-match").split(",")}
+    if "*" in expected or f'"{digest}"' in expected or digest in expected:
+        return
+    raise Problem(
+        412,
+        "digest_mismatch",
+        f"If-Match names another digest; this request would be answered with {digest}. Name the "
+        f'version you want in "tokenizer", or take the new digest.',
+        headers={"ETag": f'"{digest}"'},
+    )
+
+
+def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:
+    """The 304 with `headers` where If-None-Match holds `etag`, else None.
+
+    The comparison is weak, as RFC 9110 wants it here: a proxy that compresses makes tags weak.
+    """
+    known = {
+        part.strip().removeprefix("W/") for part in header_of(request, b"if-none-match").split(",")
+    }
+    if etag in known:
+        return Response(status_code=304, headers={**headers, "ETag": etag})
+    return None

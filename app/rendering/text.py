@@ -1,0 +1,194 @@
+"""Answers of count, truncate, chunk and verify: a request and a tokenizer in, JSON bytes out.
+
+Pure functions without HTTP, as `encode_answers`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from app.http.problem import Problem
+from app.rendering.decode import check_decoded_size
+from app.rendering.json_values import (
+    TextAnswer,
+    dump,
+    policies,
+    policy_problems,
+    render_ids,
+    render_text,
+    utf8_length,
+)
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
+from tokenizer_core import chunk_text, truncate_text
+from tokenizer_core.errors import MaxTokensTooSmallError
+from tokenizer_core.text.round_trips import first_difference_of_ids, first_difference_of_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_client.schemas.text import (
+        ChunkRequest,
+        CountRequest,
+        TruncateRequest,
+        VerifyRequest,
+    )
+    from tokenizer_core import TextPart
+
+
+def answer_count(request: CountRequest, live: LiveTokenizer) -> TextAnswer:
+    """Count the tokens of the text or the texts of `request`.
+
+    What an engine counts beyond the limit depends on the engine, so it is not told.
+
+    Raises:
+        Problem: 422 for a forbidden special token or one the tokenizer does not have.
+    """
+    is_batch = isinstance(request.text, list)
+    texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
+    counts, reached, n_bytes = [], [], 0
+    for index, text in enumerate(texts):
+        with policy_problems(f"/text/{index}" if is_batch else "/text"):
+            count = live.tokenizer.count(text, limit=request.limit, **policies(request))
+        is_reached = request.limit is not None and count > request.limit
+        counts.append(request.limit if is_reached else count)
+        reached.append(is_reached)
+        n_bytes += utf8_length(text)
+    answer = {
+        "count": counts if is_batch else counts[0],
+        "limit_reached": reached if is_batch else reached[0],
+    }
+    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    return TextAnswer(chunks, n_bytes, sum(count or 0 for count in counts))
+
+
+def answer_truncate(request: TruncateRequest, live: LiveTokenizer) -> TextAnswer:
+    """Cut the text of `request` at its limit; raises Problem as `answer_count`."""
+    with policy_problems("/text"):
+        part = truncate_text(
+            live.tokenizer,
+            request.text,
+            request.max_tokens,
+            side=request.side,
+            **policies(request),
+        )
+    is_truncated = len(part.text) < len(request.text)
+    chunks = [
+        b'{"text":',
+        *render_text(part.text),
+        b',"tokens":',
+        *render_ids(part.ids, live.tokenizer),
+        b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
+        b',"tokenizer":' + live.identity_json + b"}",
+    ]
+    return TextAnswer(chunks, utf8_length(request.text), len(part.ids))
+
+
+def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> TextAnswer:
+    """Cut the text of `request` into chunks.
+
+    Raises:
+        Problem: as `answer_count`; 413 for more chunks than a batch has items, or, with overlaps,
+            more than `max_bytes` of text in all of them; 422 where a character does not fit.
+    """
+    rendered: list[bytes] = []
+    n_chunks = n_bytes = n_tokens = 0
+    with policy_problems("/text"), _size_problems():
+        parts = chunk_text(
+            live.tokenizer,
+            request.text,
+            request.max_tokens,
+            overlap_tokens=request.overlap_tokens,
+            **policies(request),
+        )
+        for part, start, end in _with_offsets(parts, request.offset_unit):
+            n_chunks += 1
+            n_bytes += part.end - part.start
+            n_tokens += len(part.ids)
+            _check_chunks(n_chunks, n_bytes, max_bytes)
+            rendered += [
+                b',{"text":' if n_chunks > 1 else b'{"text":',
+                *render_text(part.text),
+                b',"tokens":',
+                *render_ids(part.ids, live.tokenizer),
+                b',"start":%d,"end":%d}' % (start, end),
+            ]
+    chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":' + live.identity_json + b"}"]
+    return TextAnswer(chunks, utf8_length(request.text), n_tokens)
+
+
+def answer_verify(
+    request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> TextAnswer:
+    """Try whether the text or the ids of `request` come back.
+
+    Raises:
+        Problem: as `answer_count`; 413 for ids that mean more text than `max_decoded_bytes`.
+        UnknownTokenIdError: an id is not in the vocabulary.
+    """
+    n_bytes = n_tokens = 0
+    with policy_problems("/text" if request.tokens is None else "/tokens"):
+        if request.tokens is None:
+            text = request.text or ""
+            place = first_difference_of_text(live.tokenizer, text, **policies(request))
+            n_bytes = utf8_length(text)
+        else:
+            check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
+            place = first_difference_of_ids(live.tokenizer, request.tokens, **policies(request))
+            n_tokens = len(request.tokens)
+    answer = {"ok": place is None, "first_difference": place}
+    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    return TextAnswer(chunks, n_bytes, n_tokens)
+
+
+@contextmanager
+def _size_problems() -> Iterator[None]:
+    try:
+        yield
+    except MaxTokensTooSmallError as error:
+        raise Problem(
+            422,
+            error.code,
+            f"A character of the text has {error.n_tokens} tokens by itself and max_tokens is "
+            f"{error.max_tokens}; a chunk never ends inside a character, so allow more.",
+            errors=[("/max_tokens", f"below the {error.n_tokens} tokens of one character")],
+            limit=error.max_tokens,
+            actual=error.n_tokens,
+            byte_offset=error.byte_offset,
+        ) from None
+
+
+def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:
+    """Each part with its start and end in `unit`."""
+    before: TextPart | None = None
+    start = 0
+    for part in parts:
+        if unit == "byte":
+            yield part, part.start, part.end
+            continue
+        if before is not None:
+            start += len(before.text.encode()[: part.start - before.start].decode())
+        yield part, start, start + len(part.text)
+        before = part
+
+
+def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
+    if n_chunks > MAX_BATCH_ITEMS:
+        raise Problem(
+            413,
+            "too_many_chunks",
+            f"An answer holds at most {MAX_BATCH_ITEMS} chunks; send less text, or allow more "
+            f"tokens in each.",
+            limit=MAX_BATCH_ITEMS,
+            actual=n_chunks,
+        )
+    if n_bytes > max_bytes:
+        raise Problem(
+            413,
+            "chunks_too_large",
+            f"These chunks hold more than {max_bytes} bytes of text together; send less text, or "
+            f"let them overlap less.",
+            limit=max_bytes,
+            actual=n_bytes,
+        )

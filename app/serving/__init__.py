@@ -1,0 +1,1 @@
+"""What is live in this process, and the hot swap."""

@@ -1,0 +1,89 @@
+"""One tokenizer ready to answer: loaded, tried, with its identity rendered for every answer.
+
+It stands alone because routes hold such a snapshot and nothing else of what is live.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenizer_core.errors import ArtifactCorruptError
+from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.registry.golden_text import GOLDEN_TEXT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenizer_core import Tokenizer
+    from tokenizer_core.registry import ArtifactRef
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class LiveTokenizer:
+    """A tokenizer ready to answer, with its identity. Immutable; requests hold it by reference."""
+
+    ref: ArtifactRef
+    tokenizer: Tokenizer
+    loaded_at: float
+    token_lengths: NDArray[np.uint32] = field(repr=False)
+    """Bytes of each token by id, 0 where there is none: shape (largest id + 1,)."""
+
+    identity: dict[str, str] = field(repr=False)
+    identity_json: bytes = field(repr=False)
+    headers: dict[str, str] = field(repr=False)
+    raw_headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    """`headers` as they go over the wire."""
+
+    @classmethod
+    def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
+        """Prepare what every answer needs."""
+        spec = tokenizer.spec
+        lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
+        lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
+        identity = identity_of(ref)
+        headers = identity_headers(ref)
+        return cls(
+            ref=ref,
+            tokenizer=tokenizer,
+            loaded_at=time.time(),
+            token_lengths=lengths,
+            identity=identity,
+            identity_json=json.dumps(identity, separators=(",", ":")).encode(),
+            headers=headers,
+            raw_headers=tuple(
+                (name.lower().encode(), value.encode()) for name, value in headers.items()
+            ),
+        )
+
+
+def identity_of(ref: ArtifactRef) -> dict[str, str]:
+    """Name, version and digest, as answers carry them."""
+    return {"name": ref.name, "version": ref.version, "digest": ref.digest}
+
+
+def identity_headers(ref: ArtifactRef) -> dict[str, str]:
+    """The same as headers.
+
+    Example:
+        >>> from tokenizer_core.registry import ArtifactRef
+        >>> identity_headers(ArtifactRef("news", "20261121T041500Z-1a2b3c4d", "1a2b3c4d"))
+        {'Tokenizer-Version': 'news@20261121T041500Z-1a2b3c4d', 'Tokenizer-Digest': '1a2b3c4d'}
+    """
+    return {"Tokenizer-Version": str(ref), "Tokenizer-Digest": ref.digest}
+
+
+def check_round_trip(tokenizer: Tokenizer) -> None:
+    """Raise ArtifactCorruptError unless a golden text and every special token come back."""
+    spec = tokenizer.spec
+    wanted = normalize_nfc(GOLDEN_TEXT) if spec.normalizer == "nfc" else GOLDEN_TEXT
+    ids = tokenizer.encode(GOLDEN_TEXT, allowed_special="none")
+    if tokenizer.decode(ids, errors="strict") != wanted:
+        raise ArtifactCorruptError("the golden text does not come back from encode and decode")
+    for content, id_ in spec.special_tokens.items():
+        if tokenizer.encode(content) != [id_] or tokenizer.decode([id_]) != content:
+            raise ArtifactCorruptError(f"the special token with id {id_} does not come back")

@@ -1,0 +1,71 @@
+"""PointerWatch: the mark of a store's pointer, asked for with patience and no longer.
+
+A store behind a network may hang. It is asked in a thread of its own, which nobody waits for when
+the service ends, and while one question is open no other is put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import threading
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import ArtifactStorageError
+
+if TYPE_CHECKING:
+    from tokenizer_core.registry import Artifacts
+
+PATIENCE_SECONDS: Final = 3.0
+
+
+class PointerWatch:
+    """Asks `store` for one event loop."""
+
+    def __init__(self, store: Artifacts, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._store = store
+        self._patience_seconds = patience_seconds
+        self._asked: asyncio.Future[object] | None = None
+
+    async def read(self) -> object:
+        """What `Artifacts.pointer_mark` gives.
+
+        Raises:
+            ArtifactStorageError: the store fails, or has not answered yet.
+        """
+        if self._asked is None:
+            self._asked = _ask_in_thread(self._store)
+        await asyncio.wait({self._asked}, timeout=self._patience_seconds)
+        if not self._asked.done():
+            raise ArtifactStorageError(
+                errno.ETIMEDOUT, f"no answer for {self._patience_seconds:g} seconds"
+            )
+        asked, self._asked = self._asked, None
+        return asked.result()
+
+
+def _ask_in_thread(store: Artifacts) -> asyncio.Future[object]:
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[object] = loop.create_future()
+
+    def settle(mark: object, error: Exception | None) -> None:
+        if asked.cancelled():
+            return
+        if error is None:
+            asked.set_result(mark)
+        else:
+            asked.set_exception(error)
+
+    def ask() -> None:
+        mark: object = None
+        failed: Exception | None = None
+        try:
+            mark = store.pointer_mark()
+        except Exception as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, mark, failed)
+
+    threading.Thread(target=ask, name="pointer", daemon=True).start()
+    return asked

@@ -1,0 +1,287 @@
+"""`tokenizer corpus`: token files written, checked and looked into from the command line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from app.commands import corpus
+from tests.app.test_cli import Cli
+from tests.tokenizer_core.corpus.small_corpora import content
+from tokenizer_core.blobs.bucket import ObjectStorage
+from tokenizer_core.corpus import (
+    EncodingProgress,
+    TokenDataset,
+    TokenFiles,
+    TokenManifest,
+    corpus_encoding,
+    encode_corpus,
+    encoding_run,
+)
+from tokenizer_core.distributed import encode_distributed
+from tokenizer_core.errors import StorageError
+
+STORIES = "One day.<|endoftext|>Two days, three."
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    made = Cli(tmp_path, monkeypatch)
+    Path("stories.txt").write_text(STORIES)
+    made.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine", "--promote")
+    return made
+
+
+def test_a_corpus_becomes_token_files_that_can_be_checked_and_read(cli: Cli) -> None:
+    out, _ = cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
+    assert out.decode().startswith("train: 2 documents, ")
+    assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
+    out, _ = cli.run("corpus", "verify", "tokens")
+    assert b"tokens: 4 files, 2 documents, " in out
+    out, _ = cli.run("corpus", "verify", "tokens", "--json")
+    n_tokens = TokenFiles.open("tokens").n_tokens()
+    assert json.loads(out) == {"files": 4, "documents": 2, "tokens": n_tokens}
+    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1")
+    assert out.decode() == "Two days, three.<|endoftext|>\n"
+    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1", "--ids")
+    ids, _ = cli.run("encode", "Two days, three.<|endoftext|>")
+    assert out == ids
+    out, _ = cli.run("corpus", "inspect", "tokens")
+    assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
+    assert "train: of 270 tokens 26" in out.decode()
+    assert "special tokens found in the texts: none" in out.decode()
+    inputs, _ = TokenDataset.open("tokens").sample_batch(2, 4, np.random.default_rng(0))
+    assert inputs.shape == (2, 4)
+
+
+def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
+    lines = "".join(json.dumps({"story": f"story {index}"}) + "\n" for index in range(50))
+    for name in ("a.jsonl", "b.jsonl"):
+        Path(name).write_text(lines)
+    out, _ = cli.run(
+        "corpus", "encode", "*.jsonl", "--field", "story", "--output", "tokens", "--json",
+        "--layout", "npy", "--dtype", "uint32", "--tokens-per-shard", "100", "--end-of-document",
+        "", "--validation-share", "0.3", "--seed", "4", "--tokenizer", "mine", "--workers", "2",
+    )  # fmt: skip
+    manifest = TokenManifest.from_json(Path("tokens/manifest.json").read_bytes())
+    assert TokenManifest.from_json(out) == manifest
+    plan = manifest.plan
+    assert (plan.layout_name, plan.dtype, plan.seed) == ("npy", "uint32", 4)
+    assert (plan.end_of_document_id, plan.tokenizer.name) == (None, "mine")
+    assert [source.path for source in manifest.sources] == ["a.jsonl", "b.jsonl"]
+    n_documents = {split.name: split.n_documents for split in manifest.splits}
+    assert sum(n_documents.values()) == 100
+    assert n_documents["validation"] > 10
+    assert len(manifest.split("train").shards) > 1
+    assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
+
+
+def test_what_is_interrupted_says_how_to_go_on_and_does(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
+    command = ("corpus", "encode", "many.txt", "--validation-share", "0.2", "--output")
+    cli.run(*command, "expected")
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    seen: list[EncodingProgress] = []
+
+    def interrupted(*arguments: Any, progress: Any, **options: Any) -> TokenManifest:
+        def count(now: EncodingProgress) -> None:
+            seen.append(now)
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            progress(now)
+
+        return encode_corpus(*arguments, progress=count, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", interrupted)
+        assert "interrupted" in cli.fail(*command, "tokens", code=130)
+        assert not list(Path().glob(".*")), "nothing to go on from"
+        seen.clear()
+        patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+        patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
+        told = cli.fail(*command, "tokens", code=130)
+        assert "the same command with --resume goes on from here" in told
+    n_before = seen[-1].n_documents
+    assert n_before > 0
+    seen.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", interrupted)
+        cli.fail(*command, "tokens", "--resume", "--workers", "2", code=130)
+    assert seen[0].n_documents >= n_before
+    cli.run(*command, "tokens", "--resume", "--workers", "2")
+    assert content(Path("tokens")) == content(Path("expected"))
+    assert "another validation share" not in cli.fail(*command, "tokens", "--resume")
+
+
+def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
+    Path("more.txt").write_text("more<|endoftext|>still more")
+    command = ("corpus", "encode", "*.txt", "--validation-share", "0.2", "--shuffle", "--output")
+    cli.run(*command, "expected")
+    run = ("--run-storage", "run", "--scratch", "scratch", "--workers", "1")
+
+    def interrupted(*what: Any, progress: Any, **how: Any) -> TokenManifest:
+        def stop(now: EncodingProgress) -> None:
+            progress(now)
+            raise KeyboardInterrupt
+
+        return encode_distributed(*what, progress=stop, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokenizer_core.distributed.encode_distributed", interrupted)
+        told = cli.fail(*command, "tokens", *run, code=130)
+        assert "the same command goes on with the shards that are done" in told
+    assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
+    cli.run(*command, "tokens", *run)
+    assert content(Path("tokens")) == content(Path("expected"))
+    assert "is there already" in cli.fail(*command, "tokens", *run)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--executor=ray"], "--executor ray needs --run-storage"),
+        (["--ray-address=auto"], "--ray-address needs --executor ray"),
+        (["--executor=ray", "--run-storage=run", "--workers=2"], "--workers is for processes here"),
+        (["--run-storage=run", "--workers=0"], "--workers must be at least 1"),
+    ],
+)
+def test_who_encodes_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
+    told = cli.fail("corpus", "encode", "stories.txt", "--output=tokens", *options, code=2)
+    assert said in told
+    assert not Path("tokens").exists()
+
+
+def test_documents_are_shuffled_by_the_seed(cli: Cli) -> None:
+    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(200)))
+    command = ("corpus", "encode", "many.txt", "--output")
+    cli.run(*command, "in-order")
+    cli.run(*command, "a", "--shuffle")
+    cli.run(*command, "b", "--shuffle", "--seed", "1", "--workers", "2")
+    found = [
+        [TokenFiles.open(name).document(index).tolist() for index in range(200)]
+        for name in ("in-order", "a", "b")
+    ]
+    assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
+    assert found[0] != found[1] != found[2] != found[0]
+
+
+def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:
+    command = ("corpus", "encode", "stories.txt", "--separator", "")
+    out, _ = cli.run(*command, "--allowed-special", "none", "--output", "plain")
+    assert out.decode().startswith("train: 1 documents")
+    cli.run(*command, "--output", "recognised")
+    special = 256
+    assert special not in TokenFiles.open("plain").document(0)[:-1]
+    assert special in TokenFiles.open("recognised").document(0)[:-1]
+    out, _ = cli.run("corpus", "inspect", "recognised")
+    assert "found in the texts: '<|endoftext|>' (1 times)" in out.decode()
+
+
+def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
+    command = ("corpus", "encode", "stories.txt", "--output", "tokens")
+    assert "check the path" in cli.fail("corpus", "encode", "nope.txt", "--output", "tokens")
+    assert "no file matches" in cli.fail("corpus", "encode", "*.nope", "--output", "tokens")
+    assert "special token" in cli.fail(*command, "--begin-of-document", "<|none|>")
+    assert not Path("tokens").exists()
+    assert "validation" in cli.fail(*command, "--validation-share", "2")
+    assert "seed" in cli.fail(*command, "--validation-share", "0.5", "--seed", "-1")
+    assert "--separator: it is not UTF-8" in cli.fail(*command, "--separator", "\udcff", code=2)
+    assert "it has: <|endoftext|>" in cli.fail(*command, "--allowed-special", "<|x|>", code=2)
+    cli.run(*command)
+    assert "is there already" in cli.fail(*command)
+    assert "no document 2" in cli.fail("corpus", "inspect", "tokens", "--document", "2")
+    assert "--document" in cli.fail("corpus", "inspect", "tokens", "--ids", code=2)
+    cli.run("train", "stories.txt", "--vocab-size", "265", "--name", "other")
+    other = ("--document", "0", "--tokenizer", "other")
+    assert "tokenizer" in cli.fail("corpus", "inspect", "tokens", *other)
+    shard = Path("tokens/train.bin")
+    shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
+    assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
+
+
+def test_a_file_whose_name_is_not_utf8_is_trained_on_and_encoded(cli: Cli) -> None:
+    name = os.fsdecode(b"named-\xff.txt")
+    Path(name).write_bytes(Path("stories.txt").read_bytes())
+    cli.run("train", name, "--vocab-size", "265", "--name", "other")
+    manifest = json.loads(cli.run("inspect", "other", "--json")[0])
+    assert manifest["provenance"][0]["name"] == r"named-\udcff.txt"
+    assert manifest["command"].startswith(r"tokenizer train named-\udcff.txt")
+    cli.run("corpus", "encode", name, "--output", "tokens", "--tokenizer", "other")
+    sources = json.loads(Path("tokens/manifest.json").read_bytes())["sources"]
+    assert sources[0]["path"] == r"named-\udcff.txt"
+
+
+def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli: Cli) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe("/command/stories.txt", STORIES.encode())
+    try:
+        cli.run("corpus", "encode", "memory://command/*.txt", "--output", "remote")
+    finally:
+        store.rm("/command", recursive=True)
+    cli.run("corpus", "encode", "stories.txt", "--output", "local")
+    for name in ("manifest.json", "train.bin"):
+        assert Path("remote", name).read_bytes() == Path("local", name).read_bytes()
+    assert [source.path for source in TokenFiles.open("remote").manifest.sources] == ["stories.txt"]
+    secret = "http://me:SECRET@127.0.0.1:1/x.txt?s=SECRET"
+    _, told = cli.run("corpus", "encode", secret, "--output", "other", code=1)
+    assert "'http://127.0.0.1:1/x.txt' cannot be opened" in told
+    assert "SECRET" not in told
+
+
+def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str) -> None:
+    address = f"{s3_bucket}/stories"
+    out, _ = cli.run("corpus", "encode", "stories.txt", "-o", address, "--scratch=s", "--json")
+    local, _ = cli.run("corpus", "encode", "stories.txt", "-o", "tokens", "--json")
+    assert out == local
+    assert not list(Path("s").iterdir()), "what was uploaded is left on the disk"
+    out, _ = cli.run("corpus", "verify", address, "--cache=c")
+    assert out.decode().startswith(f"{address}: 4 files, 2 documents, ")
+    [cached] = Path("c").iterdir()
+    assert content(cached) == content(Path("tokens"))
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c")
+    assert f"all of this stands in {address}/manifest.json" in out.decode()
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1")
+    assert out.decode() == "Two days, three.<|endoftext|>\n"
+    out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1", "--ids")
+    assert out == cli.run("encode", "Two days, three.<|endoftext|>")[0]
+    train = cached / "train.bin"
+    train.write_bytes(train.read_bytes()[::-1])
+    assert f"remove {train}" in cli.fail("corpus", "verify", address, "--cache=c", code=3)
+    error = cli.fail("corpus", "encode", "stories.txt", "-o", address, "--scratch=s")
+    assert "has other token files already" in error
+    assert not list(Path("s").iterdir()), "it was encoded before it was refused"
+    assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
+    error = cli.fail("corpus", "verify", "s3://me:secret@bucket/x", "--cache=c")
+    assert "with nothing beside" in error
+    assert "secret" not in error
+
+
+def test_an_upload_that_failed_costs_no_encoding(
+    cli: Cli, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("corpus", "encode", "stories.txt", "-o", f"{s3_bucket}/stories", "--scratch=s")
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise StorageError("the storage is away; look for it")
+
+        patch.setattr(ObjectStorage, "put", fail)
+        error = cli.fail(*command)
+        assert "look for it. the token files are whole in s/" in error
+        assert "with --resume uploads them" in error
+    assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/stories", "--cache=c")
+    assert "give --resume to do that, or remove the folder" in cli.fail(*command)
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "encode_corpus", None)
+        cli.run(*command, "--resume")
+    assert not list(Path("s").iterdir())
+    cli.run("corpus", "verify", f"{s3_bucket}/stories", "--cache=c")

@@ -1,0 +1,237 @@
+"""`tokenizer counts`: made, extended, merged and shown, and trained from."""
+
+import json
+import sys
+
+import pytest
+
+from tests.app.run_cli import Cli
+from tests.native_module import native_module
+from tests.s3_server import open_with_shared_client
+from tokenizer_core.blobs import open_storage
+from tokenizer_core.training import pretoken_counts
+
+OTHER = "wide wider widest\n<|endoftext|>low"
+
+
+@pytest.fixture
+def both(cli: Cli) -> Cli:
+    """The command, where two corpora have been counted, apart and together."""
+    (cli.folder / "other.txt").write_text(OTHER)
+    cli.run("counts", "make", "corpus.txt", "--output=a.counts")
+    cli.run("counts", "make", "other.txt", "--output=b.counts")
+    cli.run("counts", "make", "corpus.txt", "other.txt", "--output=ab.counts")
+    return cli
+
+
+def digest(cli: Cli, *arguments: str) -> str:
+    cli.run("train", *arguments, "--vocab-size=270", "--name=x")
+    found: str = json.loads(cli.run("list", "--json")[0])[-1]["digest"]
+    return found
+
+
+def test_counts_made_extended_and_merged_are_the_same(both: Cli) -> None:
+    together = (both.folder / "ab.counts").read_bytes()
+    both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+    assert (both.folder / "merged.counts").read_bytes() == together
+    out, error = both.run("counts", "extend", "a.counts", "other.txt")
+    assert (both.folder / "a.counts").read_bytes() == together
+    assert out.decode().splitlines()[0] == (
+        "a.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 documents"
+    )
+    assert error == ""
+
+
+def test_training_from_counts_is_training_from_the_files(both: Cli) -> None:
+    assert digest(both, "--from-counts=ab.counts") == digest(both, "corpus.txt", "other.txt")
+
+
+def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli) -> None:
+    out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
+    lines = out.decode().splitlines()
+    assert lines[1].startswith("  pattern  gpt2 (regex ")
+    assert lines[2].startswith("  corpus   3 times corpus.txt, 48 bytes, sha256 ")
+    assert lines[3].startswith("  corpus   2 times other.txt, ")
+    assert both.run("counts", "inspect", "w.counts")[0] == out
+    shown = json.loads(both.run("counts", "inspect", "w.counts", "--json")[0])
+    assert [source["weight"] for source in shown["sources"]] == [3, 2]
+    assert shown["n_bytes"] == 3 * 48 + 2 * len(OTHER)
+    copies = ["corpus.txt"] * 3 + ["other.txt"] * 2
+    assert digest(both, "--from-counts=w.counts") == digest(both, *copies)
+    both.run("train", "--from-counts=w.counts", "--vocab-size=260", "--name=w")
+    provenance = json.loads(both.run("inspect", "w", "--json")[0])["provenance"]
+    assert [(source["name"], source["weight"]) for source in provenance] == [
+        ("corpus.txt", 3), ("other.txt", 2),
+    ]  # fmt: skip
+
+
+def test_counting_under_a_ceiling_gives_the_same_file(
+    both: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("tokenizer_core.training.count_pretokens", "app.commands.counting_options"):
+        monkeypatch.setattr(sys.modules[module], "SMALLEST_CEILING_BYTES", 1)
+    files = ("corpus.txt", "other.txt", "--memory=1K", "--scratch=.")
+    before = sorted(both.folder.iterdir())
+    for engine in ("python", "native"):
+        if engine == "native":
+            native_module()
+        out, _ = both.run("counts", "make", *files, "--output=ab.counts", TOKENIZER_ENGINE=engine)
+        assert b"the ceiling was reached" in out
+        assert sorted(both.folder.iterdir()) == before
+        assert digest(both, *files) == digest(both, "--from-counts=ab.counts")
+        both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+        merged = both.folder / "merged.counts"
+        assert merged.read_bytes() == (both.folder / "ab.counts").read_bytes()
+        merged.unlink()
+        before = sorted(both.folder.iterdir())
+
+
+def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> None:
+    """All but ` widest`, which stands there four times; `lo` is in `low`, ` low` and ` lower`."""
+    out, _ = both.run("counts", "prune", "ab.counts", "--min-count=3", "--output=p.counts")
+    said = (
+        "without 7 distinct pre-tokens that occur fewer than 3 times, 50.0% of the text: a merge "
+        "may be one that occurs up to 4 times less often than the best"
+    )
+    assert f"  pruned   {said}" in out.decode().splitlines()
+    assert both.run("counts", "inspect", "p.counts")[0] == out
+    shown = json.loads(both.run("counts", "inspect", "p.counts", "--json")[0])
+    assert shown["pruning"]["bound"] == 4
+    assert shown["n_distinct_pre_tokens"] + shown["pruning"]["n_distinct"] == 8
+    whole = json.loads(both.run("counts", "inspect", "ab.counts", "--json")[0])
+    assert whole["pruning"] is None
+    assert whole["n_pre_tokens"] == shown["n_pre_tokens"] + shown["pruning"]["n_pre_tokens"]
+    arguments = ("--from-counts=p.counts", "--vocab-size=260", "--name=p", "--html=p.html")
+    told = both.run("train", *arguments)[0].decode()
+    assert said in told.splitlines()
+    assert "bytes per token on what was kept of this text" in told
+    report = json.loads(both.run("inspect", "p", "--json")[0])["training"]
+    assert report["pruning"] == shown["pruning"]
+    page = (both.folder / "p.html").read_text()
+    assert "left out, below 3 times" in page
+    assert "4 occurrences" in page
+
+
+def test_counts_in_a_bucket_are_those_on_the_disk(
+    both: Cli, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = f"{s3_bucket}/counts"
+    there = open_storage(at)
+    # A new client for each would take most of the time.
+    monkeypatch.setattr(
+        pretoken_counts,
+        "open_stored",
+        lambda address, **_: (open_with_shared_client(at), address.removeprefix(f"{at}/")),
+    )
+    both.run("counts", "make", "corpus.txt", f"--output={at}/a.counts")
+    both.run("counts", "merge", f"{at}/a.counts", "b.counts", f"--output={at}/ab.counts")
+    both.run("counts", "extend", f"{at}/a.counts", "other.txt")
+    both.run("counts", "prune", f"{at}/ab.counts", "--min-count=3", "--output=p.counts")
+    both.run("counts", "prune", "ab.counts", "--min-count=3", "--output=q.counts")
+    assert (both.folder / "p.counts").read_bytes() == (both.folder / "q.counts").read_bytes()
+    here = (both.folder / "ab.counts").read_bytes()
+    assert [there.read(name, max_bytes=1 << 20) for name in there.names()] == [here, here]
+    assert digest(both, f"--from-counts={at}/ab.counts") == digest(both, "--from-counts=ab.counts")
+    size = ("--vocab-size=270", "--name=x", f"--save-counts={at}/saved.counts")
+    both.run("train", "corpus.txt", "other.txt", *size)
+    assert there.read("saved.counts", max_bytes=1 << 20) == here
+    there.put("ab.counts", here[:-1])
+    assert "cut short" in both.fail("train", f"--from-counts={at}/ab.counts")
+    assert "there is no none.counts" in both.fail("counts", "inspect", f"{at}/none.counts")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("counts",), 2, "--help"),
+        (("counts", "make", "corpus.txt"), 2, "--output"),
+        (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
+        (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
+        (("counts", "make", "none.txt", "--output=x"), 1, "none.txt is not there"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory=2X"), 2, "is no size"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory=1M"), 2, "at least 16M"),
+        (("counts", "make", "corpus.txt", "--output=x", "--scratch=no"), 1, "make it first"),
+        (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1e9", "--output=x"), 1, "a.counts=1e9 is not there"),
+        (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
+        (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
+        (
+            ("counts", "merge", "a.counts=999999999999999999", "b.counts", "--output=x"),
+            1,
+            "64 bits",
+        ),
+        (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
+        (("counts", "extend", "corpus.txt", "other.txt"), 1, "not a file of pre-token counts"),
+        (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
+        (("counts", "prune", "a.counts", "--output=x"), 2, "--min-count"),
+        (("counts", "prune", "a.counts", "--min-count=1", "--output=x"), 2, "at least 2"),
+        (("counts", "prune", "a.counts", "--min-count=99", "--output=x"), 1, "a smaller min_count"),
+        (("counts", "prune", "a.counts", "--min-count=2", "--output=a.counts"), 2, "another"),
+        (("counts", "inspect", "s3://user:secret@bucket/x.counts"), 1, "with nothing beside"),
+        (("counts", "inspect", "gs://bucket/x.counts"), 1, "a storage is a folder or s3://"),
+        (("counts", "inspect", "s3://bucket/.."), 1, "ends in no name"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    both: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    both.run("counts", "make", "other.txt", "--pattern=cl100k", "--output=cl.counts")
+    before = (both.folder / "a.counts").read_bytes()
+    assert words in both.fail(*arguments, code=code)
+    assert (both.folder / "a.counts").read_bytes() == before
+    assert not (both.folder / "x").exists()
+
+
+def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
+    make = ("counts", "make", "corpus.txt", "other.txt", "--run-storage=run")
+    out, error = both.run(*make, "--output=run.counts", "--workers=1")
+    assert (both.folder / "run.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    assert out.decode().startswith("run.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 ")
+    assert error == ""
+    both.run(*make, "--output=again.counts")
+    assert (both.folder / "again.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    said = both.fail("counts", "make", "other.txt", "--run-storage=run", "--output=x.counts")
+    assert "run holds another run (inputs differ); name another place" in said
+    assert not (both.folder / "x.counts").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["corpus.txt", "--executor=ray"], "--executor ray needs --run-storage"),
+        (["corpus.txt", "--ray-address=auto"], "--ray-address needs --executor ray"),
+        (
+            ["corpus.txt", "--executor=ray", "--run-storage=x", "--workers=2"],
+            "--workers is for processes here",
+        ),
+        (["s3://bucket/a.txt"], "an address as INPUT needs --run-storage"),
+        (["corpus.txt", "--executor=slurm"], "invalid choice: 'slurm'"),
+    ],
+)
+def test_who_works_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
+    assert said in cli.fail("counts", "make", *options, "--output=x.counts", code=2)
+
+
+def test_a_run_without_ray_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    options = ["--executor=ray", "--run-storage=run", "--output=x.counts"]
+    assert "tokenizer-service[ray]" in cli.fail("counts", "make", "corpus.txt", *options)
+
+
+def test_a_run_from_and_in_a_bucket(cli: Cli, s3_bucket: str) -> None:
+    import s3fs
+
+    text = "low lower<|endoftext|>lowest"
+    (cli.folder / "here.txt").write_text(text)
+    s3fs.S3FileSystem(skip_instance_cache=True).pipe_file(f"{s3_bucket}/a/b.txt", text.encode())
+    make = ("counts", "make", "--workers=1", "--json")
+    address = f"{s3_bucket}/a/b.txt"
+    storage = f"--run-storage={s3_bucket}/run"
+    output = f"--output={s3_bucket}/x.counts"
+    there = json.loads(cli.run(*make, address, storage, output)[0])
+    assert json.loads(cli.run("counts", "inspect", f"{s3_bucket}/x.counts", "--json")[0]) == there
+    here = json.loads(cli.run(*make, "here.txt", "--output=y.counts")[0])
+    assert there.pop("sources") == [here["sources"][0] | {"path": address}]
+    del here["sources"]
+    assert there == here

@@ -1,0 +1,253 @@
+"""What the protocol relies on in uvicorn; what it does is in `tests/reliability`.
+
+Each name below is one that an update may move: then this fails, and not silently a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from contextvars import ContextVar
+from typing import Any
+
+import httptools
+import pytest
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.access.deadlines import send_within, within
+from app.commands import serving
+from app.http.closing_transport import ClosingTransport
+from app.http.connections import STATE_KEY, ConnectionGuard
+from app.http.protocol import GuardedHttpProtocol
+from app.settings import Settings
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+OVERRIDDEN = {
+    "__init__": ["config", "server_state", "app_state", "_loop"],
+    "connection_made": ["transport"],
+    "connection_lost": ["exc"],
+    "data_received": ["data"],
+    "on_message_begin": [],
+    "on_header": ["name", "value"],
+    "on_headers_complete": [],
+    "on_body": ["body"],
+    "on_message_complete": [],
+    "_start_asgi_task": ["cycle", "app"],
+    "on_response_complete": [],
+    "pause_writing": [],
+    "resume_writing": [],
+}
+
+
+def test_this_is_the_uvicorn_it_was_written_for() -> None:
+    assert uvicorn.__version__ == "0.54.0", "read http_protocol beside the new one, then say so"
+
+
+@pytest.mark.parametrize(("name", "parameters"), OVERRIDDEN.items())
+def test_what_is_overridden_exists_and_is_called_so(name: str, parameters: list[str]) -> None:
+    theirs = inspect.signature(getattr(HttpToolsProtocol, name))
+    assert list(theirs.parameters) == ["self", *parameters]
+
+
+def test_nothing_else_of_uvicorn_is_overridden() -> None:
+    both = set(vars(GuardedHttpProtocol)) & set(vars(HttpToolsProtocol))
+    # Python adds some of its own to every class: names, and from 3.13 on a line and a list.
+    assert {name for name in both if callable(vars(HttpToolsProtocol)[name])} == set(OVERRIDDEN)
+
+
+def test_uvicorn_asks_no_more_of_a_transport_than_this_one_has() -> None:
+    """All that it writes and ends goes through `ClosingTransport`."""
+    source = "".join(map(inspect.getsource, (HttpToolsProtocol, RequestResponseCycle, FlowControl)))
+    used = set(re.findall(r"transport\.(\w+)\(", source)) - {"set_protocol"}  # for WebSockets
+    assert used <= set(vars(ClosingTransport))
+
+
+def test_the_cycle_has_what_is_set_on_it() -> None:
+    source = inspect.getsource(RequestResponseCycle)
+    for line in (
+        "if not self.keep_alive and not has_connection_close:",
+        "if self.disconnected:\n            return",
+        "self.message_event.set()",
+        "self.more_body = True",
+        "elif not self.response_complete and not self.disconnected:",
+        "if not self.keep_alive:\n                    self.transport.close()",
+        "self.response_started = True\n            self.waiting_for_100_continue = False",
+        "self.expected_content_length = int(value.decode())\n"
+        "                    self.chunked_encoding = False",
+        "headers = self.default_headers + list(message.get(",
+        "content = [STATUS_LINE[status_code]]",
+        "if self.chunked_encoding is None and self.scope",
+        "if self.expected_content_length != 0:",
+    ):
+        assert line in source
+    assert "self.cycle.more_body = False" in inspect.getsource(HttpToolsProtocol)
+
+
+def test_an_error_in_a_callback_stops_the_parser_and_is_its_context() -> None:
+    class Calls:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            raise KeyError(name)
+
+    parser = httptools.HttpRequestParser(Calls())
+    with pytest.raises(httptools.HttpParserError) as caught:
+        parser.feed_data(b"GET / HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n")
+    assert isinstance(caught.value.__context__, KeyError)
+    assert caught.value.__context__.args == (b"A",)
+
+
+def test_the_command_serves_with_it() -> None:
+    config = serving._configure(Settings())
+    assert config.http is GuardedHttpProtocol
+    config.load()
+    assert config.http_protocol_class is GuardedHttpProtocol
+    assert config.ws_protocol_class is None
+
+
+class SlowApp:
+    """Answers after a while; keeps what went wrong."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        self.guard = guard
+        self.errors: list[Exception] = []
+        self.n_answered = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            scope["state"][STATE_KEY] = self.guard
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await self.answer(receive, send)
+
+    async def answer(self, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.5)
+        headers = [(b"content-length", b"2")]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"ok"})
+            self.n_answered += 1
+        except Exception as error:
+            self.errors.append(error)
+
+
+def converse(
+    guard: ConnectionGuard, *sent: bytes, read: bool, kind: type[SlowApp] = SlowApp
+) -> tuple[SlowApp, bytes]:
+    """Send to a server in this process, and read until it closes or leave at once."""
+    app = kind(guard)
+
+    async def run() -> bytes:
+        config = uvicorn.Config(
+            app, port=0, http=GuardedHttpProtocol, lifespan="on", log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for part in sent:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.1)
+        data = await reader.read() if read else b""
+        writer.close()
+        await asyncio.sleep(0 if read else 1.5)
+        server.should_exit = True
+        await serving
+        return data
+
+    return app, uvloop.run(run())
+
+
+def test_a_head_sent_ahead_has_its_time_when_its_turn_has_come() -> None:
+    app, data = converse(ConnectionGuard(header_seconds=0.2), REQUEST + REQUEST[:-1], read=True)
+    assert app.n_answered == 1
+    assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
+
+
+def test_requests_sent_ahead_by_a_client_that_left_are_no_errors() -> None:
+    app, _ = converse(ConnectionGuard(), REQUEST * 3, read=False)
+    assert app.errors == []
+
+
+NUMBER: ContextVar[int] = ContextVar("number")
+SHORT = b"POST /short HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\n"
+LAST = SHORT.replace(b"Host", b"Connection: close\r\nHost")
+
+
+class ShortApp(SlowApp):
+    """Answers with the body it was sent; waits only where the body says so."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        super().__init__(guard)
+        self.had_task: list[bool] = []
+        self.n_bytes = 1
+
+    async def answer(self, receive: Any, send: Any) -> None:
+        NUMBER.set(len(self.had_task))
+        number = NUMBER.get()
+        self.had_task.append(asyncio.current_task() is not None)
+        body = (await within(5, receive()))["body"]
+        if body == b"sle":
+            await asyncio.sleep(0.01)
+            assert asyncio.current_task() is not None
+        assert NUMBER.get() == number
+        answer = body * self.n_bytes
+        headers = [(b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        half = len(answer) // 2
+        for part, more in ((answer[:half], True), (answer[half:], False)):
+            message = {"type": "http.response.body", "body": part, "more_body": more}
+            await send_within(5, send(message))
+        self.n_answered += 1
+
+
+class LongApp(ShortApp):
+    """Answers with more than a connection takes at once."""
+
+    def __init__(self, guard: ConnectionGuard) -> None:
+        super().__init__(guard)
+        self.n_bytes = 10_000_000
+
+
+def short() -> ConnectionGuard:
+    return ConnectionGuard(short_paths=frozenset({"/short"}))
+
+
+def bodies(data: bytes) -> list[bytes]:
+    return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
+
+
+def test_a_small_request_is_answered_without_a_task() -> None:
+    sent = SHORT + b"abc" + SHORT + b"sle" + SHORT.replace(b"/short", b"/other") + b"ghi"
+    app, data = converse(short(), sent + LAST + b"def", read=True, kind=ShortApp)
+    assert bodies(data) == [b"abc", b"sle", b"ghi", b"def"]
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [False, False, True, False]
+
+
+def test_one_whose_body_is_still_coming_has_a_task() -> None:
+    app, data = converse(short(), LAST + b"a", b"bc", read=True, kind=ShortApp)
+    assert bodies(data) == [b"abc"] or bodies(data) == [b"a"]  # as it was received
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [True]
+
+
+def test_one_whose_answer_has_to_wait_for_its_reader_goes_on_in_a_task() -> None:
+    app, data = converse(short(), LAST + b"abc", read=True, kind=LongApp)
+    (body,) = bodies(data)
+    assert body == b"abc" * 10_000_000
+    assert isinstance(app, ShortApp)
+    assert app.had_task == [False]
+
+
+def test_one_whose_client_left_is_no_error() -> None:
+    app, _ = converse(short(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
+    assert app.n_answered == 3

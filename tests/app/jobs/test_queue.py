@@ -1,0 +1,628 @@
+"""The job database: transitions, fences, one trainer at a time, and kill -9 (P15, P17)."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.jobs.database import JobDatabaseError
+from app.jobs.database.sqlite import SqliteDatabase
+from app.jobs.job import Job
+from app.jobs.queue import (
+    LEASE_SECONDS,
+    IdempotencyConflictError,
+    JobStore,
+    QueueFullError,
+    folder_id,
+)
+from app.serving.process_marks import ProcessMark, this_host
+from tests.app.jobs.conftest import OpenJobs
+
+ME = ProcessMark.of_this_process()
+OTHER = ProcessMark(pid=1, started=0.5)
+
+
+@pytest.fixture
+def store(open_jobs: OpenJobs) -> JobStore:
+    return open_jobs()
+
+
+def address_of(store: JobStore) -> str:
+    from app.jobs.database.postgres import PostgresDatabase
+
+    assert isinstance(store.database, PostgresDatabase)
+    given = store.database._parameters
+    return "postgresql://{user}:{password}@{host}:{port}/{dbname}".format(**given)
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> JobStore:
+    return JobStore.open(tmp_path)
+
+
+def path_of(store: JobStore) -> Path:
+    assert isinstance(store.database, SqliteDatabase)
+    return store.database.path
+
+
+def add(store: JobStore, job_id: str, **changes: object) -> Job:
+    options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 8} | changes
+    return store.add(job_id, {"name": "x"}, **options)  # type: ignore[arg-type]
+
+
+def claim(store: JobStore, owner: ProcessMark = ME) -> Job:
+    job = store.claim_next(owner)
+    assert job is not None
+    return job
+
+
+@pytest.mark.promise(17)
+def test_the_file_is_in_delete_mode_and_fully_synchronous(sqlite_store: JobStore) -> None:
+    with sqlite3.connect(path_of(sqlite_store)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+    with sqlite_store.database.read() as run:
+        assert run("PRAGMA synchronous", ()) == [{"synchronous": 2}]
+
+
+def test_a_file_that_was_moved_away_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path / "a folder? of 100 %23")
+    add(store, "a")
+    path = path_of(store)
+    path.rename(path.with_suffix(".aside"))
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        store.latest()
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        add(store, "b")
+    assert not path.exists()
+    path.with_suffix(".aside").rename(path)
+    assert [job.id for job in store.latest()] == ["a"]
+
+
+def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    first = claim(store)
+    assert (first.id, first.state, first.attempt, first.owner) == ("a", "running", 1, ME)
+    assert store.claim_next(OTHER) is None
+    assert store.finish(first, "live")
+    assert claim(store, OTHER).id == "b"
+    assert [job.id for job in store.latest()] == ["b", "a"]
+
+
+@pytest.mark.promise(15)
+def test_many_threads_claim_each_job_once(store: JobStore, open_jobs: OpenJobs) -> None:
+    for index in range(20):
+        add(store, f"job{index:02d}", queue_limit=100)
+    claimed: list[str] = []
+    at_once: list[int] = []
+
+    def work() -> None:
+        own = open_jobs()
+        while True:
+            job = own.claim_next(ME)
+            if job is None:
+                if own.count_unfinished() == 0:
+                    return
+                continue
+            at_once.append(len(own.running()))
+            claimed.append(job.id)
+            own.finish(job, "succeeded")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == [f"job{index:02d}" for index in range(20)]
+    assert set(at_once) == {1}
+
+
+def test_the_queue_holds_as_many_as_may_wait_behind_the_running_one(store: JobStore) -> None:
+    add(store, "a", queue_limit=1)
+    add(store, "b", queue_limit=1)
+    with pytest.raises(QueueFullError):
+        add(store, "c", queue_limit=1)
+    store.finish(claim(store), "failed", error_code="x")
+    add(store, "c", queue_limit=1)
+
+
+def test_without_a_queue_a_job_is_taken_only_when_none_is_there(store: JobStore) -> None:
+    add(store, "a", queue_limit=0)
+    with pytest.raises(QueueFullError):
+        add(store, "b", queue_limit=0)
+    store.request_cancel("a")
+    add(store, "b", queue_limit=0)
+
+
+@pytest.mark.row(32)
+def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) -> None:
+    first = add(store, "a", idempotency_key="k", request_digest="1")
+    assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
+    with pytest.raises(IdempotencyConflictError, match="job a"):
+        add(store, "b", idempotency_key="k", request_digest="2")
+    store.finish(claim(store), "failed", error_code="x")
+    again = add(store, "b", idempotency_key="k", request_digest="1", queue_limit=0)
+    assert again.state == "failed"
+    assert len(store.latest()) == 1
+
+
+@pytest.mark.row(33)
+def test_cancel_in_every_state(store: JobStore) -> None:
+    assert store.request_cancel("none") is None
+    add(store, "queued")
+    cancelled = store.request_cancel("queued")
+    assert cancelled is not None
+    assert cancelled.state == "cancelled"
+    assert store.request_cancel("queued") == cancelled
+
+    add(store, "running")
+    job = claim(store)
+    assert not store.is_cancel_requested(job)
+    asked = store.request_cancel("running")
+    assert asked is not None
+    assert (asked.state, asked.cancel_requested) == ("running", True)
+    assert store.is_cancel_requested(job)
+    assert not store.allow_publishing(job)
+    store.finish(job, "cancelled")
+
+    for state in ("live", "succeeded", "failed"):
+        add(store, state)
+        store.finish(claim(store), state)  # type: ignore[arg-type]
+        after = store.request_cancel(state)
+        assert after is not None
+        assert (after.state, after.cancel_requested) == (state, False)
+
+
+def test_a_cancelled_job_is_not_requeued(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.request_cancel("a")
+    assert store.requeue(job)
+    after = store.get("a")
+    assert after is not None
+    assert after.state == "cancelled"
+    assert store.claim_next(ME) is None
+
+
+def test_a_requeued_job_keeps_its_place_and_its_published_version(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    job = claim(store)
+    store.set_result(job, {"name": "n", "version": "v", "digest": "d"})
+    assert store.requeue(job)
+    again = claim(store)
+    assert (again.id, again.attempt) == ("a", 2)
+    assert again.result == {"name": "n", "version": "v", "digest": "d"}
+
+
+@pytest.mark.promise(15)
+def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) -> None:
+    add(store, "a")
+    stale = claim(store)
+    store.requeue(stale)
+    fresh = claim(store, OTHER)
+    assert not store.allow_publishing(stale)
+    assert not store.set_progress(stale, "learn", 0.9, {})
+    assert not store.set_result(stale, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.finish(stale, "live")
+    assert not store.requeue(stale)
+    assert store.is_cancel_requested(stale)
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.attempt, now.owner, now.result) == ("running", 2, OTHER, None)
+    assert store.allow_publishing(fresh)
+
+
+def end_lease(store: JobStore, job_id: str) -> None:
+    with store.database.transaction() as run:
+        run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+
+
+def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    assert (job.owner_host, job.is_of_this_host) == (this_host(), True)
+    for hold in (store.renew_lease, store.allow_publishing):
+        end_lease(store, "a")
+        before = time.time()
+        assert hold(job)
+        now = store.get("a")
+        assert now is not None
+        assert now.lease_ends_at is not None
+        assert before + LEASE_SECONDS <= now.lease_ends_at <= time.time() + LEASE_SECONDS
+    store.requeue(job)
+    waiting = store.get("a")
+    assert waiting is not None
+    assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
+    claim(store, OTHER)
+    assert not store.renew_lease(job)
+
+
+def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(
+    store: JobStore, open_jobs: OpenJobs
+) -> None:
+    """Many at once, and the owner renewing or not: one statement decides."""
+    add(store, "a")
+    job = claim(store)
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
+    end_lease(store, "a")
+    assert store.renew_lease(job)  # in time: nobody had looked
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
+    end_lease(store, "a")
+    begin = threading.Barrier(8)
+    won: list[Job | None] = []
+
+    def take_over() -> None:
+        own = open_jobs()
+        begin.wait()
+        won.append(own.take_over(job, OTHER, if_lease_ended=True))
+
+    threads = [threading.Thread(target=take_over) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (taken,) = [job for job in won if job is not None]
+    assert len(won) == 8
+    assert (taken.owner, taken.attempt, taken.deaths, taken.takeovers) == (OTHER, 2, 1, 1)
+    assert taken.lease_ends_at is not None
+    assert taken.lease_ends_at > time.time() + LEASE_SECONDS - 10
+
+
+def test_an_owner_that_wakes_after_its_lease_was_taken_can_write_nothing(store: JobStore) -> None:
+    add(store, "a")
+    late = claim(store)
+    end_lease(store, "a")
+    taken = store.take_over(late, OTHER, if_lease_ended=True)
+    assert taken is not None
+    before = store.get("a")
+    assert store.is_cancel_requested(late)
+    assert not store.renew_lease(late)
+    assert not store.set_child(late, ME)
+    assert not store.set_progress(late, "learn", 0.9, {})
+    assert not store.allow_publishing(late)
+    assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.requeue(late)
+    assert not store.finish(late, "live")
+    assert store.take_over(late, ME, if_lease_ended=False) is None
+    assert store.get("a") == before
+    assert store.finish(taken, "failed", error_code="runner_died")
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.result) == ("failed", None)
+
+
+def test_what_is_taken_from_a_dead_owner_of_this_host_needs_no_lease_and_no_new_place(
+    store: JobStore,
+) -> None:
+    add(store, "a")
+    job = claim(store)
+    taken = store.take_over(job, OTHER, if_lease_ended=False)
+    assert taken is not None
+    assert (taken.deaths, taken.takeovers) == (1, 0)
+    assert store.requeue(taken)
+    again = claim(store)
+    assert (again.deaths, again.attempt) == (1, 3)
+
+
+@pytest.mark.promise(16)
+def test_a_clock_hours_off_changes_nothing_on_postgres(
+    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All times are the database's: neither who claims nor who judges asks its own clock."""
+    store, real = postgres_jobs(), time.time
+    for hours in (-5, 5):
+        monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)  # noqa: B023
+        add(store, f"job{hours}")
+        job = claim(store)
+        assert abs(job.created_at - real()) < 60
+        assert job.lease_ends_at is not None
+        assert LEASE_SECONDS - 60 < job.lease_ends_at - real() < LEASE_SECONDS + 60
+        monkeypatch.setattr(time, "time", lambda: real() - 3600 * hours)  # noqa: B023
+        assert store.take_over(job, OTHER, if_lease_ended=True) is None
+        assert store.finish(job, "live")
+        ended = store.get(job.id)
+        assert ended is not None
+        assert ended.finished_at is not None
+        assert abs(ended.finished_at - real()) < 60
+
+
+def test_hosts_run_a_job_each_and_claim_each_job_once(
+    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = postgres_jobs()
+    for index in range(40):
+        add(store, f"job{index:02d}", queue_limit=100)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CLAIMER, address_of(store), f"host{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    claimed, most_at_once = [], 0
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        for line in output.splitlines():
+            job_id, own, all_running = line.split()
+            claimed.append(job_id)
+            assert own == "1"
+            most_at_once = max(most_at_once, int(all_running))
+    assert sorted(claimed) == [f"job{index:02d}" for index in range(40)]
+    assert most_at_once > 1
+
+
+_CLAIMER = """
+import sys, threading, time
+from app.jobs import queue as job_store
+from app.jobs.database.postgres import PostgresDatabase
+from app.serving.process_marks import ProcessMark
+job_store.this_host = lambda: sys.argv[2]
+me = ProcessMark.of_this_process()
+def work():
+    store = job_store.JobStore(PostgresDatabase(sys.argv[1]), folder="the folder")
+    while store.count_unfinished():
+        job = store.claim_next(me)
+        if job is not None:
+            running = store.running()
+            own = [other for other in running if other.owner_host == sys.argv[2]]
+            print(f"{job.id} {len(own)} {len(running)}\\n", end="", flush=True)
+            time.sleep(0.01)
+            store.finish(job, "succeeded")
+print("ready", flush=True)
+sys.stdin.readline()
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_a_job_is_run_where_its_folder_is_and_shown_and_cancelled_everywhere(
+    postgres_jobs: OpenJobs,
+) -> None:
+    here, elsewhere = postgres_jobs(), postgres_jobs("another folder")
+    add(here, "a", queue_limit=0)
+    assert elsewhere.claim_next(ME) is None
+    assert elsewhere.count_unfinished() == 0
+    add(elsewhere, "b", queue_limit=0)  # what waits there takes no place here
+    job = claim(here)
+    end_lease(here, "a")
+    assert elsewhere.running() == []  # who has not its folder cannot clear up after it
+    assert [job.id for job in elsewhere.latest()] == ["b", "a"]
+    assert {job.id for job in elsewhere.unfinished()} == {"a", "b"}
+    asked = elsewhere.request_cancel("a")
+    assert asked is not None
+    assert asked.cancel_requested
+    assert here.is_cancel_requested(job)
+    assert here.finish(job, "cancelled")
+    assert elsewhere.forget_old(kept=0) == []
+    assert here.forget_old(kept=0) == ["a"]
+
+
+def test_a_folder_has_one_id_whoever_asks_first(tmp_path: Path) -> None:
+    begin = threading.Barrier(8)
+    found: list[str] = []
+
+    def ask() -> None:
+        begin.wait()
+        found.append(folder_id(tmp_path / "artifacts"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert set(found) == {folder_id(tmp_path / "artifacts")}
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [".folder-id"]
+    assert folder_id(tmp_path / "other") != found[0]
+
+
+_TABLE_OF_0_1_0 = """
+CREATE TABLE jobs (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    idempotency_key TEXT UNIQUE, request_digest TEXT NOT NULL, request TEXT NOT NULL,
+    state TEXT NOT NULL, phase TEXT NOT NULL, progress REAL NOT NULL DEFAULT 0,
+    counters TEXT NOT NULL DEFAULT '{}', cancel_requested INTEGER NOT NULL DEFAULT 0,
+    attempt INTEGER NOT NULL DEFAULT 0, owner TEXT, child TEXT, result TEXT, error TEXT,
+    created_at REAL NOT NULL, started_at REAL, finished_at REAL
+)
+"""
+
+
+def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    insert = (
+        "INSERT INTO jobs (id, request_digest, request, state, phase, attempt, owner, created_at)"
+        " VALUES (?, 'd', '{}', ?, ?, 3, ?, 5.0)"
+    )
+    with sqlite3.connect(path) as old:
+        old.execute(_TABLE_OF_0_1_0)
+        old.execute(insert, ("runs", "running", "learn", ME.to_json()))
+        old.execute(insert, ("waits", "queued", "queued", None))
+    begin = threading.Barrier(6)
+    failed: list[BaseException] = []
+
+    def bring_up() -> None:
+        begin.wait()
+        try:
+            JobStore.open(tmp_path)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=bring_up) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    store = JobStore.open(tmp_path)
+    (running,) = store.running()
+    assert (running.id, running.attempt, running.owner) == ("runs", 3, ME)
+    assert (running.owner_host, running.is_of_this_host) == (None, True)
+    assert store.take_over(running, OTHER, if_lease_ended=True) is None
+    assert store.finish(running, "succeeded")
+    assert claim(store).owner_host == this_host()
+    with sqlite3.connect(path) as old:  # a server of 0.1.0 beside this one goes on
+        old.execute(insert, ("later", "queued", "queued", None))
+    assert store.count_unfinished() == 2
+    later = store.get("later")
+    assert later is not None
+    assert (later.kind, later.deaths) == ("train", 0)
+
+
+def test_jobs_of_all_kinds_stand_in_one_queue_and_are_listed_by_kind(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    add(store, "b")
+    add(store, "c", kind="encode")
+    assert [job.id for job in store.latest()] == ["c", "b", "a"]
+    assert [job.id for job in store.latest(kind="encode")] == ["c", "a"]
+    assert [job.id for job in store.latest(kind="encode", limit=1)] == ["c"]
+    assert [job.id for job in store.latest(kind="train")] == ["b"]
+    assert claim(store).kind == "encode"
+    assert store.claim_next(OTHER) is None
+
+
+def test_deaths_are_counted_and_ends_of_the_server_are_not(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    assert store.requeue(claim(store))
+    assert store.requeue(claim(store), died=True)
+    claim(store)
+    (running,) = store.running()
+    assert (running.deaths, running.attempt) == (1, 3)
+
+
+def test_progress_error_and_times_are_kept(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.set_child(job, OTHER)
+    store.set_progress(job, "count", 0.25, {"count_done": 5})
+    now = store.get("a")
+    assert now is not None
+    assert (now.phase, now.progress, now.counters) == ("count", 0.25, {"count_done": 5})
+    assert now.child == OTHER
+    store.finish(job, "failed", error_code="time_limit", detail="too long")
+    now = store.get("a")
+    assert now is not None
+    assert (now.error, now.progress) == ({"code": "time_limit", "detail": "too long"}, 0.25)
+    assert now.finished_at is not None
+    assert now.child is None
+
+
+def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobStore) -> None:
+    add(store, "waiting", queue_limit=100)
+    for index in range(5):
+        add(store, f"job{index}", queue_limit=100)
+        store.request_cancel(f"job{index}")
+    assert sorted(store.forget_old(kept=2)) == ["job0", "job1", "job2"]
+    assert [job.id for job in store.latest()] == ["job4", "job3", "waiting"]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from app.jobs.queue import JobStore
+from app.serving.process_marks import ProcessMark
+store = JobStore.open(Path(sys.argv[1]))
+me = ProcessMark.of_this_process()
+number = 0
+while True:
+    job_id = f"{sys.argv[2]}-{number}"
+    store.add(job_id, {"name": "x" * 2000}, request_digest="d", idempotency_key=None,
+              queue_limit=10**9)
+    print("added", job_id, flush=True)
+    job = store.claim_next(me)
+    if job is not None and store.finish(job, "succeeded"):
+        print("finished", job.id, flush=True)
+    number += 1
+"""
+
+
+@pytest.mark.promise(17)
+def test_kill_9_loses_no_acknowledged_row(sqlite_store: JobStore) -> None:
+    """Not shown: loss of power. A killed process leaves the system's caches intact."""
+    folder = path_of(sqlite_store).parent
+    acknowledged: dict[str, str] = {}
+    for round_number in range(4):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WRITER, str(folder), f"{round_number}{name}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("a", "b")
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(5 + round_number):
+                verb, job_id = writer.stdout.readline().split()
+                acknowledged[job_id] = verb
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+        for writer in writers:
+            rest, _ = writer.communicate()
+            for line in rest.splitlines():
+                if len(line.split()) == 2:
+                    verb, job_id = line.split()
+                    acknowledged[job_id] = verb
+        reopened = JobStore.open(folder)
+        with sqlite3.connect(path_of(reopened)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        for job in reopened.running():  # what a killed owner left behind
+            reopened.finish(job, "failed", error_code="runner_died")
+        for job_id, verb in acknowledged.items():
+            row = reopened.get(job_id)
+            assert row is not None, job_id
+            if verb == "finished":
+                assert row.state == "succeeded"
+    assert len(acknowledged) >= 40
+
+
+@pytest.mark.row(36)
+def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
+    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sqlite_store
+    add(store, "before")
+    pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
+    real_connect = sqlite3.connect
+
+    def connect_to_a_full_disk(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = real_connect(*args, **kwargs)  # type: ignore[arg-type]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_to_a_full_disk)
+        with pytest.raises(JobDatabaseError, match="full") as raised:
+            store.add(
+                "after",
+                {"name": "x" * 100_000},
+                request_digest="d",
+                idempotency_key=None,
+                queue_limit=8,
+            )
+        assert raised.value.is_full
+        assert store.get("before") is not None
+    assert store.get("after") is None
+    with sqlite3.connect(path_of(store)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    add(store, "after")

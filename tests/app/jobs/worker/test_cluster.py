@@ -1,0 +1,253 @@
+"""Training jobs counted on a cluster: the same tokenizer, nothing left of the run when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import httpx
+import psutil
+import pytest
+
+from app.jobs.corpus_paths import CorpusChangedError, find_corpus_file
+from app.jobs.folder import JobFolder
+from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.worker.cluster import (
+    cluster_encoder,
+    cluster_settings,
+    remove_run_of,
+    train_on_cluster,
+)
+from app.jobs.worker.context import ChildJob
+from app.jobs.worker.encode import _encode
+from app.settings import Settings
+from tests.app.jobs.conftest import Fields, Service
+from tests.ray_cluster import ray_cluster, ray_workers
+from tests.s3_server import S3Server, aws_environment
+from tests.tokenizer_core.corpus.small_corpora import content
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    TokenFilesWriter,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.errors import VocabSizeError
+from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.parallel import ray_cluster as ray_module
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.training import TrainingProgress, train
+
+__all__ = ["ray_cluster"]
+
+ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
+ID = "20261121T041500Z-0123456789ab"
+
+
+@pytest.fixture
+def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> ChildJob:
+    """A job in this process, whose cluster is this process, too."""
+
+    @contextlib.contextmanager
+    def connect(address: str) -> Iterator[LocalExecutor]:
+        assert address == "head:6379"
+        yield LocalExecutor(1)
+
+    monkeypatch.setattr(ray_module, "connect_to_ray", connect)
+    settings = Settings(executor="ray", ray_address="head:6379")
+    folder = JobFolder.of(tmp_path / "artifacts", ID)
+    folder.write_request(ASKED | cluster_settings(settings, ID))
+    return ChildJob(folder, folder.read_request(), Mock(), threading.Event())
+
+
+def test_the_tokenizer_is_the_one_that_is_trained_here(job: ChildJob, corpus: Path) -> None:
+    seen: list[TrainingProgress] = []
+    file = find_corpus_file([corpus], "small.txt")
+    result = train_on_cluster(job, [file], "auto", seen.append)
+    expected = train([corpus / "small.txt"], vocab_size=300, special_tokens=["<|endoftext|>"])
+    assert result.spec.fingerprint == expected.spec.fingerprint
+    assert result.report.seconds_counting > 0
+    (source,) = result.counts.sources
+    assert (source.path, source.sha256) == ("small.txt", expected.counts.sources[0].sha256)
+    assert {progress.phase for progress in seen} >= {"count", "merge"}
+    assert (job.folder.path / "run" / "run.json").exists()
+    job.folder.remove_inputs()
+    assert not (job.folder.path / "run").exists()
+
+
+def test_a_wrong_size_is_said_before_anything_is_counted(job: ChildJob, corpus: Path) -> None:
+    file = find_corpus_file([corpus], "small.txt")
+    wrong = ChildJob(job.folder, {**job.request, "vocab_size": 10}, job.events, job.allowed)
+    with pytest.raises(VocabSizeError):
+        train_on_cluster(wrong, [file], "auto", Mock())
+    assert not (job.folder.path / "run").exists()
+
+
+def test_a_link_that_took_the_place_of_a_file_is_refused(job: ChildJob, corpus: Path) -> None:
+    file = find_corpus_file([corpus], "small.txt")
+    (corpus / "small.txt").rename(corpus / "away.txt")
+    (corpus / "small.txt").symlink_to(corpus / "slow.txt")
+    with pytest.raises(CorpusChangedError, match=r"small\.txt was replaced"):
+        train_on_cluster(job, [file], "auto", Mock())
+
+
+def test_what_is_kept_elsewhere_is_removed_with_the_job(tmp_path: Path) -> None:
+    settings = Settings(executor="ray", run_storage=f"{tmp_path}/runs/")
+    asked = cluster_settings(settings, ID)
+    assert asked == {"ray_address": "auto", "run_storage": f"{tmp_path}/runs/{ID}"}
+    assert cluster_settings(Settings(), ID) == {}
+    folder = JobFolder.of(tmp_path, ID)
+    remove_run_of(folder)  # of a job that never began
+    folder.write_request(asked)
+    kept, others = tmp_path / "runs" / ID / "x" / "y", tmp_path / "runs" / "another" / "z"
+    for path in (kept, others):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    remove_run_of(folder)
+    assert not kept.exists()
+    assert others.exists()
+
+
+def test_a_storage_that_is_gone_keeps_no_job_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = JobFolder.of(tmp_path, ID)
+    folder.write_request({"run_storage": "gs://bucket/runs"})
+    remove_run_of(folder)
+    assert "could not be removed" in caplog.text
+
+
+def test_the_token_files_are_those_that_are_made_here(
+    job: ChildJob, corpus: Path, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=1)
+    how = {"corpus_format": CorpusFormat("txt", separator="\n"), "validation_share": 0.2}
+    encode_corpus(tokenizer, [corpus / "small.txt"], tmp_path / "here", plan, **how)  # type: ignore[arg-type]
+    file = find_corpus_file([corpus], "small.txt")
+    with cluster_encoder(job, [file]) as encode:
+        encode(tokenizer, folder=tmp_path / "there", plan=plan, **how)
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert job.names[str(corpus / "small.txt")] == "small.txt"
+    (corpus / "small.txt").write_text("other")
+    with (
+        pytest.raises(CorpusChangedError, match=r"small\.txt was replaced"),
+        cluster_encoder(job, [file]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_what_another_executor_began_begins_anew(
+    job: ChildJob, corpus: Path, tmp_path: Path, executor: str
+) -> None:
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    plan = plan_token_files(tokenizer)
+    how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
+    inputs = [find_corpus_file([corpus], "small.txt").to_json()]
+    asked = how | {"inputs": inputs, "num_workers": 1}
+    request = {**job.request, **asked} if executor == "ray" else asked
+    job.folder.scratch_path.mkdir(exist_ok=True)
+    with TokenFilesWriter(tmp_path / "growing", plan) as writer:
+        writer.append([1])
+        writer.checkpoint({"settings": {"run": "another's"}, "n_tokens": 1, "place": {}})
+    manifest = _encode(replace(job, request=request), tokenizer, plan, tmp_path / "growing")
+    assert manifest.split("train").n_bytes == (corpus / "small.txt").stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", ["here", "bucket"])
+def test_a_job_on_a_real_cluster(
+    ray_cluster: str,
+    start_service: Callable[..., Service],
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: str,
+) -> None:
+    for name, value in aws_environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    place = {"here": {}, "bucket": {"run_storage": "s3://runs-of-jobs/some"}}[kept]
+    if place:
+        httpx.put(f"{s3_server.endpoint}/runs-of-jobs", timeout=30).raise_for_status()
+    service = start_service(executor="ray", ray_address=ray_cluster, **place)
+    asked = {"input_paths": ["small.txt", "slow.txt"], "vocab_size": 500}
+    ended = service.wait(service.start(name="there", **asked))
+    assert ended["state"] == "live", json.dumps(ended)
+    folder = JobFolder.of(service.settings.artifacts_dir, ended["id"])
+    assert sorted(path.name for path in folder.path.iterdir()) == ["request.json", "train.log"]
+    if place:
+        import s3fs
+
+        assert s3fs.S3FileSystem(skip_instance_cache=True).find("runs-of-jobs") == []
+    here = train(
+        [service.corpus / name for name in asked["input_paths"]],
+        vocab_size=500,
+        special_tokens=["<|endoftext|>"],
+    )
+    ref = service.store.resolve("there")
+    assert service.store.open(ref).fingerprint == here.spec.fingerprint
+    manifest = service.client.get("/tokenizers/there").json()
+    assert "/proc/" not in json.dumps(manifest)
+
+
+@pytest.mark.slow
+def test_an_encoding_job_on_a_real_cluster(
+    ray_cluster: str, start_service: Callable[..., Service], tmp_path: Path
+) -> None:
+    text = "<|endoftext|>".join(f"story {number}, " * (number % 7) for number in range(900))
+    service = start_service(executor="ray", ray_address=ray_cluster)
+    service.client.put("/corpora/news", content=text.encode()).raise_for_status()
+    asked = {"tokenizer": "starter", "validation_share": 0.2, "shuffle": True, "seed": 3}
+    answer = service.client.post("/corpora/news/encode", json=asked).raise_for_status()
+    job_id = answer.json()["id"]
+    deadline = time.monotonic() + 90
+    while (job := service.client.get(f"/jobs/{job_id}").json())["state"] in ("queued", "running"):
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    artifacts_dir = service.settings.artifacts_dir
+    folder = JobFolder.of(artifacts_dir, job_id)
+    assert job["state"] == "succeeded", (job, folder.log_path.read_text())
+    assert folder.read_request()["ray_address"] == ray_cluster
+    assert not folder.run_path.exists()
+    store = ArtifactStore(artifacts_dir)
+    ref = store.resolve("starter")
+    tokenizer = Tokenizer.from_spec(store.open(ref))
+    (tmp_path / "news").write_text(text)
+    encode_corpus(
+        tokenizer,
+        [tmp_path / "news"],
+        tmp_path / "here",
+        plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=3, ref=ref),
+        corpus_format=CorpusFormat("txt", separator="<|endoftext|>"),
+        validation_share=0.2,
+        shuffle=True,
+    )
+    there = TokenFilesFolder.of(artifacts_dir).place(job["result"]["id"])
+    assert content(there) == content(tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_a_cancelled_job_leaves_no_task(
+    ray_cluster: str, start_service: Callable[..., Service]
+) -> None:
+    service = start_service(executor="ray", ray_address=ray_cluster)
+    large = service.corpus / "large.txt"
+    large.write_bytes(b"\n".join([(service.corpus / "slow.txt").read_bytes()] * 60))
+    job_id = service.start(input_paths=["large.txt"], name="large", vocab_size=400)
+    deadline = time.monotonic() + 90
+    while not (busy := ray_workers()):
+        assert time.monotonic() < deadline, service.job(job_id)
+        time.sleep(0.02)
+    service.client.delete(f"/train/{job_id}")
+    assert service.wait(job_id)["state"] == "cancelled"
+    _, left = psutil.wait_procs(busy, timeout=15)
+    assert not left
+    assert not ray_workers()
+    folder = JobFolder.of(service.settings.artifacts_dir, job_id)
+    assert not folder.run_path.exists()

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.testclient import TestClient
+
+from app.observability import metrics
+from app.observability.metrics import DurationTally
+from app.rendering import encode as encode_answers
+from tests.app.conftest import run_server
+from tokenizer_core.engines import resolve_engine
+from tokenizer_core.registry import ArtifactStore
+
+NAMES = (
+    "tokenizer_inflight",
+    "tokenizer_queue_depth",
+    "tokenizer_event_loop_lag_seconds",
+    "tokenizer_encode_bytes_total",
+    "tokenizer_encode_tokens_total",
+    "tokenizer_decode_tokens_total",
+    "tokenizer_cache_hits_total",
+    "tokenizer_cache_misses_total",
+    "tokenizer_last_swap_timestamp_seconds",
+    "tokenizer_store_away",
+    "tokenizer_train_progress_ratio",
+    'tokenizer_rejected_total{reason="overloaded"}',
+    'tokenizer_rejected_total{reason="queue_full"}',
+    'tokenizer_swaps_total{result="ok"}',
+    'tokenizer_swaps_total{result="failed"}',
+    'tokenizer_train_jobs_total{status="live"}',
+    "tokenizer_encode_progress_ratio",
+    'tokenizer_encode_jobs_total{status="succeeded"}',
+    "tokenizer_disk_free_bytes",
+    "tokenizer_disk_size_bytes",
+    'http_requests_total{handler="/encode",method="POST",status="200"}',
+    'http_request_duration_seconds_count{handler="/encode"}',
+)
+
+
+def values(text: str) -> dict[str, float]:
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def scrape(client: TestClient) -> dict[str, float]:
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return values(response.text)
+
+
+def test_all_names_are_there_at_zero(client: TestClient) -> None:
+    found = scrape(client)
+    for name in NAMES:
+        assert name in found, name
+    assert found["tokenizer_encode_bytes_total"] == 0
+    assert found["tokenizer_queue_depth"] == 0
+    assert found["tokenizer_inflight"] == 1  # this very request
+    [info] = [name for name in found if name.startswith("tokenizer_info")]
+    assert 'name="starter"' in info
+    assert f'engine="{resolve_engine()}"' in info
+
+
+@pytest.mark.parametrize("repeat", [1, 400])
+def test_what_is_counted(client: TestClient, repeat: int) -> None:
+    text = "the quick é " * repeat
+    encoded = client.post("/v1/encode", json={"text": [text, "a"]}).json()
+    client.post("/decode", json={"tokens": encoded["tokens"]})
+    client.post("/encode_stream", content=text.encode())
+    client.post("/encode", json={"text": 1})
+    found = scrape(client)
+    assert found["tokenizer_encode_bytes_total"] == 2 * len(text.encode()) + 1
+    assert found["tokenizer_encode_tokens_total"] == 2 * encoded["count"][0] + 1
+    assert found["tokenizer_decode_tokens_total"] == sum(encoded["count"])
+    assert found["tokenizer_cache_misses_total"] > 0
+    assert found['http_requests_total{handler="/encode",method="POST",status="200"}'] == 1
+    assert found['http_requests_total{handler="/encode",method="POST",status="422"}'] == 1
+    assert found['http_request_duration_seconds_count{handler="/encode"}'] == 2
+
+
+def test_the_disk_is_looked_at_at_every_scrape(
+    client: TestClient, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(store.root)
+    looked_at = []
+
+    def disk_usage(folder: Path) -> object:
+        looked_at.append(folder)
+        return usage._replace(total=1000, free=1000 - len(looked_at))
+
+    monkeypatch.setattr(metrics.shutil, "disk_usage", disk_usage)
+    found = [scrape(client) for _ in range(2)]
+    assert [one["tokenizer_disk_free_bytes"] for one in found] == [999, 998]
+    assert found[0]["tokenizer_disk_size_bytes"] == 1000
+    assert looked_at == [store.root] * 2
+
+    def fail(folder: Path) -> object:
+        raise OSError(errno.EIO, "")
+
+    monkeypatch.setattr(metrics.shutil, "disk_usage", fail)
+    without = scrape(client)
+    assert "tokenizer_disk_free_bytes" not in without
+    assert "tokenizer_inflight" in without
+
+
+@pytest.mark.row(34)
+def test_labels_do_not_come_from_requests(client: TestClient) -> None:
+    for index in range(5):
+        client.get(f"/nothing/{index}")
+        client.get(f"/tokenizers/nope{index}")
+        client.request(f"VERB{index}", "/encode")
+    found = scrape(client)
+    assert found['http_requests_total{handler="unmatched",method="GET",status="404"}'] == 5
+    assert found['http_requests_total{handler="/tokenizers/{name}",method="GET",status="404"}'] == 5
+    assert not any("nope" in name or "VERB" in name for name in found)
+
+
+def test_the_cache_counts_survive_a_swap(client: TestClient, store: ArtifactStore) -> None:
+    client.post("/encode", json={"text": "one two three four"})
+    before = scrape(client)["tokenizer_cache_misses_total"]
+    assert before >= 4
+    client.post("/encode", json={"text": "one two three four"})
+    after = scrape(client)
+    assert after["tokenizer_cache_misses_total"] == before
+    assert after["tokenizer_cache_hits_total"] >= 4
+
+
+def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    with run_server(store.root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=str(folder)) as server:
+        n_requests = 40
+        for _ in range(n_requests):  # a connection each: either process may take it
+            httpx.post(f"{server.url}/encode", json={"text": "a b"}).raise_for_status()
+        key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
+
+        def ask() -> dict[str, float]:
+            return values(httpx.get(f"{server.url}/metrics").text)
+
+        expected = {
+            key: n_requests,
+            "tokenizer_encode_bytes_total": 3 * n_requests,
+            "tokenizer_inflight": 1,
+        }
+        for _ in range(6):
+            deadline = time.monotonic() + 20
+            # A process shows the others what it has counted twice a second, and that a request is
+            # over a moment after its answer.
+            while not expected.items() <= (found := ask()).items():
+                assert time.monotonic() < deadline, found
+                time.sleep(0.1)
+            for name in NAMES:
+                assert name in found, name
+        assert len({path.stem.rpartition("_")[2] for path in folder.glob("counter_*.db")}) == 2
+        # A process that is gone leaves no gauge behind.
+        gone = subprocess.Popen([sys.executable, "-c", "pass"])
+        gone.wait()
+        template = next(folder.glob("gauge_livesum_*.db"))
+        (folder / f"gauge_livesum_{gone.pid}.db").write_bytes(template.read_bytes())
+        httpx.get(f"{server.url}/metrics").raise_for_status()
+        assert not (folder / f"gauge_livesum_{gone.pid}.db").exists()
+
+
+def test_a_defect_is_a_500_without_a_trace_of_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("a secret in the message")
+
+    monkeypatch.setattr(encode_answers, "_encode_ids", fail)
+    headers = {"X-Request-Id": "my-request.1"}
+    for text in ("a", "a" * 5000):
+        response = client.post("/encode", json={"text": text}, headers=headers)
+        assert response.status_code == 500
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.headers["X-Request-Id"] == "my-request.1"
+        assert "secret" not in response.text
+        assert "Traceback" not in response.text
+    assert "POST /encode failed" in caplog.text
+    assert "a secret in the message" in caplog.text  # in the log it belongs
+    found = scrape(client)
+    assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
+    assert found["tokenizer_inflight"] == 1
+
+
+@pytest.mark.row(34)
+def test_request_ids_from_outside_are_words(client: TestClient) -> None:
+    for sent in ("a b", "x" * 65, "é", ""):
+        response = client.get("/nope", headers={"X-Request-Id": sent.encode()})
+        assert response.headers["X-Request-Id"] != sent
+        assert len(response.headers["X-Request-Id"]) == 32
+        assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
+
+
+@pytest.mark.promise(13)
+def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]) -> None:
+    with make_client() as client:
+        services = client.app.services  # type: ignore[attr-defined]
+        lease = services.budget.lease()
+        lease.reserve(services.budget.maximum)
+        response = client.post("/encode", json={"text": "a"})
+        assert response.status_code == 503
+        assert response.headers["Retry-After"]
+        lease.release()
+        assert client.post("/encode", json={"text": "a" * 9000}).status_code == 200
+        assert client.post("/encode", json={"text": 1}).status_code == 422
+        assert services.budget.used == 0
+        assert scrape(client)['tokenizer_rejected_total{reason="overloaded"}'] == 1
+
+
+def test_this_process_writes_no_files(client: TestClient) -> None:
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    assert json.dumps(scrape(client))
+
+
+def test_a_file_that_goes_while_they_are_read_is_no_defect() -> None:
+    class Folder(Collector):
+        n_readings = 0
+
+        def collect(self) -> list[Metric]:
+            self.n_readings += 1
+            if self.n_readings < 3:
+                raise FileNotFoundError("gauge_all_1.db")
+            return [GaugeMetricFamily("whole", "read", 1.0)]
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Folder())
+    assert b"\nwhole 1.0\n" in metrics._read_out(registry)
+
+
+@given(st.lists(st.floats(0, 100) | st.sampled_from(metrics._BUCKETS), max_size=30), st.data())
+def test_times_are_handed_over_as_the_library_takes_them(seconds: list[float], data: Any) -> None:
+    registries = CollectorRegistry(), CollectorRegistry()
+    plain, tallied = (
+        Histogram("t", "Times.", buckets=metrics._BUCKETS, registry=registry)
+        for registry in registries
+    )
+    tally = DurationTally(tallied)
+    for second in seconds:
+        plain.observe(second)
+        tally.observe(second)
+        if data.draw(st.booleans()):
+            tally.hand_over()
+    tally.hand_over()
+    tally.hand_over()  # of what is known nothing is added again
+    lines = [values(generate_latest(registry).decode()) for registry in registries]
+    assert lines[0].keys() == lines[1].keys()
+    assert lines[0] == pytest.approx(lines[1])
+    assert lines[0]["t_count"] == len(seconds)

@@ -1,0 +1,146 @@
+"""The files of several processes' metrics on a disk with room, that fills up, and that is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from prometheus_client.mmap_dict import MmapedDict
+
+from app.commands import serving
+from app.observability import metrics_files
+from app.observability.metrics_files import FIRST_BYTES, ReservedFile
+from app.settings import Settings
+from tests.conftest import REPOSITORY
+from tokenizer_core.registry import ArtifactStore
+
+KEYS = [f"{index}-é{'x' * 1000}" for index in range(FIRST_BYTES // 500)]
+
+
+def written(file: ReservedFile) -> dict[str, tuple[float, float]]:
+    for index, key in enumerate(KEYS):
+        file.read_value(key)
+        file.write_value(key, float(index), 1.0)
+    return {key: file.read_value(key) for key in KEYS}
+
+
+EXPECTED = {key: (float(index), 1.0) for index, key in enumerate(KEYS)}
+
+
+def test_every_block_of_a_file_is_reserved(tmp_path: Path) -> None:
+    path = tmp_path / "counter_1.db"
+    file = ReservedFile(str(path))
+    assert path.stat().st_blocks * 512 >= path.stat().st_size == FIRST_BYTES
+    assert written(file) == EXPECTED
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > FIRST_BYTES
+    rows = MmapedDict.read_all_values_from_file(str(path))
+    assert {key.strip(): (value, stamp) for key, value, stamp, _ in rows} == EXPECTED
+    file.close()
+    again = ReservedFile(str(path))
+    assert {key.strip() for key, _, _ in again.read_all_values()} == set(EXPECTED)
+    again.close()
+
+
+def test_a_file_has_its_name_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that answers /metrics reads every file of the folder at any moment."""
+    seen: list[list[Path]] = []
+    reserve = metrics_files._reserve
+
+    def look_and_reserve(descriptor: int, n_bytes: int) -> None:
+        seen.append(list(tmp_path.glob("*.db")))
+        reserve(descriptor, n_bytes)
+
+    monkeypatch.setattr(metrics_files, "_reserve", look_and_reserve)
+    ReservedFile(str(tmp_path / "counter_1.db")).close()
+    assert seen == [[]]
+    assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
+def test_without_room_the_numbers_stay_in_the_process(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    n_bytes_free: int,
+) -> None:
+    def reserve(descriptor: int, n_bytes: int) -> None:
+        if n_bytes > n_bytes_free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(descriptor, 0, n_bytes)
+
+    monkeypatch.setattr(metrics_files, "_reserve", reserve)
+    path = tmp_path / "counter_1.db"
+    file = ReservedFile(str(path))
+    assert written(file) == EXPECTED
+    file.close()
+    assert not path.exists()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "No space left" in caplog.text
+
+
+def test_a_missing_folder_is_a_wrong_setting(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ReservedFile(str(tmp_path / "missing" / "counter_1.db"))
+
+
+def test_without_a_folder_each_process_counts_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**options: str) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    assert serving._make_metrics_dir(settings.model_copy(update={"workers": 2})) is None
+    assert "No space left" in capsys.readouterr().err
+
+
+SERVE_AND_ASK = """
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.app.conftest import run_server
+
+root, folder = Path(sys.argv[1]), sys.argv[2]
+with run_server(root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=folder) as server:
+    for _ in range(20):
+        assert httpx.post(server.url + "/encode", json={"text": "a b"}).status_code == 200
+        assert httpx.get(server.url + "/metrics").status_code == 200
+    text = server.log.read_text()
+assert "died" not in text, text
+assert "No space left" in text, text
+"""
+
+
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_several_processes_serve_with_a_full_metrics_folder(
+    tmp_path: Path, store: ArtifactStore
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    apart = ["unshare", "--user", "--map-root-user", "--mount"]
+    tried = subprocess.run([*apart, "mount", "-t", "tmpfs", "tmpfs", str(full)], check=False)
+    if tried.returncode:
+        pytest.skip("no file system can be mounted here")
+    script = (
+        f'mount -t tmpfs -o size=64k tmpfs "{full}" && '
+        f'{{ head -c 1m /dev/zero > "{full}/filler" 2>/dev/null; exec "$@"; }}'
+    )
+    command = [sys.executable, "-c", SERVE_AND_ASK, str(store.root), str(full)]
+    done = subprocess.run(
+        [*apart, "sh", "-c", script, "sh", *command],
+        cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,600 @@
+"""The hot swap in one process and over several, and what happens when the disk is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from app.http.problem import Problem
+from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
+from app.serving.live_tokenizers import LiveTokenizers
+from app.serving.process_marks import ProcessMark
+from app.serving.swap_problems import NoTokenizerError, SwapFailedError, SwapTimeoutError
+from app.serving.workers import WorkerState, WorkerStates
+from app.settings import Settings
+from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
+from tests.app.raw_http import RawRequest
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.EIO, 503), (errno.EMFILE, 503), (errno.ENOSPC, 507)]
+)
+@pytest.mark.parametrize("place", ["mkdir", "open", "flock", "glob"])
+def test_a_disk_that_fails_under_a_promotion_is_no_defect(
+    client: TestClient,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    status: int,
+) -> None:
+    def promote() -> httpx.Response:
+        headers = {"X-API-Key": ADMIN_KEY}
+        return client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
+
+    def fail(first: object, *arguments: object, **options: object) -> object:
+        if place == "flock" or str(first).endswith(("run", "promotion.lock", "workers")):
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(first, *arguments, **options)  # type: ignore[arg-type]
+
+    owner, name = (fcntl, "flock") if place == "flock" else (Path, place)
+    original = getattr(owner, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        answer = promote()
+    assert answer.status_code == status, answer.text
+    assert answer.json()["code"] == {503: "storage_failed", 507: "disk_full"}[status]
+    assert "/some/path" not in answer.text
+    assert client.get("/tokenizers/active").json()["digest"] == starter.digest
+    assert promote().status_code == 200
+
+
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE])
+@pytest.mark.parametrize("function", ["write_text", "replace"])
+@pytest.mark.parametrize("kind", ["last_good", "workers"])
+def test_notes_that_cannot_be_written_cost_no_answer(
+    make_client: Callable[..., TestClient],
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    function: str,
+    number: int,
+) -> None:
+    """What a process tells the others, and what was good last: serving needs neither."""
+    n_failed = 0
+
+    def fail(path: Path, *arguments: object, **options: object) -> object:
+        nonlocal n_failed
+        if kind in (path.name.split(".")[0], path.parent.name):
+            n_failed += 1
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(path, *arguments, **options)  # type: ignore[arg-type]
+
+    original = getattr(Path, function)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, function, fail)
+        with make_client() as client:
+            served = client.post("/encode", json={"text": "a"})
+            assert served.headers["Tokenizer-Version"] == str(starter)
+            answer = client.put(
+                "/tokenizers/active",
+                json={"tokenizer": "other"},
+                headers={"X-API-Key": ADMIN_KEY},
+            )
+            assert answer.status_code == 200, answer.text
+            after = client.post("/encode", json={"text": "a"})
+            assert after.headers["Tokenizer-Version"] == str(other)
+            assert client.get("/readyz").status_code == 200
+    assert n_failed >= 2
+
+
+@asynccontextmanager
+async def started(
+    settings: Settings, store: ArtifactStore, *, swap_timeout_seconds: float = 30
+) -> AsyncIterator[LiveTokenizers]:
+    live = LiveTokenizers(settings, store, swap_timeout_seconds=swap_timeout_seconds)
+    await live.start()
+    try:
+        yield live
+    finally:
+        await live.stop()
+
+
+@pytest.fixture
+def other(store: ArtifactStore, other_spec: TokenizerSpec) -> ArtifactRef:
+    return store.publish(other_spec, name="other")
+
+
+def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
+    path = store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+class FakePeer:
+    """The state file of another process of this host: that of a child that only sleeps."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        own = WorkerStates(store.root / "run" / "workers")
+        started = own.new_state()
+        mark = ProcessMark.of(self.process.pid)
+        assert mark is not None
+        self.state = WorkerState(mark.pid, mark.started)
+        name = next(iter((store.root / "run" / "workers").glob("*.json"))).name
+        path = store.root / "run" / "workers" / name.replace(str(started.pid), str(mark.pid))
+        self.path = path
+
+    def write(self, **fields: str) -> None:
+        state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
+        self.path.write_text(json.dumps(dataclasses.asdict(state)))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def test_promote_and_roll_back(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == starter
+            before = live.require_active()
+            assert await live.promote(other) == starter
+            assert live.require_active().ref == other
+            assert before.tokenizer.encode("a") != live.require_active().tokenizer.encode("a")
+            assert store.active() == other
+            assert await live.promote(starter) == other
+            assert live.require_active().ref == starter
+        async with started(settings, store) as again:
+            assert again.require_active().ref == starter
+
+    asyncio.run(run())
+
+
+def test_a_promoted_version_wins_over_the_default_at_the_next_start(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    store.promote(other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == other
+            assert live.reason is None
+
+    asyncio.run(run())
+
+
+def test_the_files_of_killed_processes_go_at_the_next_start(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    store.promote(starter)
+
+    async def run() -> None:
+        async with started(settings, store):
+            killed = FakePeer(store)
+            killed.write()
+            killed.end()
+        async with started(settings, store):
+            assert not killed.path.exists()
+            assert len(list(killed.path.parent.glob("*.json"))) == 1  # its own
+
+    asyncio.run(run())
+
+
+def test_of_two_promotions_that_expect_the_same_one_is_refused(
+    store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    shorter = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-1])
+    refs = [starter, other, store.publish(shorter, name="third")]
+    present = starter
+    with run_server(store.root, "--workers", "2") as server, ThreadPoolExecutor(2) as threads:
+
+        def put(ref: ArtifactRef) -> httpx.Response:
+            return httpx.put(
+                f"{server.url}/tokenizers/active",
+                json={"tokenizer": str(ref)},
+                headers={"X-API-Key": ADMIN_KEY, "If-Match": f'"{present.digest}"'},
+                timeout=60,
+            )
+
+        for _ in range(5):
+            wanted = [ref for ref in refs if ref != present]
+            answers = list(threads.map(put, wanted))
+            assert sorted(answer.status_code for answer in answers) == [200, 412]
+            present = wanted[[answer.status_code for answer in answers].index(200)]
+            assert store.active() == present
+
+
+def test_another_process_moving_the_pointer_is_followed(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            store.promote(other)
+            for _ in range(1000):
+                await asyncio.sleep(0.05)
+                if live.require_active().ref == other:
+                    break
+            assert live.require_active().ref == other
+
+    asyncio.run(run())
+
+
+def test_a_retired_tokenizer_is_freed(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            held = live.require_active()
+            held.tokenizer.encode("warm the cache")
+            retired, tokenizer = weakref.ref(held), weakref.ref(held.tokenizer)
+            await live.promote(other)
+            gc.collect()
+            assert retired() is held  # a request that began before keeps what it has
+            del held
+            gc.collect()
+            assert retired() is None
+            assert tokenizer() is None
+
+    asyncio.run(run())
+
+
+def test_pinned_versions_are_bounded_and_loaded_once(
+    settings: Settings, store: ArtifactStore, small_spec: TokenizerSpec
+) -> None:
+    refs = [
+        store.publish(
+            TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-n]), name=f"t{n}"
+        )
+        for n in range(1, 8)
+    ]
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            loads: list[str] = []
+            load = live._load
+
+            def counted(ref: ArtifactRef) -> LiveTokenizer:
+                loads.append(str(ref))
+                time.sleep(0.05)
+                return load(ref)
+
+            live._load = counted  # type: ignore[method-assign]
+            same = str(refs[0])
+            found = await asyncio.gather(*(asyncio.to_thread(live.get, same) for _ in range(6)))
+            assert len({id(one) for one in found}) == 1
+            assert loads == [same]
+            for ref in refs:
+                assert live.get(ref.name).ref == ref
+            assert len(live.loaded()) == 5
+            assert live.peek(str(refs[-1])) is not None
+            assert live.peek(str(refs[0])) is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.row(30)
+def test_a_version_that_does_not_load_changes_nothing(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    damage(store, other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            with pytest.raises(ArtifactCorruptError):
+                await live.promote(other)
+            missing = ArtifactRef("nope", "20200101T000000Z-00000000", "0" * 64)
+            with pytest.raises(ArtifactNotFoundError):
+                await live.promote(missing)
+            assert live.require_active().ref == starter
+            assert live.reason is None
+            assert store.active() is None
+
+    asyncio.run(run())
+
+
+def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: TokenizerSpec) -> None:
+    check_round_trip(Tokenizer.from_spec(small_spec))
+
+    class Lossy(Tokenizer):
+        def decode(self, *arguments: object, **options: object) -> str:
+            return super().decode(*arguments, **options).replace("中", "?")  # type: ignore[arg-type]
+
+    with pytest.raises(ArtifactCorruptError):
+        check_round_trip(Lossy.from_spec(small_spec))
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize(
+    "pointer",
+    ["", "garbage", "{}", '{"active": "gone@20200101T000000Z-00000000", "digest": "0"}', "[1]"],
+)
+def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
+    settings: Settings,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    make_client: Callable[..., TestClient],
+    pointer: str,
+) -> None:
+    def check(client: TestClient, wanted: ArtifactRef) -> None:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json()["status"] == "degraded"
+        assert "cannot be loaded" in ready.json()["reason"]
+        assert str(store.root) not in ready.text
+        answer = client.post("/encode", json={"text": "a"}).json()
+        assert answer["tokenizer"]["digest"] == wanted.digest
+
+    with make_client() as client:
+        headers = {"X-API-Key": ADMIN_KEY}
+        promoted = client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
+        assert promoted.status_code == 200
+        (store.root / "active.json").write_text(pointer)
+        deadline = time.monotonic() + 60
+        while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        check(client, other)  # it keeps what it has
+        assert 'swaps_total{result="failed"} 1.0' in client.get("/metrics").text
+    with make_client() as client:
+        check(client, other)  # and starts with the last good one
+        fixed = client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
+        assert fixed.status_code == 200
+        assert client.get("/readyz").json()["status"] == "ok"
+        assert store.active() == starter
+
+
+def test_a_server_without_a_tokenizer_runs_and_says_so(
+    settings: Settings, make_client: Callable[..., TestClient]
+) -> None:
+    with make_client(default="absent") as client:
+        assert client.get("/livez").status_code == 200
+        for path in ("/readyz", "/info", "/tokenizers/active"):
+            assert client.get(path).status_code == 503
+        for path, body in (("/encode", {"text": "a"}), ("/decode", {"tokens": [1]})):
+            response = client.post(path, json=body)
+            assert response.status_code == 503
+            assert int(response.headers["Retry-After"]) > 0
+            assert response.json()["code"] == "no_tokenizer"
+            assert "TOKENIZER_DEFAULT" in response.json()["detail"]
+        assert client.post("/encode_stream", content=b"a").status_code == 503
+        llama = client.get("/health")
+        assert llama.status_code == 503
+        assert llama.json()["error"]["type"] == "unavailable_error"
+        # A version that a request names is served all the same, and one can be promoted.
+        named = client.post("/encode", json={"text": "a", "tokenizer": "starter"})
+        assert named.status_code == 200
+        headers = {"X-API-Key": ADMIN_KEY}
+        client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
+        assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.promise(7)
+def test_promotion_waits_for_every_process_and_restores_on_timeout(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=1) as live:
+            peer = FakePeer(store)
+            try:
+                peer.write(name="starter", version=starter.version, digest=starter.digest)
+                with pytest.raises(SwapTimeoutError):
+                    await live.promote(other)
+                assert live.require_active().ref == starter
+                assert store.active() == starter
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+@pytest.mark.promise(7)
+def test_promotion_follows_what_the_other_processes_say(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=200) as live:
+            peer = FakePeer(store)
+            try:
+                # It fails there: no need to wait for the time to pass.
+                peer.write(digest=starter.digest, failed=str(other), reason="damaged")
+                with pytest.raises(SwapFailedError, match="damaged"):
+                    await asyncio.wait_for(live.promote(other), 60)
+                assert store.active() == starter
+                # It follows a little later.
+                peer.write(digest=starter.digest)
+                promotion = asyncio.create_task(live.promote(other))
+                await asyncio.sleep(0.4)
+                assert not promotion.done()
+                peer.write(digest=other.digest)
+                assert await asyncio.wait_for(promotion, 60) == starter
+                # It dies, so nobody waits for it.
+                peer.write(digest=other.digest)
+                peer.end()
+                assert await asyncio.wait_for(live.promote(starter), 60) == other
+                assert not peer.path.exists()
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_starts_again_serves_what_its_siblings_serve(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
+    newer = store.publish(spec, name="starter")
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
+            peer = FakePeer(store)
+        try:
+            peer.write(name="starter", version=starter.version, digest=starter.digest)
+            async with started(settings, store) as live:
+                assert live.require_active().ref == starter
+        finally:
+            peer.end()
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
+
+    asyncio.run(run())
+
+
+def test_promotions_take_turns(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
+            assert live.require_active().ref == store.active()
+        async with started(settings, store, swap_timeout_seconds=0.4) as live:
+            before = live.require_active().ref
+            # Another process is in the middle of a promotion.
+            with (store.root / "run" / "promotion.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with pytest.raises(Problem, match="Another promotion"):
+                    await live.promote(other if before == starter else starter)
+                assert live.require_active().ref == before
+            assert await live.promote(other) == before
+
+    asyncio.run(run())
+
+
+def test_nothing_is_active(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
+    live = LiveTokenizers(settings, ArtifactStore(tmp_path_factory.mktemp("empty")))
+    with pytest.raises(NoTokenizerError):
+        live.get(None)
+    with pytest.raises(ArtifactNotFoundError):
+        live.get("starter")
+
+
+@pytest.mark.promise(6)
+@pytest.mark.parametrize("n_swaps", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_swaps_under_load_over_two_processes(
+    store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, n_swaps: int
+) -> None:
+    """Two vocabularies without a common id: no answer mixes them, none fails, none is late."""
+    answers: Counter[tuple[str, bool]] = Counter()
+    tokenizers = {ref.digest: Tokenizer.from_spec(store.open(ref)) for ref in (starter, other)}
+    text = "the quick brown fox " * 40
+    expected = {digest: tok.encode(text) for digest, tok in tokenizers.items()}
+    assert not set(expected[starter.digest]) & set(expected[other.digest])
+    failures: list[str] = []
+    stop = threading.Event()
+
+    def encode(client: httpx.Client) -> tuple[list[int], str, str]:
+        response = client.post("/encode", json={"text": text})
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        header = response.headers["Tokenizer-Digest"]
+        return answer["tokens"], answer["tokenizer"]["digest"], header
+
+    def stream(server: RunningServer) -> tuple[list[int], str, str]:
+        """Two-way and slow: a swap falls into the middle of most streams."""
+        with RawRequest(server.host, server.port, "/encode_stream") as raw:
+            received = b""
+            for start in range(0, len(text), 200):
+                raw.send_chunk(text[start : start + 200].encode())
+                received += raw.read_chunk()
+                time.sleep(0.02)
+            raw.end()
+            lines = [json.loads(line) for line in (received + raw.read_body()).splitlines()]
+        ids = [id_ for line in lines[:-1] for id_ in line["tokens"]]
+        return ids, lines[-1]["digest"], raw.headers["tokenizer-digest"]
+
+    def load(server: RunningServer, is_stream: bool) -> None:
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            while not stop.is_set():
+                try:
+                    ids, digest, header = stream(server) if is_stream else encode(client)
+                    if digest != header or ids != expected[digest]:
+                        failures.append(f"mixed: {ids[:5]} {digest} {header}")
+                    answers[digest, is_stream] += 1
+                except Exception as error:
+                    failures.append(repr(error))
+
+    with run_server(store.root, "--workers", "2") as server, contextlib.ExitStack() as ending:
+        ending.callback(stop.set)  # or a failure below would leave the load running for ever
+        threads = [
+            threading.Thread(target=load, args=(server, is_stream)) for is_stream in (False, True)
+        ]
+        for thread in threads:
+            thread.start()
+        headers = {"X-API-Key": ADMIN_KEY}
+        for index in range(n_swaps):
+            wanted = (other, starter)[index % 2]
+            response = httpx.put(
+                f"{server.url}/tokenizers/active",
+                json={"tokenizer": str(wanted)},
+                headers=headers,
+                timeout=60,
+            )
+            assert response.status_code == 200, response.text
+            # New connections reach either process; none may answer with the old one.
+            for _ in range(8):
+                answer = httpx.post(f"{server.url}/encode", json={"text": "a"})
+                assert answer.status_code == 200, answer.text
+                assert answer.headers["Tokenizer-Digest"] == wanted.digest
+        stop.set()
+        for thread in threads:
+            thread.join()
+        states = WorkerStates(store.root / "run" / "workers").read_alive()
+        assert len({state.pid for state in states}) == 2
+        assert os.getpid() not in {state.pid for state in states}
+    assert not failures, failures[:3]
+    assert len(answers) == 4, answers  # both versions, plain and streamed
+
+
+def test_a_store_that_is_not_mounted_any_more_is_away_and_not_empty(
+    client: TestClient, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    def wait_until_ready(status: str) -> None:
+        deadline = time.monotonic() + 10
+        while True:
+            answer = client.get("/readyz")
+            assert answer.status_code == 200
+            if (answer.json()["status"], answer.json()["tokenizer"]["name"]) == (status, "other"):
+                return
+            assert time.monotonic() < deadline, answer.json()
+            time.sleep(0.02)
+
+    store.promote(other)
+    wait_until_ready("ok")
+    pointer, gone = store.root / "active.json", store.root / "gone"
+    pointer.rename(gone)
+    wait_until_ready("degraded")
+    gone.rename(pointer)
+    wait_until_ready("ok")

@@ -1,0 +1,83 @@
+"""Both clients, over real servers and over played ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
+from tests.tokenizer_client.both_clients import AnyClient, Awaited, Clock, Played, with_session
+from tokenizer_client import AsyncTokenizerClient, TokenizerClient, async_client, blocking_client
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
+
+MakeClient = Callable[..., AnyClient]
+
+
+@pytest.fixture(params=["blocking", "async"])
+def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
+    """Make a client of either kind; closed with the test."""
+    with ExitStack() as open_things:
+        runner = open_things.enter_context(asyncio.Runner())
+
+        def make(url: str | None = None, **options: Any) -> AnyClient:
+            if request.param == "blocking":
+                client: AnyClient = TokenizerClient(url, **options)
+            else:
+                client = Awaited(AsyncTokenizerClient(url, **options), runner)
+            open_things.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
+    """A client of a real server that nobody changes."""
+    return make_client(server.url)
+
+
+@pytest.fixture(scope="session")
+def busy_server(
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
+) -> Iterator[RunningServer]:
+    """A real server that has jobs and takes corpora."""
+    root = tmp_path_factory.mktemp("busy") / "artifacts"
+    ArtifactStore(root).publish(small_spec, name="starter")
+    ArtifactStore(root).publish(other_spec, name="other")
+    with run_server(root) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(make_client: MakeClient, busy_server: RunningServer) -> AnyClient:
+    return make_client(busy_server.url, api_key=ADMIN_KEY)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(blocking_client, "time", SimpleNamespace(sleep=clock.sleep))
+    awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
+    monkeypatch.setattr(async_client, "asyncio", awaited)
+    return clock
+
+
+@pytest.fixture
+def play(make_client: MakeClient, clock: Clock) -> Callable[..., tuple[AnyClient, Played]]:
+    """A client of a played service, in played time; each wait is as long as it can be."""
+
+    def start(*answers: httpx.Response | Exception, **options: Any) -> tuple[AnyClient, Played]:
+        service = Played(*answers)
+        transport = httpx.MockTransport(service)
+        client = make_client("http://service.example", transport=transport, **options)
+        with_session(client, clock=clock, draw=lambda: 1.0)
+        return client, service
+
+    return start

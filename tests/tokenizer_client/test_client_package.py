@@ -1,0 +1,63 @@
+"""The package: its two clients are alike, its examples run, it brings no server along."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import tokenizer_client
+from tests.conftest import REPOSITORY
+from tokenizer_client import AsyncTokenizerClient, TokenizerClient
+
+MODULES = [
+    f"tokenizer_client.{module.name}" for module in pkgutil.iter_modules(tokenizer_client.__path__)
+]
+
+
+def public(kind):
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_methods():
+    blocking, awaited = public(TokenizerClient), public(AsyncTokenizerClient)
+    assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
+    for name in blocking.keys() - {"close"}:
+        mine, other = map(inspect.signature, (blocking[name], awaited[name]))
+        assert mine.parameters == other.parameters, name
+        assert blocking[name].__doc__ == awaited[name].__doc__, name
+
+
+def test_help_says_what_a_method_returns():
+    def returned(method):
+        return str(inspect.signature(method).return_annotation)
+
+    assert returned(TokenizerClient.encode) == "list[int]"
+    assert returned(TokenizerClient.encode_stream) == "Generator[IdArray, None, None]"
+    assert returned(AsyncTokenizerClient.encode_stream) == "AsyncGenerator[IdArray, None]"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_run(server, name):
+    """On a real service, which the doctests of the tree cannot have."""
+    with TokenizerClient(server.url) as client:
+        done = doctest.testmod(importlib.import_module(name), extraglobs={"client": client})
+    assert done.failed == 0
+    assert done.attempted or name not in (
+        "tokenizer_client.text_calls",
+        "tokenizer_client.id_bytes",
+    )
+
+
+def test_importing_it_brings_no_server_along():
+    code = "import sys, tokenizer_client; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    servers = {"fastapi", "starlette", "uvicorn", "sqlite3", "tqdm", "pydantic_settings"}
+    assert servers & set(loaded) == set()
+    assert {name for name in loaded if name.partition(".")[0] == "app"} == set()

@@ -1,0 +1,158 @@
+"""Uploads that are begun again, downloads that go on where they were."""
+
+import hashlib
+import itertools
+
+import httpx
+import pytest
+
+from tests.tokenizer_client.both_clients import problem
+from tokenizer_client import (
+    ConnectionLostError,
+    InvalidRequestError,
+    PreconditionFailedError,
+    RetryPolicy,
+    UnexpectedAnswerError,
+)
+
+CORPUS = {"id": "c", "bytes": 3, "sha256": "", "uploaded_at": ""}
+DATA = bytes(range(256)) * 10
+_numbers = itertools.count()
+
+
+def stored(**fields):
+    return httpx.Response(201, json=CORPUS | fields)
+
+
+def token_files(**files):
+    tokenizer = {
+        "name": "n", "version": "v", "fingerprint": "f", "vocab_size": 3, "largest_id": 2,
+    }  # fmt: skip
+    listed = [
+        {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in files.items()
+    ]
+    view = {
+        "id": "t", "written_at": "", "bytes": 1, "layout": "raw", "dtype": "uint16",
+        "tokenizer": tokenizer, "splits": {}, "tokens_per_shard": None,
+        "begin_of_document_id": None, "end_of_document_id": None, "seed": None, "corpora": [],
+        "files": listed,
+    }  # fmt: skip
+    return httpx.Response(200, json=view)
+
+
+def test_corpora_of_the_real_service(admin, tmp_path):
+    name = f"c-{next(_numbers)}"
+    corpus = admin.upload_corpus(name, iter(["a ", b"b ", "é"]))
+    assert (corpus.id, corpus.bytes) == (name, 6)
+    assert corpus.sha256 == hashlib.sha256("a b é".encode()).hexdigest()
+    assert admin.describe_corpus(name) == corpus
+    with pytest.raises(PreconditionFailedError) as told:
+        admin.upload_corpus(name, b"other", replace=False)
+    assert told.value.code == "corpus_exists"
+    with pytest.raises(InvalidRequestError) as told:
+        admin.upload_corpus(name, b"abc\xff")
+    assert told.value.byte_offset == 3
+    assert admin.describe_corpus(name) == corpus
+    assert admin.upload_corpus(name, b"other").bytes == 5
+    admin.remove_corpus(name)
+    with pytest.raises(FileNotFoundError):
+        admin.upload_corpus(name, tmp_path / "none")
+
+
+def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, clock):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    sizes = []
+    client, service = play(httpx.ReadError("reset"), problem(503), stored())
+    client.upload_corpus("c", path, on_progress=lambda *told: sizes.append(told))
+    assert [request.content for request in service.requests] == [b"abc"] * 3
+    assert {request.headers["Content-Length"] for request in service.requests} == {"3"}
+    assert sizes == [(3, 3)] * 3
+    client, service = play(httpx.ReadError("reset"))
+    with pytest.raises(ConnectionLostError):
+        client.upload_corpus("c", iter([b"abc"]))
+    # It may be there: another attempt would be told that it is.
+    client, service = play(httpx.ReadError("reset"))
+    with pytest.raises(ConnectionLostError):
+        client.upload_corpus("c", path, replace=False)
+    assert service.requests[0].headers["If-None-Match"] == "*"
+
+
+def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
+    def part(start):
+        headers = {"Content-Range": f"bytes {start}-{len(DATA) - 1}/{len(DATA)}"}
+        return httpx.Response(206, content=DATA[start:], headers=headers)
+
+    (tmp_path / "train.bin.partial").write_bytes(DATA[:1000])
+    client, service = play(
+        token_files(**{"manifest.json": b"{}", "train.bin": DATA}),
+        httpx.ConnectError("refused"),
+        part(1000),
+        httpx.Response(200, content=b"{}"),
+    )
+    told = []
+    client.download_token_files("t", tmp_path, on_progress=lambda *sizes: told.append(sizes))
+    assert (tmp_path / "train.bin").read_bytes() == DATA
+    assert (tmp_path / "manifest.json").read_bytes() == b"{}"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["manifest.json", "train.bin"]
+    ranges = [request.headers.get("Range") for request in service.requests]
+    assert ranges == [None, "bytes=1000-", "bytes=1000-", None]
+    tag = f'"{hashlib.sha256(DATA).hexdigest()}"'
+    assert service.requests[1].headers["If-Range"] == tag
+    assert told[-1] == (len(DATA) + 2, len(DATA) + 2)
+    # And again: what is there is there.
+    client, service = play(token_files(**{"manifest.json": b"{}", "train.bin": DATA}))
+    client.download_token_files("t", tmp_path)
+    assert len(service.requests) == 1
+
+
+def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
+    (tmp_path / "a.partial").write_bytes(b"other text that was left")
+    client, service = play(
+        token_files(a=DATA),
+        httpx.Response(206, content=DATA[24:]),
+        httpx.Response(200, content=DATA),
+    )
+    client.download_token_files("t", tmp_path)
+    assert (tmp_path / "a").read_bytes() == DATA
+    (tmp_path / "a").unlink()
+    # A service that sends all of it although a range was asked for.
+    (tmp_path / "a.partial").write_bytes(DATA[:5])
+    client, service = play(token_files(a=DATA), httpx.Response(200, content=DATA))
+    client.download_token_files("t", tmp_path)
+    assert (tmp_path / "a").read_bytes() == DATA
+    # More than there should be.
+    (tmp_path / "b.partial").write_bytes(DATA * 2)
+    client, service = play(token_files(b=DATA), httpx.Response(200, content=DATA))
+    client.download_token_files("t", tmp_path)
+    assert "Range" not in service.requests[1].headers
+
+
+def test_a_file_with_another_hash_is_never_there(play, tmp_path):
+    client, _ = play(token_files(a=DATA), httpx.Response(200, content=DATA[:-1] + b"x"))
+    with pytest.raises(UnexpectedAnswerError, match="another sha256"):
+        client.download_token_files("t", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
+    client, _ = play(
+        token_files(a=DATA),
+        httpx.Response(200, content=DATA[:100]),
+        httpx.Response(206, content=DATA[100:200]),
+        httpx.ReadError("reset"),
+        httpx.ReadError("reset"),
+        retries=RetryPolicy(max_attempts=2),
+    )
+    with pytest.raises(ConnectionLostError):
+        client.download_token_files("t", tmp_path)
+    (left,) = tmp_path.iterdir()
+    assert (left.name, left.read_bytes()) == ("a.partial", DATA[:200])
+
+
+def test_files_stay_in_their_folder(play, tmp_path):
+    client, _ = play(token_files(**{"../a": DATA}))
+    with pytest.raises(UnexpectedAnswerError, match="a path"):
+        client.download_token_files("t", tmp_path / "t")
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,230 @@
+"""Requests that fail: which are sent again, when, and what the caller is told at last."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.tokenizer_client.both_clients import problem
+from tokenizer_client import (
+    AuthenticationError,
+    ConflictError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    DigestMismatchError,
+    InvalidRequestError,
+    NotFoundError,
+    PreconditionFailedError,
+    ProblemError,
+    RetryPolicy,
+    TooLargeError,
+    UnavailableError,
+    UnexpectedAnswerError,
+)
+
+TOKENIZER = {"name": "n", "version": "v", "digest": "d"}
+JOB = {
+    "id": "j", "name": "n", "state": "queued", "phase": "queued", "progress": 0.0, "counters": {},
+    "result": None, "error": None, "created_at": "", "started_at": None, "finished_at": None,
+    "kind": "train", "log_tail": [],
+}  # fmt: skip
+
+
+def counted(n=3):
+    return httpx.Response(200, json={"count": n, "limit_reached": False, "tokenizer": TOKENIZER})
+
+
+def promoted():
+    return httpx.Response(200, json={"active": TOKENIZER, "previous": None})
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        problem(503),
+        problem(429),
+        problem(502),
+        httpx.ConnectError("refused"),
+        httpx.ReadError("reset"),
+        httpx.RemoteProtocolError("closed"),
+        httpx.ReadTimeout("slow"),
+    ],
+    ids=lambda failure: getattr(failure, "status_code", type(failure).__name__),
+)
+def test_what_may_pass_is_tried_again(play, clock, failure):
+    client, service = play(failure, failure, counted())
+    assert client.count("a") == 3
+    assert clock.slept == [0.5, 1.0]
+    assert service.n_left == 0
+    assert len({request.content for request in service.requests}) == 1
+
+
+def test_waits_are_drawn_from_zero_to_a_bound_that_doubles(play, clock, monkeypatch):
+    client, _ = play(*[problem(503)] * 5, counted(), retries=RetryPolicy(longest_wait_seconds=3))
+    assert client.count("a") == 3
+    assert clock.slept == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_retry_after_is_waited_for(play, clock):
+    client, _ = play(problem(503, headers={"Retry-After": "7"}), counted())
+    assert client.count("a") == 3
+    assert clock.slept == [7.0]
+
+
+def test_the_last_failure_is_told(play):
+    answers = [problem(503, "too_busy", headers={"Retry-After": "1"})] * 3
+    client, service = play(*answers, retries=RetryPolicy(max_attempts=3))
+    with pytest.raises(UnavailableError, match="503 too_busy: The remedy") as told:
+        client.count("a")
+    assert told.value.retry_after_seconds == 1
+    assert service.n_left == 0
+    client, service = play(*[httpx.ReadError("reset")] * 6)
+    with pytest.raises(ConnectionLostError) as lost:
+        client.count("a")
+    assert lost.value.was_sent
+    assert service.n_left == 0
+
+
+def test_nothing_begins_after_the_deadline(play, clock):
+    client, service = play(*[problem(503)] * 9, deadline_seconds=3.0)
+    with pytest.raises(DeadlineExceededError, match="within 3 s") as told:
+        client.count("a")
+    assert isinstance(told.value.__cause__, UnavailableError)
+    assert clock.slept == [0.5, 1.0]
+    assert len(service.requests) == 3
+    client, service = play(problem(503, headers={"Retry-After": "30"}), deadline_seconds=20.0)
+    with pytest.raises(DeadlineExceededError):
+        client.count("a")
+    assert len(service.requests) == 1
+
+
+def test_an_attempt_is_given_no_more_than_what_is_left(play):
+    client, service = play(problem(503), counted(), deadline_seconds=10.0)
+    client.count("a")
+    assert [request.extensions["timeout"]["read"] for request in service.requests] == [10.0, 9.5]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequestError),
+        (401, AuthenticationError),
+        (403, AuthenticationError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (412, PreconditionFailedError),
+        (413, TooLargeError),
+        (422, InvalidRequestError),
+        (500, ProblemError),
+        (507, ProblemError),
+    ],
+)
+def test_a_refusal_is_told_at_once(play, clock, status, kind):
+    fields = {
+        "limit": 10,
+        "actual": 20,
+        "byte_offset": 4,
+        "errors": [{"pointer": "/text", "detail": "wrong"}],
+        "headers": {"X-Request-Id": "r1"},
+    }
+    client, service = play(problem(status, "why", **fields))
+    with pytest.raises(ProblemError) as told:
+        client.count("a")
+    error = told.value
+    assert type(error) is kind
+    assert (error.status, error.code, error.title) == (status, "why", "A title")
+    assert error.detail == "The remedy."
+    assert (error.limit, error.actual, error.byte_offset) == (10, 20, 4)
+    assert error.errors == [("/text", "wrong")]
+    assert error.request_id == "r1"
+    assert str(error) == f"{status} why: The remedy."
+    assert clock.slept == []
+    assert len(service.requests) == 1
+
+
+def test_answers_of_somebody_else_are_said_to_be_that(play):
+    client, _ = play(httpx.Response(200, text="<html>"))
+    with pytest.raises(UnexpectedAnswerError, match="is the address right"):
+        client.count("a")
+    client, _ = play(httpx.Response(301, headers={"Location": "https://elsewhere.example"}))
+    with pytest.raises(UnexpectedAnswerError, match="redirect"):
+        client.count("a")
+    client, _ = play(httpx.Response(404, text="<html>"))
+    with pytest.raises(NotFoundError, match="404 http_404: no problem document"):
+        client.count("a")
+    client, _ = play(httpx.Response(200, content=b"abc"))
+    with pytest.raises(UnexpectedAnswerError, match="3 bytes"):
+        client.encode("a")
+
+
+def test_a_job_is_started_once_however_often_it_is_asked_for(play):
+    lost = httpx.ReadError("reset")
+    client, service = play(lost, httpx.Response(202, json=JOB), httpx.Response(202, json=JOB))
+    client.train(documents=["a"])
+    client.train(documents=["a"])
+    keys = [request.headers["Idempotency-Key"] for request in service.requests]
+    assert keys[0] == keys[1] != keys[2]
+    client, service = play(httpx.Response(202, json=JOB | {"kind": "encode"}))
+    client.encode_corpus("c", idempotency_key="mine")
+    assert service.requests[0].headers["Idempotency-Key"] == "mine"
+
+
+def test_a_guarded_promotion_is_repeated_only_where_it_was_not_done(play):
+    client, service = play(httpx.ConnectError("refused"), problem(503), promoted())
+    client.promote("n", if_match="d")
+    assert [r.headers["If-Match"] for r in service.requests] == ['"d"'] * 3
+    client, service = play(httpx.ReadError("reset"))
+    with pytest.raises(ConnectionLostError):
+        client.promote("n", if_match="d")
+    client, service = play(httpx.ReadError("reset"), promoted())
+    client.promote("n")
+    assert "If-Match" not in service.requests[1].headers
+
+
+def test_what_a_lost_attempt_has_removed_is_removed(play):
+    client, _ = play(httpx.ReadError("reset"), problem(404))
+    client.remove_corpus("c")
+    client, _ = play(problem(404))
+    with pytest.raises(NotFoundError):
+        client.remove_corpus("c")
+    client, _ = play(httpx.ConnectError("refused"), problem(404))
+    with pytest.raises(NotFoundError):
+        client.remove_corpus("c")
+
+
+def test_a_pin_is_in_every_request_that_uses_a_tokenizer(play):
+    ids = httpx.Response(200, content=b"")
+    client, service = play(counted(), ids, ids, promoted(), httpx.Response(202, json=JOB))
+    pinned = client.pinned("n@v").pinned(digest="d")
+    pinned.count("a")
+    pinned.encode("a")
+    pinned.decode([1])
+    pinned.promote("m")
+    pinned.train(documents=["a"])
+    count, encode, decode, promote, train = service.requests
+    assert json.loads(count.content) == {"text": "a", "tokenizer": "n@v"}
+    assert json.loads(encode.content) == {"text": "a", "tokenizer": "n@v"}
+    assert decode.url.params["tokenizer"] == "n@v"
+    assert [r.headers.get("If-Match") for r in (count, encode, decode)] == ['"d"'] * 3
+    assert promote.headers.get("If-Match") is train.headers.get("If-Match") is None
+    assert json.loads(train.content) == {"documents": ["a"]}
+    assert "pinned to n@v" in repr(pinned)
+    assert "pinned" not in repr(client)
+
+
+def test_ids_of_another_tokenizer_are_never_handed_out(play):
+    client, _ = play(problem(412, "digest_mismatch", headers={"ETag": '"e"'}))
+    with pytest.raises(DigestMismatchError) as told:
+        client.pinned(digest="d").encode("a")
+    assert told.value.present_digest == "e"
+    # A proxy that drops If-Match.
+    client, _ = play(httpx.Response(200, content=b"", headers={"Tokenizer-Digest": "e"}))
+    with pytest.raises(DigestMismatchError):
+        client.pinned(digest="d").encode("a")
+
+
+def test_text_that_no_utf_8_holds_is_refused_here(play):
+    client, _ = play()
+    with pytest.raises(ValueError, match="lone surrogate") as told:
+        client.count("secret \ud800")
+    assert "secret" not in str(told.value)

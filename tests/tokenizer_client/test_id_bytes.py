@@ -1,0 +1,76 @@
+"""Batches and frames: read at any cut, and refused where they are none."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_client import ClientError, ProblemError, StreamCutOffError, UnexpectedAnswerError
+from tokenizer_client.id_bytes import (
+    FrameReader,
+    parse_batch,
+    parse_id_bytes,
+    render_batch,
+    render_ids,
+)
+
+END = b'{"done":true}'
+
+
+def frames(*records):
+    return b"".join(struct.pack("<II", kind, len(data)) + data for kind, data in records)
+
+
+def test_a_batch_there_and_back():
+    packed, offsets = parse_batch(bytearray(render_batch([[1, 2], [], np.array([3])])), 4)
+    assert parse_id_bytes(packed).tolist() == [1, 2, 3]
+    assert offsets.tolist() == [0, 2, 2, 3]
+    assert parse_batch(bytearray(render_batch([])), 4)[1].tolist() == [0]
+
+
+@pytest.mark.parametrize("n_bytes", range(len(render_batch([[1, 2], [3]]))))
+def test_a_batch_that_is_cut_off(n_bytes):
+    with pytest.raises(UnexpectedAnswerError):
+        parse_batch(bytearray(render_batch([[1, 2], [3]])[:n_bytes]), 4)
+
+
+def test_ids_have_two_bytes_where_they_fit():
+    assert render_ids([1, 65535], "u16") == struct.pack("<2H", 1, 65535)
+    with pytest.raises(ValueError, match="0 to 65535"):
+        render_ids([65536], "u16")
+    with pytest.raises(UnexpectedAnswerError):
+        parse_id_bytes(bytearray(5))
+
+
+def test_frames_cut_at_every_byte():
+    sent = frames((0, b"abc"), (0, b""), (0, b"de"), (1, END))
+    for cut in range(len(sent) + 1):
+        reader = FrameReader()
+        assert reader.feed(sent[:cut]) + reader.feed(sent[cut:]) == b"abcde"
+        assert reader.finish() == {"done": True}
+        reader = FrameReader()
+        reader.feed(sent[:cut])
+        if cut < len(sent):
+            with pytest.raises(StreamCutOffError):
+                reader.finish()
+
+
+def test_an_error_frame_is_the_problem_in_it():
+    document = b'{"error":{"status":422,"code":"c","detail":"d","byte_offset":7}}'
+    with pytest.raises(ProblemError) as told:
+        FrameReader().feed(frames((2, document)))
+    assert (told.value.status, told.value.code, told.value.byte_offset) == (422, "c", 7)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=20))), st.binary(max_size=30))
+def test_no_bytes_are_more_than_an_error_of_the_client(records, rest):
+    reader = FrameReader()
+    try:
+        reader.feed(frames(*records) + rest)
+        reader.finish()
+    except ClientError:
+        return
+    assert not rest
+    assert [kind for kind, _ in records].count(1) == 1

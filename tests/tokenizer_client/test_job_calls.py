@@ -1,0 +1,188 @@
+"""Jobs: started, followed through lost connections, waited for, cancelled."""
+
+import json
+from typing import get_type_hints
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.app.conftest import CORPUS
+from tests.tokenizer_client.both_clients import problem
+from tests.tokenizer_client.test_exchanges import JOB
+from tokenizer_client import (
+    ConflictError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    JobFailedError,
+    NotFoundError,
+    UnexpectedAnswerError,
+)
+from tokenizer_client.job_calls import EncodeCorpusOptions, TrainOptions
+from tokenizer_client.schemas.jobs import TrainRequest
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_core.corpus import TokenFiles
+
+SPECIAL = "<|endoftext|>"
+TEXT = f"{CORPUS}{SPECIAL}" * 20
+
+
+def job(state="running", progress=0.0, **fields):
+    return JOB | {"state": state, "phase": state, "progress": progress} | fields
+
+
+def events(*jobs):
+    parts = [b"retry: 2000\n\n"]
+    for fields in jobs:
+        parts.append(b"id: %d\ndata: %b\n\n:\n\n" % (fields["progress"] * 100, dump(fields)))
+    return httpx.Response(
+        200, content=b"".join(parts), headers={"Content-Type": "text/event-stream; charset=utf-8"}
+    )
+
+
+def dump(fields):
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize("make_client", ["async"], indirect=True)
+def test_the_way_of_a_corpus(admin, tmp_path):
+    """Upload, encode, download, remove; and a promotion there and back.
+
+    The other client goes it, and trains, in `tests/end_to_end/test_client_examples.py`.
+    """
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT)
+    told = []
+    corpus = admin.upload_corpus("news", path, on_progress=lambda *sizes: told.append(sizes))
+    assert corpus.bytes == len(TEXT.encode())
+    assert told == [(corpus.bytes, corpus.bytes)]
+
+    before = admin.active_tokenizer()
+    promotion = admin.promote("other", if_match=before.digest)
+    assert admin.active_tokenizer().digest == promotion.active.digest != before.digest
+
+    # The ids of the other one begin at 1000: none is also one of the pinned one.
+    pinned = admin.pinned(f"starter@{before.version}", digest=before.digest)
+    seen = []
+    started = pinned.encode_corpus("news", token_files_id="news", validation_share=0.2, seed=1)
+    done = admin.wait_for_job(started.id, on_progress=seen.append)
+    assert (done.state, seen[-1]) == ("succeeded", done)
+    folder = tmp_path / "tokens"
+    view = admin.download_token_files("news", folder)
+    files = TokenFiles.open(folder)
+    assert files.manifest.plan.tokenizer.version == before.version
+    assert files.n_tokens("train") == view.splits["train"].tokens
+    text = pinned.decode(np.fromfile(folder / "train.bin", np.uint16)[:50])
+    assert text == TEXT[: len(text)]
+
+    assert admin.roll_back(promotion).active.digest == before.digest
+    assert admin.active_tokenizer() == before
+    with pytest.raises(ConflictError):  # it can be rolled back to
+        admin.remove_version(f"other@{promotion.active.version}")
+    admin.remove_token_files("news")
+    admin.remove_corpus("news")
+    assert admin.list_corpora().corpora == []
+    assert admin.list_token_files().token_files == []
+    assert [one.kind for one in admin.list_jobs(kind="encode")] == ["encode"]
+
+
+@pytest.mark.parametrize("make_client", ["blocking"], indirect=True)
+def test_a_job_that_cannot_be_done_is_told_why(admin):
+    with pytest.raises(InvalidRequestError, match="exactly one of"):
+        admin.train(vocab_size=300)
+    with pytest.raises(NotFoundError):
+        admin.encode_corpus("no-such-corpus")
+    with pytest.raises(NotFoundError):
+        admin.wait_for_job("20261122T000000Z-0123456789ab")
+    started = admin.train(documents=["low lower " * 50], vocab_size=300, limits={"seconds": 0.001})
+    with pytest.raises(JobFailedError, match=started.id) as told:
+        admin.wait_for_job(started.id)
+    assert told.value.job.state == "failed"
+    assert told.value.code == told.value.job.error.code
+    assert admin.cancel_job(started.id).state == "failed"
+
+
+def test_options_are_those_of_the_requests():
+    """Typed by hand, so that a call is checked where it is written; none may be missing."""
+    assert get_type_hints(TrainOptions).keys() == TrainRequest.model_fields.keys()
+    assert get_type_hints(EncodeCorpusOptions).keys() == EncodeCorpusRequest.model_fields.keys()
+
+
+def test_a_follower_comes_back_and_sees_nothing_twice(play, clock):
+    client, service = play(
+        events(job("queued"), job(progress=0.25)),  # the service ends
+        httpx.ConnectError("refused"),
+        problem(503, headers={"Retry-After": "4"}),
+        events(job(progress=0.5), job("live", 1.0)),
+    )
+    seen = [(view.state, view.progress) for view in client.follow_job("j")]
+    assert seen == [("queued", 0.0), ("running", 0.25), ("running", 0.5), ("live", 1.0)]
+    assert [r.headers.get("Last-Event-ID") for r in service.requests] == [None, "25", "25", "25"]
+    assert clock.slept == [0.5, 1.0, 4.0]
+    assert {request.url.path for request in service.requests} == {"/jobs/j/events"}
+
+
+def test_a_service_that_stays_away_is_given_up(play, clock):
+    client, _ = play(events(job()), *[httpx.ConnectError("refused")] * 100)
+    seen = []
+    with pytest.raises(ConnectionLostError):
+        client.wait_for_job("j", on_progress=seen.append, patience_seconds=100)
+    assert len(seen) == 1
+    assert 100 < sum(clock.slept) <= 140
+
+
+def test_where_too_many_listen_the_job_is_asked_for(play, clock):
+    full = problem(503, "too_many_listeners", headers={"Retry-After": "5"})
+    view = httpx.Response(200, json=job(progress=0.5))
+    client, _ = play(full, view, full, view, events(job("live", 1.0)))
+    assert [seen.progress for seen in client.follow_job("j")] == [0.5, 0.5, 1.0]
+    assert clock.slept == [5.0, 5.0]
+    client, _ = play(full, httpx.Response(200, json=job("failed", 1.0)))
+    assert [seen.state for seen in client.follow_job("j")] == ["failed"]
+
+
+def test_every_sign_of_life_is_patience_anew(play, clock):
+    answers = [events(job()), httpx.ConnectError("refused")] * 30
+    client, _ = play(*answers, events(job("live", 1.0)))
+    assert client.wait_for_job("j", patience_seconds=10).state == "live"
+    assert clock.slept == [0.5, 1.0] * 30
+
+
+def test_a_service_that_says_only_that_it_lives_is_heard_of(play, clock):
+    answers = [events(), httpx.ReadTimeout("nothing came")] * 30  # nothing happens to the job
+    client, _ = play(*answers, events(job("live", 1.0)))
+    assert client.wait_for_job("j", patience_seconds=10).state == "live"
+    assert clock.slept == [0.5, 1.0] * 30
+
+
+def test_a_page_in_the_place_of_events_is_no_sign_of_life(play, clock):
+    client, service = play(*[httpx.Response(200, html="<p>Log in first")] * 100)
+    with pytest.raises(UnexpectedAnswerError, match="address"):
+        client.wait_for_job("j")
+    assert len(service.requests) == 1
+
+
+def test_waiting_ends_with_its_deadline(play, clock):
+    client, _ = play(*[events(job())] * 100)
+    with pytest.raises(DeadlineExceededError):
+        client.wait_for_job("j", deadline_seconds=30)
+    assert sum(clock.slept) <= 30
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_was_waited_for_and_failed(play, state):
+    error = {"code": "corpus_changed", "detail": "Upload it again."} if state == "failed" else None
+    client, _ = play(events(job(state, error=error)))
+    with pytest.raises(JobFailedError) as told:
+        client.wait_for_job("j")
+    assert told.value.code == ("corpus_changed" if error else "cancelled")
+    assert ("Upload it again." in str(told.value)) == bool(error)
+
+
+def test_a_full_queue_is_told_and_not_waited_for(play, clock):
+    client, _ = play(problem(409, "training_queue_full", headers={"Retry-After": "30"}))
+    with pytest.raises(ConflictError) as told:
+        client.train(documents=["a"])
+    assert told.value.retry_after_seconds == 30
+    assert clock.slept == []

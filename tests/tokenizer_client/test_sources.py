@@ -1,0 +1,51 @@
+"""What a body is made of: pieces large enough, or at once where they come from somebody waiting."""
+
+import asyncio
+import io
+
+import pytest
+
+from tokenizer_client.sources import PIECE_BYTES, Source, render_text
+
+
+def collect(source):
+    async def pieces():
+        return [piece async for piece in source.pieces_async()]
+
+    return asyncio.run(pieces())
+
+
+@pytest.mark.parametrize("read", [lambda source: list(source.pieces()), collect])
+def test_small_items_are_joined_and_nothing_is_held_whole(read):
+    source = Source((["a", b"b"] * PIECE_BYTES), render_text)
+    pieces = read(source)
+    assert [len(piece) for piece in pieces] == [PIECE_BYTES, PIECE_BYTES]
+    assert b"".join(pieces) == b"ab" * PIECE_BYTES
+    assert source.n_bytes == 2 * PIECE_BYTES
+    large = Source(io.BytesIO(bytes(PIECE_BYTES + 1)), render_text)
+    assert [len(piece) for piece in read(large)] == [PIECE_BYTES, 1]
+
+
+def test_what_is_awaited_is_sent_as_it_comes():
+    async def arriving():
+        for item in ("a", "", b"b"):
+            yield item
+
+    assert collect(Source(arriving(), render_text)) == [b"a", b"b"]
+    with pytest.raises(TypeError, match="AsyncTokenizerClient"):
+        list(Source(arriving(), render_text).pieces())
+
+
+def test_what_can_be_read_again(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    for given in (path, b"abc"):
+        source = Source(given, render_text)
+        assert list(source.pieces()) == list(source.pieces()) == [b"abc"]
+        assert (source.is_repeatable, source.size_bytes, source.n_bytes) == (True, 3, 3)
+    for given in (io.BytesIO(b"abc"), iter([b"abc"])):
+        source = Source(given, render_text)
+        assert source.is_repeatable
+        assert list(source.pieces()) == [b"abc"]
+        assert not source.is_repeatable
+        assert source.size_bytes is None

@@ -1,0 +1,189 @@
+"""Bodies longer than all buffers, answered while they are sent; refusals; connections that end."""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import pytest
+
+from tokenizer_client import (
+    AsyncTokenizerClient,
+    ConnectionLostError,
+    ProblemError,
+    RetryPolicy,
+    StreamCutOffError,
+    TokenizerClient,
+    TooLargeError,
+)
+
+PIECE = bytes(1 << 18)
+N_PIECES = 160
+"""40 MB: more than the sockets of both sides hold together."""
+
+OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@contextmanager
+def serving(answer: Callable[[socket.socket], None]):
+    """A service that takes connections one by one; `answer` has the socket behind the head."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    head = b""
+                    while b"\r\n\r\n" not in head:
+                        head += connection.recv(1)
+                    answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def test_the_answer_is_read_while_the_body_is_sent(make_client):
+    """A service that sends back as much as it gets, and gets nothing while it cannot send."""
+    n_received = []
+
+    def echo(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        n_bytes, tail = 0, b""
+        while not tail.endswith(b"0\r\n\r\n"):
+            data = connection.recv(1 << 16)
+            n_bytes, tail = n_bytes + len(data), (tail + data)[-5:]
+            ids = bytes(len(data) // 4 * 4)
+            connection.sendall(chunk(struct.pack("<II", 0, len(ids)) + ids))
+        n_received.append(n_bytes)
+
+    with serving(echo) as url:
+        lengths: list[int] = []
+        parts = make_client(url, timeout_seconds=20).encode_stream([PIECE] * N_PIECES)
+        with pytest.raises(StreamCutOffError):  # it has no last record
+            lengths.extend(len(ids) for ids in parts)
+    assert n_received[0] > N_PIECES * len(PIECE)
+    assert sum(lengths) > n_received[0] / 5
+
+
+def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
+    document = b'{"code": "body_too_large", "detail": "Less.", "limit": 1}'
+
+    def refuse(connection: socket.socket) -> None:
+        connection.sendall(
+            b"HTTP/1.1 413 Too large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(document), document)
+        )
+        while connection.recv(1 << 16):
+            pass  # as the service does for a while, so that a reset does not overtake the answer
+
+    n_sent = []
+    with serving(refuse) as url, pytest.raises(TooLargeError, match="Less"):
+        make_client(url).upload_corpus(
+            "c", [PIECE] * 100_000, on_progress=lambda n_bytes, _: n_sent.append(n_bytes)
+        )
+    assert len(n_sent) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (b"", ConnectionLostError),
+        (b"HTTP/1.1 200", ConnectionLostError),
+        (b"SSH-2.0-x\r\n", ConnectionLostError),
+        (OK, StreamCutOffError),
+        (OK + b"8\r\nabc", StreamCutOffError),
+    ],
+)
+def test_a_connection_that_ends_too_early_is_told(make_client, sent, kind):
+    def answer(connection: socket.socket) -> None:
+        body = b""
+        while not body.endswith(b"0\r\n\r\n"):  # what is not read makes the end a reset
+            body += connection.recv(100)
+        connection.sendall(sent)
+
+    with serving(answer) as url, pytest.raises(kind):
+        list(make_client(url).encode_stream(iter([b"abc"])))
+
+
+def test_nobody_there_is_told(make_client):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    client = make_client(url, retries=RetryPolicy(max_attempts=1))
+    with pytest.raises(ConnectionLostError) as told:
+        list(client.encode_stream(iter([b"abc"])))
+    assert not told.value.was_sent
+
+
+def test_a_silent_service_is_not_waited_for_without_end(make_client):
+    silence = threading.Event()
+    with serving(lambda connection: silence.wait(20)) as url:
+        try:
+            with pytest.raises(ConnectionLostError, match="ReadTimeout"):
+                list(make_client(url, timeout_seconds=0.05).encode_stream(iter([b"abc"])))
+        finally:
+            silence.set()
+
+
+def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
+    """While its source lets the client wait, each wait for the service is over at once."""
+    read_seconds = 60.0
+    n_waits = 0
+    waits_in_earnest = asyncio.Event()
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        nonlocal n_waits
+        if seconds != read_seconds:
+            return real_timeout(seconds)
+        n_waits += 1
+        if n_waits <= 3:
+            return real_timeout(0)
+        waits_in_earnest.set()
+        return real_timeout(seconds)
+
+    async def slowly():
+        await waits_in_earnest.wait()
+        yield b"low lower"
+
+    async def stream() -> int:
+        async with AsyncTokenizerClient(server.url, timeout_seconds=read_seconds) as client:
+            return sum([len(ids) async for ids in client.encode_stream(slowly())])
+
+    real_timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    n_ids = asyncio.run(stream())
+    with TokenizerClient(server.url) as client:
+        assert n_ids == client.count("low lower")
+
+
+def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+
+    def grow(n_bytes: int, n_total: int | None) -> None:
+        if path.stat().st_size == n_total == 3:
+            with path.open("ab") as file:
+                file.write(b"d")
+
+    with (
+        serving(lambda connection: connection.recv(100)) as url,
+        pytest.raises(ValueError, match="written to while"),
+    ):
+        make_client(url).upload_corpus("c", path, on_progress=grow)
+
+
+def test_problems_of_the_real_service(client):
+    with pytest.raises(ProblemError) as told:
+        client.upload_corpus("c", [PIECE] * 1000)
+    assert told.value.status == 401

@@ -1,0 +1,244 @@
+"""Storage of both kinds: what every kind promises, through the same tests."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.s3_server import open_with_shared_client
+from tokenizer_core.blobs import Storage, open_storage
+from tokenizer_core.errors import StorageError, StorageMissingError, StorageTooLargeError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(params=["folder", "object"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "storage")
+    return f"{request.getfixturevalue('s3_bucket')}/some/prefix"
+
+
+@pytest.fixture
+def storage(place: str) -> Storage:
+    return open_with_shared_client(place) if place.startswith("s3:") else open_storage(place)
+
+
+def test_what_is_put_is_read(storage: Storage, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(bytes(range(256)) * 8192)
+    storage.put("a", b"")
+    storage.put("runs/one.json", b"{}")
+    storage.put("runs/1@x=y_z/big", big)
+    storage.put("runs/one.json", b"[1]")
+    assert storage.read("a", max_bytes=0) == b""
+    assert storage.read("runs/one.json", max_bytes=3) == b"[1]"
+    assert storage.read("runs/1@x=y_z/big", max_bytes=1 << 21) == big.read_bytes()
+    copy = tmp_path / "copy"
+    copy.write_bytes(b"longer than what comes" * 200_000)
+    storage.fetch("runs/1@x=y_z/big", copy)
+    assert copy.read_bytes() == big.read_bytes()
+    sizes = [storage.size(name) for name in ("a", "runs/one.json", "runs/1@x=y_z/big", "b")]
+    assert sizes == [0, 3, 1 << 21, None]
+
+
+def test_what_is_larger_than_its_reader_takes_is_refused(storage: Storage) -> None:
+    storage.put("a", b"x" * 10)
+    assert storage.read("a", max_bytes=10) == b"x" * 10
+    for read in (storage.read, storage.read_versioned):
+        with pytest.raises(StorageTooLargeError, match="larger than 9 bytes") as refused:
+            read("a", max_bytes=9)
+        assert not storage.swap("a", b"y" * 10, expected="0" * 64)
+        assert storage.swap("a", b"x" * 10, expected=refused.value.version)
+
+
+def test_what_is_not_there(storage: Storage, tmp_path: Path) -> None:
+    with pytest.raises(StorageMissingError, match="no a/b in"):
+        storage.read("a/b", max_bytes=1)
+    with pytest.raises(StorageMissingError):
+        storage.fetch("a/b", tmp_path / "copy")
+    assert storage.read_versioned("a/b", max_bytes=1) is None
+    assert storage.size("a/b") is None
+    assert storage.names() == storage.names("a/") == []
+    assert not storage.swap("a/b", b"x", expected="0" * 64)
+    assert storage.size("a/b") is None
+    storage.remove("a/b")
+    storage.put("a/b", b"x")
+    storage.remove("a/b")
+    assert storage.size("a/b") is None
+
+
+def test_names_are_those_that_begin_so(storage: Storage) -> None:
+    for name in ("map/2", "map/10", "mapped/1", "map0", "reduce/a/b"):
+        storage.put(name, b"")
+    assert storage.names("map/") == ["map/10", "map/2"]
+    assert storage.names("map/1") == ["map/10"]
+    assert storage.names("mapp") == ["mapped/1"]
+    assert storage.names("reduce/a") == storage.names("reduce/") == ["reduce/a/b"]
+    assert storage.names("none") == []
+    assert len(storage.names()) == 5
+
+
+WRONG_NAMES = (
+    *(
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        "../a",
+        "a/../b",
+        ".a",
+        "a/.b",
+        "a b",
+        "a\0",
+        "a\n",
+        "ä",
+        "a?b",
+        "-a",
+    ),
+)
+
+
+def test_a_name_that_is_none_is_refused(storage: Storage, tmp_path: Path) -> None:
+    for name in WRONG_NAMES:
+        for call in (
+            functools.partial(storage.read, name, max_bytes=1),
+            functools.partial(storage.read_versioned, name, max_bytes=1),
+            functools.partial(storage.fetch, name, tmp_path / "copy"),
+            functools.partial(storage.size, name),
+            functools.partial(storage.put, name, b""),
+            functools.partial(storage.create, name, b""),
+            functools.partial(storage.swap, name, b"", expected=None),
+            functools.partial(storage.swap, name, b"", expected="x"),
+            functools.partial(storage.remove, name),
+        ):
+            with pytest.raises(ValueError, match="no name"):
+                call()
+        if name not in ("", "a/"):
+            with pytest.raises(ValueError, match="begins no name"):
+                storage.names(name)
+
+
+def test_one_creates_and_what_is_there_stays(storage: Storage, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"from a file")
+    assert storage.create("a/b", file)
+    assert not storage.create("a/b", b"from a file")
+    assert not storage.create("a/b", file)
+    assert not storage.swap("a/b", b"other", expected=None)
+    assert storage.read("a/b", max_bytes=99) == b"from a file"
+    storage.remove("a/b")
+    assert storage.swap("a/b", b"again", expected=None)
+
+
+def test_a_swap_is_from_what_was_read(storage: Storage) -> None:
+    storage.put("a", b"one")
+    one = storage.read_versioned("a", max_bytes=9)
+    assert one is not None
+    assert one.data == b"one"
+    assert storage.swap("a", b"two", expected=one.version)
+    assert not storage.swap("a", b"three", expected=one.version)
+    two = storage.read_versioned("a", max_bytes=9)
+    assert two is not None
+    assert (two.data, two.version != one.version) == (b"two", True)
+    storage.remove("a")
+    assert not storage.swap("a", b"three", expected=two.version)
+
+
+def at_once(n: int, work: Callable[[int], Any]) -> list[Any]:
+    barrier = threading.Barrier(n)
+
+    def run(number: int) -> Any:
+        barrier.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(run, range(n)))
+
+
+def test_of_threads_that_create_at_once_one_wins(storage: Storage) -> None:
+    for turn in range(4):
+        name = f"race/{turn}"
+        won = at_once(6, lambda number, name=name: storage.create(name, b"%d" % number))
+        assert sum(won) == 1
+        assert storage.read(name, max_bytes=9) == b"%d" % won.index(True)
+
+
+def test_of_threads_that_swap_no_step_is_lost(storage: Storage) -> None:
+    storage.put("sum", b"0")
+
+    def add(_: int) -> None:
+        for _ in range(4):
+            while True:
+                found = storage.read_versioned("sum", max_bytes=9)
+                assert found is not None
+                more = b"%d" % (int(found.data) + 1)
+                if storage.swap("sum", more, expected=found.version):
+                    break
+
+    at_once(4, add)
+    assert storage.read("sum", max_bytes=9) == b"16"
+
+
+RACER = """
+import sys
+from tokenizer_core.blobs import open_storage
+storage = open_storage(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+won = [n for n in range(10) if storage.create(f"race/{n}", sys.argv[2].encode())]
+for _ in range(5):
+    while True:
+        found = storage.read_versioned("sum", max_bytes=9)
+        if storage.swap("sum", b"%d" % (int(found.data) + 1), expected=found.version):
+            break
+print(won)
+"""
+
+
+def test_of_processes_one_creates_and_no_swap_is_lost(place: str, storage: Storage) -> None:
+    storage.put("sum", b"0")
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, place, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+        )
+        for number in range(2)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = {n: number for number, r in enumerate(racers) for n in eval(r.communicate(timeout=60)[0])}
+    assert sorted(won) == list(range(10))
+    for n, number in won.items():
+        assert storage.read(f"race/{n}", max_bytes=9) == b"%d" % number
+    assert storage.read("sum", max_bytes=9) == b"10"
+
+
+def test_an_address_of_another_kind_is_refused_and_not_repeated() -> None:
+    for address in (
+        "gs://bucket/x",
+        "s3://",
+        "s3://user:hidden-word@bucket/x",
+        "s3://bucket/x?versionId=hidden-word",
+        "s3://bucket/../hidden-word",
+        "https://hidden-word@host/x",
+    ):
+        with pytest.raises(StorageError, match="s3://bucket/prefix") as caught:
+            open_storage(address)
+        assert "hidden-word" not in str(caught.value)

@@ -1,0 +1,662 @@
+"""The artifact store: versions whole, verified, never changed; the pointer; damage refused."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactError,
+    ArtifactInUseError,
+    ArtifactNameError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+)
+from tokenizer_core.formats import render_pickle
+from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.registry import ArtifactRef, ArtifactStore, artifact_store, folders
+from tokenizer_core.registry.manifest import FILE_NAMES
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+
+A = TokenizerSpec.from_merges(
+    BYTES | {256: b"ab", 257: b"abc"}, [(b"a", b"b"), (b"ab", b"c")], ["<|x|>"]
+)
+B = TokenizerSpec.from_merges(
+    BYTES | {256: b"xy", 257: b"ab"}, [(b"x", b"y"), (b"a", b"b")], ["<|x|>"]
+)
+RICH = trained_spec(
+    pattern="qwen2",
+    normalizer="nfc",
+    ignore_merges=True,
+    special_tokens=[AddedToken("<|a|>", 900), AddedToken("<b>", 905, special=False)],
+    prefix_ids=(900,),
+    suffix_ids=(905,),
+)
+SPECS = {
+    "plain": A,
+    "rich": RICH,
+    "ranks": TokenizerSpec.from_ranks(wild_ranks(4), {"<|x|>": 999}, pattern="cl100k"),
+    "custom pattern": trained_spec(pattern=SplitPattern("custom", r"\s+|\S+")),
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ArtifactStore(tmp_path / "artifacts")
+
+
+def folder_of(store, ref):
+    return store.root / "tokenizers" / ref.name / ref.version
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_is_published_is_opened(name, store):
+    ref = store.publish(SPECS[name], name="t")
+    assert store.open(ref) == SPECS[name]
+    assert ref.digest == SPECS[name].fingerprint
+    assert store.resolve("t") == store.resolve(str(ref)) == ref
+    assert store.list() == store.versions("t") == [ref]
+    store.verify(ref)
+
+
+def test_the_files_load_by_hand_too(store):
+    ref = store.publish(RICH, name="t")
+    paths = [folder_of(store, ref) / name for name in ("vocab.pkl", "merges.pkl")]
+    assert Tokenizer.from_files(*paths).spec == RICH
+    assert sorted(p.name for p in folder_of(store, ref).iterdir()) == [
+        "manifest.json",
+        "merges.pkl",
+        "vocab.pkl",
+    ]
+
+
+def test_files_are_handed_out_as_they_are_and_never_damaged(store):
+    ref = store.publish(RICH, name="t")
+    for file in folder_of(store, ref).iterdir():
+        assert store.read_file(ref, file.name) == file.read_bytes()
+    for file in folder_of(store, ref).iterdir():
+        sound = file.read_bytes()
+        file.write_bytes(sound[:-2] + bytes([sound[-2] ^ 1]) + sound[-1:])
+        with pytest.raises(ArtifactCorruptError):
+            store.read_file(ref, file.name)
+        file.write_bytes(sound)
+    with pytest.raises(ArtifactCorruptError, match="digest"):
+        store.read_file(ArtifactRef(ref.name, ref.version, A.fingerprint), "manifest.json")
+
+
+def test_the_manifest_says_what_was_made_how(store):
+    ref = store.publish(
+        RICH,
+        name="t",
+        training={"seconds": 1.5, "longest_token": "the"},
+        provenance=[{"name": "corpus.txt", "size_bytes": 5, "sha256": "0" * 64}],
+        command="tokenizer train corpus.txt",
+    )
+    manifest = store.read_manifest(ref)
+    fields = manifest.to_dict()
+    assert (fields["name"], fields["version"]) == ("t", ref.version)
+    assert fields["fingerprint"] == manifest.fingerprint == RICH.fingerprint
+    assert fields["training"] == {"seconds": 1.5, "longest_token": "the"}
+    assert fields["provenance"][0]["name"] == "corpus.txt"
+    assert fields["command"] == "tokenizer train corpus.txt"
+    assert fields["pattern"]["name"] == "qwen2"
+    assert fields["added_tokens"][1] == {"content": "<b>", "id": 905, "special": False}
+    assert fields["gaps"] == [[356, 899], [901, 904]]
+    assert fields["largest_id"] == 905
+    assert fields["libraries"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert set(fields["libraries"]) == {"python", "regex", "numpy"}
+    age = datetime.now(UTC) - datetime.fromisoformat(fields["created_at"])
+    assert timedelta(0) <= age < timedelta(minutes=1)
+    assert json.loads(json.dumps(fields)) == fields
+
+
+def test_a_report_that_is_no_json_is_refused_and_nothing_stays(store):
+    for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
+        with pytest.raises(ArtifactError, match="JSON"):
+            store.publish(A, name="t", training=bad)
+    assert store.list() == []
+    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
+
+
+def test_the_same_digest_is_one_version(store):
+    first = store.publish(A, name="t")
+    assert store.publish(A, name="t", command="again") == first
+    other = store.publish(B, name="t")
+    assert store.publish(A, name="t") == first
+    assert store.versions("t") == [first, other]
+    assert store.resolve("t") == other
+    assert store.publish(A, name="u").name == "u"
+
+
+def test_a_damaged_version_does_not_stand_for_its_digest(store):
+    first = store.publish(A, name="t")
+    (folder_of(store, first) / "merges.pkl").write_bytes(b"")
+    again = store.publish(A, name="t")
+    assert again.version > first.version
+    assert store.open(again) == A
+
+
+def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, monkeypatch):
+    gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
+    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
+    folders = store._folders
+
+    def list_and_remove(name):
+        found = folders(name)
+        if name == "gone" and found:
+            store.remove(name, gone.version)
+        return found
+
+    monkeypatch.setattr(store, "_folders", list_and_remove)
+    assert store.damaged() == {}
+    assert store.list() == [ref]
+
+
+@pytest.mark.promise(16)
+def test_versions_rise_in_one_second_and_when_the_clock_goes_back(store, monkeypatch):
+    specs = [trained_spec(n) for n in range(1, 8)]
+    refs = [store.publish(spec, name="t") for spec in specs[:5]]
+
+    class Past(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2001, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("tokenizer_core.registry.artifact_ref.datetime", Past)
+    refs += [store.publish(spec, name="t") for spec in specs[5:]]
+    assert store.versions("t") == refs
+    assert [ref.version for ref in refs] == sorted({ref.version for ref in refs})
+    assert store.resolve("t") == refs[-1]
+
+
+BAD_NAMES = [
+    *["", ".", "..", "../x", "a/b", "/etc", "A", "-a", "_a", "a b", "a\0", "é", "a" * 65],
+    *["active", "a\n", ".staging", "a@b", "a%2e"],
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_invalid_names_are_refused(name, store):
+    version = store.publish(A, name="t").version
+    with pytest.raises(ArtifactNameError, match="invalid name"):
+        store.publish(A, name=name)
+    for call in (store.open, store.read_manifest, lambda ref: store.read_file(ref, "vocab.pkl")):
+        with pytest.raises(ArtifactNameError, match="invalid name"):
+            call(ArtifactRef(name, version, A.fingerprint))
+    if name not in ("active", "a@b"):
+        with pytest.raises(ArtifactNameError, match="invalid name"):
+            store.resolve(name)
+    assert [path.name for path in store.root.parent.iterdir()] == ["artifacts"]
+
+
+BAD_VERSIONS = [
+    *["", "../x", "..", "20261121T041500Z", "20261121T041500Z-1a2b3c4g", "x" * 500],
+    *["20261121T041500Z-1a2b3c4d\n", "20261121T041500Z-1a2b3c4d/../x"],
+]
+
+
+@pytest.mark.row(28)
+@pytest.mark.parametrize("version", BAD_VERSIONS)
+def test_invalid_versions_are_refused(version, store):
+    store.publish(A, name="t")
+    with pytest.raises(ArtifactNameError, match="invalid name"):
+        store.resolve(f"t@{version}")
+
+
+@pytest.mark.row(28)
+def test_what_is_not_there_is_named(store):
+    assert (store.list(), store.names(), store.versions("t"), store.active()) == ([], [], [], None)
+    with pytest.raises(ArtifactNotFoundError, match="there are: none"):
+        store.resolve("t")
+    ref = store.publish(A, name="t")
+    with pytest.raises(ArtifactNotFoundError, match="there are: t"):
+        store.resolve("other")
+    with pytest.raises(ArtifactNotFoundError, match="no version"):
+        store.resolve("t@20010101T000000Z-00000000")
+    with pytest.raises(ArtifactNotFoundError, match="no file 'passwd'"):
+        store.read_file(ref, "passwd")
+    with pytest.raises(ArtifactNotFoundError):
+        store.read_file(ref, "../../../active.json")
+    with pytest.raises(ArtifactNotFoundError, match="no tokenizer is active"):
+        store.resolve("active")
+
+
+def test_a_reference_with_another_digest_does_not_open(store):
+    ref = store.publish(A, name="t")
+    wrong = dataclasses.replace(ref, digest=B.fingerprint)
+    for call in (store.open, store.read_manifest, store.promote):
+        with pytest.raises(ArtifactCorruptError, match="is not the tokenizer of digest"):
+            call(wrong)
+
+
+# Damage
+
+
+def damaged(store, ref, name, data):
+    (folder_of(store, ref) / name).write_bytes(data)
+    with pytest.raises(ArtifactCorruptError, match=f"^{ref.name}@") as caught:
+        store.open(ref)
+    return str(caught.value)
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
+def test_every_file_cut_short_at_every_byte_is_refused(name, store):
+    ref = store.publish(A, name="t")
+    data = (folder_of(store, ref) / name).read_bytes()
+    for length in range(len(data)):
+        damaged(store, ref, name, data[:length])
+    damaged(store, ref, name, data + b"\n")
+    (folder_of(store, ref) / name).write_bytes(data)
+    assert store.open(ref) == A
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
+def test_every_flipped_bit_is_refused(name, every, store):
+    """One bit of each byte in the quick suite, all of them in the slow one."""
+    ref = store.publish(A, name="t")
+    data = (folder_of(store, ref) / name).read_bytes()
+    for place in range(len(data)):
+        for bit in range(8) if every else [place % 8]:
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            reason = damaged(store, ref, name, changed)
+            # Hashes come first: a pickle that is not what was written is not even parsed.
+            assert "another sha256" in reason or name == "manifest.json"
+
+
+@pytest.mark.row(30)
+def test_flipped_bits_of_a_larger_artifact_are_refused(store):
+    ref = store.publish(RICH, name="t")
+    for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
+        data = (folder_of(store, ref) / name).read_bytes()
+        for place in range(0, len(data), 97):
+            changed = bytearray(data)
+            changed[place] ^= 1 << (place % 8)
+            damaged(store, ref, name, changed)
+        (folder_of(store, ref) / name).write_bytes(data)
+
+
+def forge(store, ref, vocab=None, merges=None, **fields):
+    """Write files and a manifest whose hashes and seal are right, as a mistaken tool might."""
+    folder = folder_of(store, ref)
+    table = parse_manifest_json((folder / "manifest.json").read_bytes())
+    for name, value in (("vocab.pkl", vocab), ("merges.pkl", merges)):
+        if value is not None:
+            data = value if isinstance(value, bytes) else render_pickle(value)
+            (folder / name).write_bytes(data)
+            table["files"][name] = {
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "size_bytes": len(data),
+            }
+    (folder / "manifest.json").write_bytes(render_manifest_json({**table, **fields}))
+
+
+NO_HASH = {"sha256": "x", "size_bytes": 1}
+ONE_MERGE_MORE = (*A.merges, (b"c", b"c"))
+FORGED = {
+    "vocabulary of A with merges of B": ({"merges": B.merges}, "another vocabulary"),
+    "merges in another order": ({"merges": A.merges[::-1]}, "do not belong together"),
+    "a merge whose product is missing": ({"merges": ONE_MERGE_MORE}, "needs the token b'cc'"),
+    "a merge given twice": ({"merges": (*A.merges, A.merges[0])}, "stands twice"),
+    # Parts are shorter than what they make, so that a circle of merges needs an empty part.
+    "a merge that makes its own part": ({"merges": (*A.merges, (b"ab", b""))}, "token b''"),
+    "a missing byte": ({"vocab": {k: v for k, v in A.vocab.items() if k != 255}}, "ids 255 to 255"),
+    "a byte replaced": ({"vocab": {**A.vocab, 255: b"zz"}}, "0xff"),
+    "an undeclared gap": ({"vocab": {**A.vocab, 300: b"q"}}, "ids 259 to 299"),
+    "a declared gap that is none": ({"gaps": [[259, 260]]}, "which is not there"),
+    "an empty token": ({"vocab": {**A.vocab, 257: b""}}, "non-empty"),
+    "an empty vocabulary": ({"vocab": {}}, "empty"),
+    "an id given twice": ({"vocab": b"\x80\x04}(K\x01C\x01aK\x01C\x01bu."}, "one id two tokens"),
+    "an id too large": ({"vocab": b"\x80\x04}(J\x00\x00\x10\x00C\x01au."}, "not in 0..1048575"),
+    "a pickle that calls": ({"vocab": b"\x80\x04cos\nsystem\n."}, "does not start with"),
+    "the files swapped": (
+        {"vocab": render_pickle(A.merges), "merges": render_pickle(A.vocab)},
+        "no dict",
+    ),
+    "another pattern": ({"pattern": {"name": "gpt2", "expression": "x"}}, "another expression"),
+    "another known pattern": (
+        {"pattern": dataclasses.asdict(RICH.pattern)},
+        "do not belong together",
+    ),
+    "another name": ({"name": "other"}, "that of other@"),
+    "another version": ({"version": "20010101T000000Z-00000000"}, "that of t@2001"),
+    "another kind": ({"kind": "ranks"}, "there are merges"),
+    "a file of the wrong size": ({"files": {"vocab.pkl": {}, "merges.pkl": {}}}, "malformed"),
+    "a third file": ({"files": {"x": {"sha256": "0" * 64, "size_bytes": 1}}}, "must list"),
+    "no hash": ({"files": dict.fromkeys(FILE_NAMES, NO_HASH)}, "no sha256"),
+    "provenance of another type": ({"provenance": None}, "malformed"),
+    "libraries of another type": ({"libraries": None}, "malformed"),
+    "other Unicode tables": ({"unicode_tables": "regex 2031.1.1"}, "do not belong together"),
+    "an added token without entry": (
+        {"added_tokens": [{"content": "<|y|>", "id": 258, "special": True}]},
+        "not in the vocabulary",
+    ),
+}
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("name", FORGED)
+def test_parts_that_do_not_fit_are_refused_with_the_reason(name, store):
+    ref = store.publish(A, name="t")
+    changes, message = FORGED[name]
+    forge(store, ref, **changes)
+    with pytest.raises(ArtifactCorruptError, match=message):
+        store.open(ref)
+    with pytest.raises(ArtifactCorruptError):
+        store.promote(ref)
+
+
+def test_a_version_under_another_name_is_refused(store):
+    ref = store.publish(A, name="t")
+    shutil.copytree(store.root / "tokenizers" / "t", store.root / "tokenizers" / "u")
+    with pytest.raises(ArtifactCorruptError, match="the manifest is that of t@"):
+        store.resolve("u")
+    assert store.list() == [ref]
+    assert store.damaged() == {
+        f"u@{ref.version}": f"u@{ref.version}: the manifest is that of {ref}",
+    }
+
+
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e999"])
+def test_a_manifest_of_what_is_never_written_is_damaged_and_hides_no_other(value, store):
+    ref, other = store.publish(A, name="t"), store.publish(A, name="u")
+    path = folder_of(store, ref) / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"command": null', b'"command": ' + value))
+    assert store.list() == [other]
+    assert list(store.damaged()) == [str(ref)]
+
+
+def test_a_name_of_any_characters_is_told_in_one_line(store):
+    ref = store.publish(A, name="t")
+    path = folder_of(store, ref) / "manifest.json"
+    path.write_bytes(dataclasses.replace(store.read_manifest(ref), name="a\nb\x1b").to_json())
+    (reason,) = store.damaged().values()
+    assert reason.isprintable()
+
+
+@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json", "extra"])
+def test_links_are_refused(name, store, tmp_path):
+    ref = store.publish(A, name="t")
+    path = folder_of(store, ref) / name
+    if path.exists():
+        path.rename(tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(b"")
+    path.symlink_to(tmp_path / name)
+    with pytest.raises(ArtifactCorruptError, match="symbolic link"):
+        store.open(ref)
+
+
+@pytest.mark.parametrize("depth", ["name", "version"])
+def test_linked_folders_are_refused(depth, store, tmp_path):
+    ref = store.publish(A, name="t")
+    folder = folder_of(store, ref) if depth == "version" else folder_of(store, ref).parent
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtifactCorruptError, match="symbolic link"):
+        store.open(ref)
+    assert store.list() == []
+
+
+def test_what_is_no_regular_file_is_refused(store):
+    ref = store.publish(A, name="t")
+    for name in ("vocab.pkl", "manifest.json"):
+        path = folder_of(store, ref) / name
+        data = path.read_bytes()
+        path.unlink()
+        with pytest.raises(ArtifactCorruptError, match=f"{name} is missing"):
+            store.open(ref)
+        os.mkfifo(path)
+        with pytest.raises(ArtifactCorruptError, match="no regular file"):
+            store.open(ref)
+        path.unlink()
+        path.write_bytes(data)
+    store.open(ref)
+
+
+def test_a_damaged_newest_version_is_an_error_not_an_older_answer(store):
+    first = store.publish(A, name="t")
+    second = store.publish(B, name="t")
+    damaged(store, second, "manifest.json", b"{}")
+    with pytest.raises(ArtifactCorruptError):
+        store.resolve("t")
+    assert store.list() == [first]
+    assert list(store.damaged()) == [str(second)]
+    assert store.open(first) == A
+
+
+def test_a_spec_that_cannot_be_opened_again_is_not_published(store):
+    broken = dataclasses.replace(A, merges=((b"q", b"z"),))
+    with pytest.raises(ArtifactError, match="cannot publish"):
+        store.publish(broken, name="t")
+    assert store.names() == []
+    assert not (store.root / "tokenizers" / "t").exists()
+
+
+def test_a_tokenizer_that_does_not_decode_what_it_encodes_is_not_published(store, monkeypatch):
+    encode = Tokenizer.encode_ordinary
+    monkeypatch.setattr(Tokenizer, "encode_ordinary", lambda self, text: encode(self, text)[:-1])
+    with pytest.raises(ArtifactCorruptError, match="golden text"):
+        store.publish(A, name="t")
+    assert store.list() == []
+
+
+def test_reading_needs_no_write_permission(store):
+    ref = store.publish(A, name="t")
+    store.promote(ref)
+    for path in sorted(store.root.rglob("*"), reverse=True):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    store.root.chmod(0o555)
+    try:
+        assert store.open(store.resolve("active")) == A
+        if os.geteuid() != 0:
+            with pytest.raises(ArtifactStorageError):
+                store.publish(B, name="t")
+    finally:
+        store.root.chmod(0o755)
+        for path in store.root.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+# The pointer
+
+
+def test_promote_and_back(store):
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    assert store.promote(a) is None
+    assert store.previously_active() is None
+    assert store.promote(b) == a
+    assert (store.active(), store.previously_active()) == (b, a)
+    assert store.promote(b) == b
+    assert store.previously_active() == a
+    assert store.promote(store.previously_active()) == b
+    assert store.active() == a
+    table = json.loads((store.root / "active.json").read_text())
+    assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"garbage",
+        b"{}",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b'{"active": null, "digest": "", "previous": null, "changed_at": ""}',
+        b'{"active": "t", "digest": "", "previous": null, "changed_at": ""}',
+        b'{"active": "../x@y", "digest": "", "previous": null, "changed_at": ""}',
+        b'{"active": 5, "digest": "", "previous": null, "changed_at": ""}',
+        b'{"active": "t@20010101T000000Z-00000000"}',
+        b"{" * 60_000,
+        b"x" * 100_000,
+    ],
+)
+def test_a_garbage_pointer_is_an_error_and_can_be_replaced(data, store):
+    ref = store.publish(A, name="t")
+    store.promote(ref)
+    (store.root / "active.json").write_bytes(data)
+    for call in (store.active, store.previously_active, lambda: store.resolve("active")):
+        with pytest.raises(ArtifactCorruptError, match=r"^active\.json"):
+            call()
+    assert store.promote(ref) is None
+    assert store.active() == ref
+
+
+@pytest.mark.row(31)
+def test_a_dangling_pointer_is_an_error_and_can_be_replaced(store):
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.promote(a)
+    store.promote(b)
+    shutil.rmtree(store.root / "tokenizers" / "u")
+    with pytest.raises(ArtifactNotFoundError):
+        store.active()
+    assert store.previously_active() == a
+    assert store.promote(a) is None
+
+
+def test_a_pointer_to_another_digest_is_an_error(store):
+    ref = store.publish(A, name="t")
+    store.promote(ref)
+    path = store.root / "active.json"
+    path.write_text(path.read_text().replace(A.fingerprint, B.fingerprint))
+    with pytest.raises(ArtifactCorruptError, match="another digest"):
+        store.active()
+
+
+def test_a_linked_pointer_is_refused(store, tmp_path):
+    ref = store.publish(A, name="t")
+    store.promote(ref)
+    (store.root / "active.json").rename(tmp_path / "elsewhere")
+    (store.root / "active.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtifactCorruptError, match="symbolic link"):
+        store.active()
+
+
+def test_what_cannot_be_opened_cannot_be_promoted(store):
+    a, b = store.publish(A, name="t"), store.publish(B, name="t")
+    store.promote(a)
+    damaged(store, b, "vocab.pkl", b"")
+    with pytest.raises(ArtifactCorruptError):
+        store.promote(b)
+    with pytest.raises(ArtifactNotFoundError):
+        store.promote(ArtifactRef("t", "20010101T000000Z-00000000", "0" * 64))
+    assert store.active() == a
+
+
+# Several at once
+
+
+def test_publishers_at_once_make_one_version_a_digest(store):
+    specs = [trained_spec(n) for n in range(1, 5)]
+    errors, threads = [], []
+
+    def work(spec):
+        try:
+            ref = store.publish(spec, name="t")
+            store.promote(ref)
+        except Exception as error:
+            errors.append(error)
+
+    for spec in specs * 3:
+        threads.append(threading.Thread(target=work, args=(spec,)))
+        threads[-1].start()
+    while any(thread.is_alive() for thread in threads):
+        for ref in store.list():
+            store.open(ref)
+        store.active()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(r.digest for r in store.list()) == sorted(s.fingerprint for s in specs)
+    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
+
+
+def test_a_publisher_that_hangs_is_not_waited_for_forever(store, monkeypatch):
+    store.publish(A, name="t")
+    monkeypatch.setattr(artifact_store, "LOCK_TIMEOUT_SECONDS", 0.1)
+    with (
+        folders.locked(store.root / ".publish.lock", timeout_seconds=1),
+        pytest.raises(ArtifactError, match="another process"),
+    ):
+        store.publish(B, name="t")
+    store.publish(B, name="t")
+
+
+def test_a_version_is_removed_and_the_others_stay(store):
+    old, new = store.publish(A, name="t"), store.publish(B, name="t")
+    store.promote(new)
+    store.remove(old.name, old.version)
+    assert store.list() == [new]
+    with pytest.raises(ArtifactNotFoundError):
+        store.open(old)
+    with pytest.raises(ArtifactNotFoundError):
+        store.remove(old.name, old.version)
+    with pytest.raises(ArtifactInUseError):
+        store.remove(new.name, new.version)
+    assert store.active() == new
+    last = store.publish(A, name="u")
+    store.remove(last.name, last.version)
+    assert store.names() == ["t"]
+    assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
+
+
+def test_a_removal_that_is_cut_off_leaves_nothing_to_see_and_is_ended_by_the_next(
+    store, monkeypatch
+):
+    old, new = store.publish(A, name="t"), store.publish(B, name="t")
+    staging = store.root / "tokenizers" / ".staging"
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "remove_folder", lambda path: None)
+        store.remove(old.name, old.version)
+    assert store.list() == [new]
+    assert len(list(staging.iterdir())) == 1
+    store.remove(new.name, new.version)
+    assert list(staging.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", BAD_VERSIONS)
+def test_what_is_no_version_is_not_removed(version, store):
+    store.publish(A, name="t")
+    for name in ("t", "../t"):
+        with pytest.raises(ArtifactNameError):
+            store.remove(name, version)
+    assert len(store.versions("t")) == 1
+
+
+def test_a_damaged_version_can_be_removed(store):
+    ref = store.publish(A, name="t")
+    (folder_of(store, ref) / "manifest.json").write_bytes(b"")
+    store.remove(ref.name, ref.version)
+    assert store.damaged() == {}
+
+
+def test_what_was_removed_meanwhile_is_not_promoted(store, monkeypatch):
+    ref = store.publish(A, name="t")
+    opened = store.open
+
+    def open_and_remove(ref):
+        spec = opened(ref)
+        store.remove(ref.name, ref.version)
+        return spec
+
+    monkeypatch.setattr(store, "open", open_and_remove)
+    with pytest.raises(ArtifactNotFoundError):
+        store.promote(ref)
+    assert store.active() is None

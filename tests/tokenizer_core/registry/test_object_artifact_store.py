@@ -1,0 +1,355 @@
+"""Stores of both kinds through the same tests; what only the one behind a network must stand."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.s3_server import S3Server, open_with_shared_client
+from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactInUseError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    PointerMovedError,
+    StorageError,
+)
+from tokenizer_core.registry import object_artifact_store, version_cache
+from tokenizer_core.registry.open_artifacts import open_artifacts
+
+Make = Callable[..., Any]
+"""Makes the `Artifacts` of a host, into which some tests look."""
+
+
+@pytest.fixture
+def objects(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Make:
+    address = f"{request.getfixturevalue('s3_bucket')}/some"
+    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
+    return lambda host="a": open_artifacts(address, tmp_path / host)
+
+
+@pytest.fixture(params=["folder", "object"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    if request.param == "object":
+        made: Make = request.getfixturevalue("objects")
+        return made
+    return lambda host="a": open_artifacts(str(tmp_path / "shared"), tmp_path / host)
+
+
+def test_hosts_share_versions_and_the_pointer(make: Make) -> None:
+    here, there = make("a"), make("b")
+    a = here.publish(A, name="t")
+    assert here.publish(A, name="t") == there.publish(A, name="t") == a
+    b = there.publish(B, name="t")
+    assert b.version > a.version
+    assert here.resolve(str(b)) == b
+    assert here.open(b) == there.open(b) == B
+    assert make("c").list() == [a, b]
+    assert here.active() is None
+    mark = there.pointer_mark()
+    assert here.promote(a) is None
+    assert there.pointer_mark() != mark
+    assert (there.active(), there.promote(b), here.active()) == (a, a, b)
+    assert here.previously_active() == a
+    with pytest.raises(ArtifactInUseError):
+        here.remove(b.name, b.version)
+    there.remove(a.name, a.version)
+    with pytest.raises(ArtifactNotFoundError):
+        here.resolve(str(a))
+    with pytest.raises(ArtifactNotFoundError):
+        here.promote(a)
+    assert there.active() == b
+
+
+def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None:
+    here, there = make("a"), make("b")
+    a, b = here.publish(A, name="t"), here.publish(B, name="u")
+    for change in (there.fence, lambda: there.promote(b), there.fence):
+        state, named = here.pointer_state(), here.active()
+        change()
+        assert here.pointer_state().generation == state.generation + 1
+        after = here.active()
+        for ref in (a, b):
+            with pytest.raises(PointerMovedError):
+                here.promote(ref, expected=state)
+        assert here.active() == after
+        assert named == after or after == b
+    assert here.promote(a, expected=here.pointer_state()) == b
+
+
+def test_hosts_that_publish_and_promote_at_once_all_end_well(make: Make) -> None:
+    failed: list[Exception] = []
+
+    def work(host: str, spec: Any) -> None:
+        try:
+            store = make(host)
+            store.promote(store.publish(spec, name="t"))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=(f"h{n}", spec)) for n, spec in enumerate([A, A, B])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    store = make("after")
+    assert {ref.digest for ref in store.list()} == {A.fingerprint, B.fingerprint}
+    assert store.pointer_state().generation >= 2
+    store.open(store.active())
+
+
+def test_a_publisher_that_dies_leaves_nothing_to_be_seen(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(3):
+        store = objects()
+        store.names()
+        storage = store._storage
+        create, left = storage.create, [step]
+
+        def dying(*arguments: Any, create: Any = create, left: list[int] = left) -> bool:
+            if not left[0]:
+                raise StorageError("it is away")
+            left[0] -= 1
+            return create(*arguments)
+
+        monkeypatch.setattr(storage, "create", dying)
+        with pytest.raises(ArtifactStorageError):
+            store.publish(A, name="t")
+        assert objects("other").list() == []
+    assert objects("other").open(objects().publish(A, name="t")) == A
+
+
+def test_what_is_damaged_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+    store = objects()
+    ref = store.publish(A, name="t")
+    store.open(ref)
+    [path] = (tmp_path / "a").rglob("vocab.pkl")
+    path.write_bytes(b"")
+    assert store.open(ref) == A
+
+
+def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
+    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    fresh = objects()
+    monkeypatch.setattr(
+        object_artifact_store, "open_storage", lambda _: (_ for _ in ()).throw(StorageError("away"))
+    )
+    assert fresh.resolve(str(a)) == fresh.resolve("t") == a
+    assert fresh.open(a) == A
+    for call in (fresh.list, lambda: fresh.resolve("u"), lambda: fresh.open(b), fresh.fence):
+        with pytest.raises(ArtifactStorageError):
+            call()
+    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
+    fresh._away_until = 0.0
+    assert fresh.open(b) == B
+
+
+def interrupt(
+    monkeypatch: pytest.MonkeyPatch, store: Any, call: str, name: str, then: Callable[[], object]
+) -> None:
+    """Before the next `call` of the storage for a name that ends so, something else happens."""
+    store.names()  # which opens the storage
+    original = getattr(store._storage, call)
+    left = [then]
+
+    def interrupted(wanted: str, *arguments: Any, **options: Any) -> Any:
+        if wanted.endswith(name) and left:
+            left.pop()()
+        return original(wanted, *arguments, **options)
+
+    monkeypatch.setattr(store._storage, call, interrupted)
+
+
+@pytest.mark.parametrize("promoted_before", [False, True])
+def test_a_version_removed_while_it_is_promoted_leaves_a_pointer_nobody_prepared_for(
+    objects: Make, monkeypatch: pytest.MonkeyPatch, promoted_before: bool
+) -> None:
+    here, there = objects("a"), objects("b")
+    a, b = here.publish(A, name="t"), here.publish(B, name="u")
+    if promoted_before:
+        here.promote(a)
+    prepared = there.pointer_state()
+    place = f"tokenizers/u/{b.version}/manifest.json"
+    there.names()
+    removed = functools.partial(there._storage.remove, place)
+    interrupt(monkeypatch, here, "swap", "active.json", removed)
+    with pytest.raises(ArtifactNotFoundError):
+        here.promote(b)
+    assert here.active() == (a if promoted_before else None)
+    assert here.pointer_state().generation == prepared.generation + 2
+    c = there.publish(B, name="v")
+    with pytest.raises(PointerMovedError):
+        there.promote(c, expected=prepared)
+    there.promote(c)
+    assert here.active() == c
+
+
+def test_what_a_slow_publisher_wrote_is_whole_although_it_was_cleaned_away(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, cleaner = objects("a"), objects("b")
+    monkeypatch.setattr(object_artifact_store, "next_version", lambda *_: next(versions))
+    versions = iter(["20200101T000000Z-00000000", "20990101T000000Z-00000000"])
+    interrupt(monkeypatch, here, "create", "manifest.json", cleaner._clean)
+    ref = here.publish(A, name="t")
+    assert objects("c").open(ref) == A
+    assert objects("d").list() == [ref]
+
+
+def test_who_cleans_puts_back_what_was_not_left_over(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, cleaner = objects("a"), objects("b")
+    monkeypatch.setattr(
+        object_artifact_store, "next_version", lambda *_: "20200101T000000Z-00000000"
+    )
+    ref = here.publish(A, name="t")
+    place = f"tokenizers/t/{ref.version}/manifest.json"
+    data = here._storage.read(place, max_bytes=1 << 20)
+    here._storage.remove(place)
+    back = functools.partial(here._storage.create, place, data)
+    interrupt(monkeypatch, cleaner, "remove", "merges.pkl", back)
+    cleaner._clean()
+    assert objects("c").open(ref) == A
+
+
+def test_only_what_a_publisher_left_is_cleaned_away(objects: Make) -> None:
+    store = objects()
+    a = store.publish(A, name="t")
+    place = "tokenizers/t/20200101T000000Z-00000000"
+    for name in ("vocab.pkl", "notes.txt"):
+        store._storage.create(f"{place}/{name}", b"x")
+    store._storage.create("tokenizers/t/20990101T000000Z-00000000/vocab.pkl", b"x")
+    store._clean()
+    assert [name for name in store._storage.names("tokenizers/t/2") if a.version not in name] == [
+        f"{place}/notes.txt",
+        "tokenizers/t/20990101T000000Z-00000000/vocab.pkl",
+    ]
+
+
+def test_publishing_again_heals_what_the_bucket_has_lost(objects: Make) -> None:
+    store = objects()
+    a = store.publish(A, name="t")
+    store.open(a)
+    assert store.publish(A, name="t") == a
+    store._storage.put(f"tokenizers/t/{a.version}/vocab.pkl", b"damaged")
+    again = store.publish(A, name="t")
+    assert again != a
+    assert objects("b").open(again) == A
+
+
+def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) -> None:
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    s3_server.requests.clear()
+    assert store.resolve_near(str(a)) == a
+    assert s3_server.requests == []
+    store._listed = None
+    assert store.resolve_near("t") == store.resolve_near("t") == a
+    assert len(s3_server.requests) == 1  # the list, which is good for a second
+    assert store.resolve_near(str(b)) == b
+    objects("b").remove("t", a.version)
+    assert store.resolve_near(str(a)) == a
+    for call in (store.resolve, store.promote):
+        with pytest.raises(ArtifactNotFoundError):
+            call(a if call == store.promote else str(a))
+
+
+def test_a_silent_storage_is_waited_for_once_and_not_for_long(
+    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_artifact_store, "PATIENCE_SECONDS", 0.3)
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    store._listed = None
+    s3_server.is_silent.set()
+    try:
+        start = time.monotonic()
+        assert store.resolve_near("t") == a
+        assert 0.25 < time.monotonic() - start < 2
+        start = time.monotonic()
+        assert store.resolve_near("t") == store.resolve_near(str(a)) == a
+        for wanted in ("u", str(b)):
+            with pytest.raises(ArtifactStorageError):
+                store.resolve_near(wanted)
+        with pytest.raises(ArtifactStorageError):
+            store.open(b)
+        assert time.monotonic() - start < 0.25
+    finally:
+        s3_server.is_silent.clear()
+    deadline = time.monotonic() + 20
+    found = None
+    while found != b:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ArtifactStorageError):
+            found = store.resolve_near("u")
+
+
+def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> None:
+    store = make()
+    a = store.publish(A, name="t")
+    store.promote(a)
+    large = b"x" * (1 << 17)
+    if isinstance(store, object_artifact_store.ObjectArtifactStore):
+        store._storage.put("active.json", large)  # type: ignore[union-attr]
+    else:
+        (store.root / "active.json").write_bytes(large)
+    mark = store.pointer_mark()
+    with pytest.raises(ArtifactCorruptError, match="larger than"):
+        store.active()
+    other = make("other")
+    assert other.promote(a, expected=other.pointer_state()) is None
+    assert store.pointer_mark() != mark
+    assert store.active() == a
+
+
+def test_the_cache_keeps_what_is_served(
+    objects: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version_cache, "CACHED_VERSIONS", 2)
+    store = objects()
+    specs = [
+        TokenizerSpec.from_merges({n + byte: bytes([byte]) for byte in range(256)}, [])
+        for n in range(4)
+    ]
+    refs = [store.publish(spec, name=f"t{n}") for n, spec in enumerate(specs)]
+    store.promote(refs[0])
+    for ref in refs[1:]:
+        time.sleep(0.01)  # the clock of a file system is coarse
+        store.open(ref)
+    cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
+    assert cached == {"t0", "t2", "t3"}
+
+
+def test_what_killed_processes_left_in_the_cache_is_removed(objects: Make, tmp_path: Path) -> None:
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    [staging] = (tmp_path / "a").rglob(".staging")
+    left, made = staging / "left", staging / "made"
+    for path in (left, made):
+        path.mkdir()
+    two_days_ago = time.time() - 2 * 86400
+    os.utime(left, (two_days_ago, two_days_ago))
+    store.open(b)
+    assert list(staging.iterdir()) == [made]

@@ -1,0 +1,116 @@
+"""The merges behind a token, for lists of merges and for ranks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.property.trap_texts import KINDS, tiny_spec
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.text import merge_trees as module
+from tokenizer_core.text.merge_trees import MergeTree, MergeTrees
+
+BYTES = {i: bytes([i]) for i in range(256)}
+PAIRS = [(b"l", b"o"), (b"e", b"r"), (b"lo", b"w"), (b"low", b"er"), (b"o", b"w"), (b"l", b"ow")]
+VOCAB = BYTES | {256: b"lo", 257: b"er", 258: b"low", 259: b"lower", 260: b"ow", 300: b"unreached"}
+
+
+def leaf(token: bytes) -> MergeTree:
+    return MergeTree(token[0])
+
+
+def test_a_token_down_to_its_bytes():
+    trees = MergeTrees(TokenizerSpec.from_merges(VOCAB, PAIRS, ["<|a|>", "lo"]))
+    low = MergeTree(258, (MergeTree(256, (leaf(b"l"), leaf(b"o"))), leaf(b"w")))
+    assert trees.tree(259, 8) == MergeTree(259, (low, MergeTree(257, (leaf(b"e"), leaf(b"r")))))
+    assert (trees.rank(259), trees.parts(259)) == (3, (258, 257))
+    assert trees.rank(258) == 2  # of two merges that make it the first
+    for id_ in (108, 300, 301):  # a byte, one no merge makes, a special token
+        assert (trees.rank(id_), trees.parts(id_), trees.tree(id_, 8)) == (
+            None,
+            None,
+            MergeTree(id_),
+        )
+
+
+def test_of_several_merges_the_one_that_is_taken():
+    parts = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c"), (b"a", b"bc")]
+    vocab = BYTES | {256: b"bc", 257: b"ab", 258: b"abc"}
+    spec = TokenizerSpec.from_merges(vocab, parts)
+    trees = MergeTrees(spec)
+    assert (trees.rank(258), trees.parts(258)) == (3, (97, 256))
+    # Without it the token is not made.
+    without = TokenizerSpec.from_merges(vocab, parts[:3])
+    assert Tokenizer.from_spec(spec).encode("abc") == [258]
+    assert Tokenizer.from_spec(without).encode("abc") == [97, 256]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_merges_of_trees_are_all_that_encoding_takes(seed):
+    ways = all_ways_to_part(seed)
+    trees = MergeTrees(ways)
+    taken = {rank for id_ in ways.vocab if (rank := trees.rank(id_)) is not None}
+    assert len(taken) < len(ways.merges)
+    merges = [merge for rank, merge in enumerate(ways.merges) if rank in taken]
+    every = Tokenizer.from_spec(ways)
+    few = Tokenizer.from_spec(TokenizerSpec.from_merges(ways.vocab, merges))
+    rng = random.Random(seed)
+    for _ in range(300):
+        text = "".join(rng.choices("abc", k=rng.randrange(1, 40)))
+        assert few.encode(text) == every.encode(text)
+
+
+def all_ways_to_part(seed: int) -> TokenizerSpec:
+    """A spec whose merges are every way to part each of some random tokens, in random order."""
+    rng = random.Random(seed)
+    tokens = [b"a", b"b", b"c"]
+    while len(tokens) < 40:
+        token = rng.choice(tokens) + rng.choice(tokens)
+        if len(token) < 10 and token not in tokens:
+            tokens.append(token)
+    parts = [(token[:at], token[at:]) for token in tokens[3:] for at in range(1, len(token))]
+    merges = [merge for merge in parts if merge[0] in tokens and merge[1] in tokens]
+    rng.shuffle(merges)
+    return TokenizerSpec.from_merges(BYTES | dict(enumerate(tokens[3:], 256)), merges)
+
+
+def test_depth_is_bounded():
+    trees = MergeTrees(TokenizerSpec.from_merges(VOCAB, PAIRS))
+    assert trees.tree(259, 0) == MergeTree(259, is_cut=True)
+    one = trees.tree(259, 1)
+    assert one.parts == (MergeTree(258, is_cut=True), MergeTree(257, is_cut=True))
+    assert trees.tree(108, 0) == MergeTree(108)
+
+
+def test_no_tree_of_a_token_too_long(monkeypatch):
+    monkeypatch.setattr(module, "MAX_TREE_TOKEN_BYTES", 3)
+    trees = MergeTrees(TokenizerSpec.from_merges(VOCAB, PAIRS))
+    assert trees.tree(259, 8) == MergeTree(259, is_cut=True)
+    assert trees.tree(258, 8).parts is not None
+
+
+def test_ranks():
+    ranks = {token: 1000 - id_ for id_, token in BYTES.items()}
+    ranks |= {b"ab": 0, b"abc": 1, b"bc": 2, b"xyz": 3}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 2000, "<>": 2001}, pattern="gpt2")
+    trees = MergeTrees(spec)
+    assert (trees.rank(1), trees.parts(1)) == (1, (0, ranks[b"c"]))
+    assert (trees.rank(3), trees.parts(3)) == (3, None)  # only ever taken whole
+    assert (trees.rank(ranks[b"a"]), trees.parts(ranks[b"a"])) == (ranks[b"a"], None)
+    for special in (2000, 2001):
+        assert (trees.rank(special), trees.parts(special)) == (None, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_joined_are_the_token(kind):
+    for seed in range(40):
+        spec = tiny_spec(seed, kind, "gpt2")
+        trees = MergeTrees(spec)
+        added = {token.id for token in spec.added_tokens}
+        for id_, token in spec.vocab.items():
+            parts = trees.parts(id_)
+            if parts is not None:
+                assert spec.vocab[parts[0]] + spec.vocab[parts[1]] == token
+            elif len(token) > 1 and id_ not in added and kind == "merges":
+                pytest.fail(f"{token!r} is a product without parts")

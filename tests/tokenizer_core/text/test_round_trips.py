@@ -1,0 +1,86 @@
+"""Whether texts and ids come back, and the place where they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native_module import native_module
+from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
+from tokenizer_core.text.round_trips import first_difference_of_ids, first_difference_of_text
+
+VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: "中".encode()}
+MERGES = [(b"a", b"b"), (b"\xe4\xb8", b"\xad")]
+
+
+def ids_of(*ids: int) -> np.ndarray:
+    return np.array(ids, dtype=np.uint32)
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@given(
+    seeds, kinds, patterns, st.sampled_from(["none", "nfc"]), short_trap_texts,
+    st.sampled_from(["all", "none"]),
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_every_text_comes_back_and_so_do_its_ids(
+    engine, seed, kind, pattern, normalizer, text, policy
+):
+    if engine == "native":
+        native_module()
+    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
+    assert first_difference_of_text(tokenizer, text, allowed_special=policy) is None
+    if normalizer == "none":
+        ids = tokenizer.encode_to_numpy(text, allowed_special=policy)
+        assert first_difference_of_ids(tokenizer, ids, allowed_special=policy) is None
+
+
+def test_ids_that_do_not_come_back(engine):
+    tokenizer = Tokenizer(VOCAB | {258: b"\xe4\xb8"}, [(b"a", b"b")], ["<|a|>"], engine=engine)
+    special = tokenizer.spec.special_tokens["<|a|>"]
+    for ids, place in (
+        (ids_of(), None),
+        (ids_of(120, 256, special), None),
+        (ids_of(120, 97, 98), 1),  # merged to one
+        (ids_of(120, 255), 1),  # no UTF-8: three bytes come back
+        (ids_of(120, 0xE4, 0xB8), 1),
+    ):
+        assert first_difference_of_ids(tokenizer, ids) == place, ids
+    assert first_difference_of_ids(tokenizer, ids_of(120, special), allowed_special="none") == 1
+    with pytest.raises(UnknownTokenIdError) as caught:
+        first_difference_of_ids(tokenizer, ids_of(1, 9999))
+    assert caught.value.index == 1
+
+
+def test_a_longer_or_shorter_answer_differs_at_its_end(engine, monkeypatch):
+    tokenizer = Tokenizer(VOCAB, [(b"a", b"b")], engine=engine)
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "xyz")
+    assert first_difference_of_ids(tokenizer, ids_of(120, 121)) == 2
+    assert first_difference_of_ids(tokenizer, ids_of(120, 121, 122, 123)) == 3
+    assert first_difference_of_text(tokenizer, "xy") == 2
+    assert first_difference_of_text(tokenizer, "xyz!") == 3
+    assert first_difference_of_text(tokenizer, "xéz") == 1
+    long = "a" * 70_000
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: long + "b" + long)
+    assert first_difference_of_text(tokenizer, long + "c" + long) == 70_000
+
+
+def test_with_nfc_the_text_between_special_tokens_is_what_is_normalized(engine):
+    spec = tiny_spec(1, "merges", "qwen2", "nfc", specials=["<e\u0301>"])
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    for text in ("e\u0301", "<e\u0301>e\u0301", "<e\u0301", "\u212b"):
+        for policy in ("all", "none"):
+            assert first_difference_of_text(tokenizer, text, allowed_special=policy) is None
+
+
+def test_a_forbidden_special_token_is_an_error(engine):
+    tokenizer = Tokenizer(VOCAB, [(b"a", b"b")], ["<|a|>"], engine=engine)
+    options = {"allowed_special": "none", "disallowed_special": "all"}
+    with pytest.raises(SpecialTokenForbiddenError):
+        first_difference_of_text(tokenizer, "x<|a|>", **options)
+    with pytest.raises(SpecialTokenForbiddenError):
+        first_difference_of_ids(tokenizer, ids_of(258), **options)

@@ -1,0 +1,1 @@
+"""The wire contract: request and response models, with literal limits."""

@@ -1,0 +1,180 @@
+"""Schemas of the routes beside encode and decode: count, truncate, chunk, verify, and one token.
+
+They follow the rules told in `schemas`, of which they are the second half.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema, field_validator
+from pydantic import model_validator as validate_model
+from pydantic_core import PydanticCustomError
+
+from tokenizer_client.schemas.tokens import (
+    MAX_ID,
+    AllowedSpecial,
+    DisallowedSpecial,
+    RequestModel,
+    Texts,
+    TokenizerIdentity,
+    TokenizerName,
+    parse_ids,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pydantic import ValidationInfo
+
+MAX_TOKEN_LIMIT: Final = (1 << 32) - 1
+"""Largest number of tokens a request may name as a limit."""
+
+MAX_TREE_DEPTH: Final = 16
+"""Merges that the tree of a token goes down at most."""
+
+
+def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("ids", "must be a list of token ids")
+    return parse_ids(value, f"/{info.field_name}")
+
+
+TokenIds = Annotated[
+    Any,
+    PlainValidator(_check_ids),
+    WithJsonSchema(
+        {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MAX_ID}}
+    ),
+]
+
+
+class TextRequest(RequestModel):
+    """What all of these take."""
+
+    allowed_special: AllowedSpecial = "all"
+    disallowed_special: DisallowedSpecial = frozenset()
+    tokenizer: TokenizerName | None = None
+
+
+class CountRequest(TextRequest):
+    """How many tokens a text has."""
+
+    text: Texts
+    limit: int | None = Field(
+        default=None, ge=0, le=MAX_TOKEN_LIMIT, description="Stop counting once it is exceeded."
+    )
+
+
+class TruncateRequest(TextRequest):
+    """A text, and how much of it may stay."""
+
+    text: str
+    max_tokens: int = Field(ge=0, le=MAX_TOKEN_LIMIT)
+    side: Literal["right", "left"] = Field(
+        default="right", description="The side that is cut off; `right` keeps the beginning."
+    )
+
+
+class ChunkRequest(TextRequest):
+    """A text to be cut into chunks."""
+
+    text: str
+    max_tokens: int = Field(ge=1, le=MAX_TOKEN_LIMIT, description="Tokens of a chunk, at most.")
+    overlap_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_TOKEN_LIMIT,
+        description="Tokens that a chunk repeats of the one before it, at most; below max_tokens.",
+    )
+    offset_unit: Literal["byte", "char"] = Field(
+        default="byte", description="What `start` and `end` count."
+    )
+
+    @field_validator("overlap_tokens")
+    @classmethod
+    def _check_overlap(cls, value: int, info: ValidationInfo) -> int:
+        if value >= info.data.get("max_tokens", MAX_TOKEN_LIMIT + 1):
+            raise PydanticCustomError("overlap", "must be below max_tokens")
+        return value
+
+
+class VerifyRequest(TextRequest):
+    """A text or token ids, one of the two."""
+
+    text: str | None = None
+    tokens: TokenIds | None = None
+
+    @validate_model(mode="after")
+    def _check_one(self) -> Self:
+        if (self.text is None) == (self.tokens is None):
+            raise PydanticCustomError("one_of", "give either text or tokens")
+        return self
+
+
+class CountResponse(BaseModel):
+    """With a batch `count` and `limit_reached` are lists, one entry a text."""
+
+    count: int | list[int] = Field(description="`limit` where that was exceeded.")
+    limit_reached: bool | list[bool] = Field(description="Whether there are more than `limit`.")
+    tokenizer: TokenizerIdentity
+
+
+class TruncateResponse(BaseModel):
+    """What stays; `tokens` are exactly what `text` encodes to."""
+
+    text: str
+    tokens: list[int]
+    count: int
+    truncated: bool
+    tokenizer: TokenizerIdentity
+
+
+class Chunk(BaseModel):
+    """A chunk and where it stands in the text; `tokens` are exactly what `text` encodes to."""
+
+    text: str
+    tokens: list[int]
+    start: int
+    end: int
+
+
+class ChunkResponse(BaseModel):
+    """The chunks in order; none for an empty text."""
+
+    chunks: list[Chunk]
+    tokenizer: TokenizerIdentity
+
+
+class VerifyResponse(BaseModel):
+    """Whether the round trip gives back what was sent."""
+
+    ok: bool
+    first_difference: int | None = Field(
+        description="The first id, or character of the normalized text, that does not come back."
+    )
+    tokenizer: TokenizerIdentity
+
+
+class MergeNode(BaseModel):
+    """A token of a merge tree."""
+
+    id: int
+    bytes: str = Field(description="Base64.")
+    text: str | None = Field(description="Null where the bytes are not UTF-8 by themselves.")
+    rank: int | None
+    parts: tuple[MergeNode, MergeNode] | None
+    cut: bool = Field(description="Whether there are parts below that are not shown.")
+
+
+class VocabResponse(BaseModel):
+    """One token of the vocabulary."""
+
+    id: int
+    bytes: str = Field(description="Base64.")
+    text: str | None = Field(description="Null where the bytes are not UTF-8 by themselves.")
+    rank: int | None = Field(description="Place of its merge among all; null where there is none.")
+    special: bool
+    parts: tuple[int, int] | None = Field(description="The ids it is merged from.")
+    tree: MergeNode
+    tokenizer: TokenizerIdentity

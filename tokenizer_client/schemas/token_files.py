@@ -1,0 +1,189 @@
+"""What a request to encode corpora may say, and how token files are described, as pydantic models.
+
+It stands alone so that the route, the preparation of a job and the OpenAPI document share one
+definition. What only a look at the tokenizer or the disk can tell is `encode_inputs`'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from tokenizer_client.schemas.jobs import MAX_SPECIAL_TOKEN_CHARS, CorpusId, TrainLimits
+from tokenizer_client.schemas.tokens import (
+    PLAIN_NAME_PATTERN,
+    AllowedSpecial,
+    DisallowedSpecial,
+    RequestModel,
+    TokenizerName,
+)
+
+END_OF_TEXT: Final = "<|endoftext|>"
+MAX_FURTHER_CORPORA: Final = 999
+_MAX_FIELD_CHARS: Final = 256
+_MAX_SEED: Final = (1 << 63) - 1
+
+_Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
+
+
+class EncodeCorpusRequest(RequestModel):
+    """How corpora become token files."""
+
+    further_corpora: list[CorpusId] = Field(
+        default=[],
+        max_length=MAX_FURTHER_CORPORA,
+        description="Corpora to encode after the one in the path, into the same token files.",
+    )
+    token_files_id: str | None = Field(
+        default=None,
+        pattern=PLAIN_NAME_PATTERN,
+        description="What the token files are to be called; by default as the job.",
+    )
+    tokenizer: TokenizerName | None = Field(
+        default=None,
+        description="`name` (its newest version) or `name@version`; by default the active one. The "
+        "job keeps the version that this means now.",
+    )
+    format: Literal["text", "jsonl"] = Field(
+        default="text", description="`jsonl`: one JSON object a line."
+    )
+    field: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_MAX_FIELD_CHARS,
+        description="Of `jsonl`, what holds the document; by default `text`.",
+    )
+    separator: _Token | None = Field(
+        default=None,
+        description=f"Ends a document in plain text; by default `{END_OF_TEXT}`, empty for none.",
+    )
+    begin_of_document: _Token | None = Field(
+        default=None, description="The special token put before each document; by default none."
+    )
+    end_of_document: _Token | None = Field(
+        default=None,
+        description=f"The special token put behind each document; by default `{END_OF_TEXT}` where "
+        "the tokenizer has it, empty for none.",
+    )
+    layout: Literal["raw", "npy", "megatron", "llmc"] = Field(
+        default="raw", description="As `np.memmap`, `np.load`, Megatron or llm.c read them."
+    )
+    dtype: Literal["auto", "uint16", "uint32"] = Field(
+        default="auto", description="`auto`: two bytes an id where the largest id fits."
+    )
+    tokens_per_shard: int | None = Field(
+        default=None, ge=1, le=1 << 50, description="By default one file a split."
+    )
+    validation_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Of the documents, held out as the split `validation`.",
+    )
+    shuffle: bool = Field(
+        default=False,
+        description="The documents of each split in a random order, drawn from the seed.",
+    )
+    seed: int = Field(
+        default=0, ge=0, le=_MAX_SEED, description="Of the draw for validation and of the shuffle."
+    )
+    allowed_special: AllowedSpecial = "all"
+    disallowed_special: DisallowedSpecial = frozenset()
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="At most so many at once, and no more than TOKENIZER_TRAIN_THREADS; the files "
+        "are the same for any number.",
+    )
+    limits: TrainLimits = Field(
+        default=TrainLimits(seconds=None, memory_bytes=None), description="When to stop the job."
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> EncodeCorpusRequest:
+        if self.format == "text" and self.field is not None:
+            raise PydanticCustomError(
+                "invalid", "field is of jsonl; leave it out, or say format jsonl"
+            )
+        if self.format == "jsonl" and self.separator:
+            raise PydanticCustomError(
+                "invalid", "a line of jsonl is a document; leave separator out, or say format text"
+            )
+        return self
+
+    def digest(self, corpus_id: str) -> str:
+        """sha256 (hex) of the request with its defaults: equal for equal requests."""
+        fields = self.model_dump()
+        for name in ("allowed_special", "disallowed_special"):
+            if not isinstance(fields[name], str):
+                fields[name] = sorted(fields[name])
+        text = json.dumps({"encode": corpus_id, **fields}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class TokenFilesTokenizer(BaseModel):
+    """The tokenizer whose ids they are."""
+
+    name: str | None
+    version: str | None
+    fingerprint: str = Field(description="sha256 over all that decides an id")
+    vocab_size: int
+    largest_id: int
+
+
+class TokenFilesSplit(BaseModel):
+    """One split of token files."""
+
+    documents: int
+    tokens: int
+    text_bytes: int = Field(description="Of its documents in UTF-8")
+    bytes_per_token: float
+    shards: int
+    special_tokens_found: dict[str, int] = Field(
+        description="How often which special tokens stand in the texts"
+    )
+
+
+class TokenFile(BaseModel):
+    """One file, as `GET /token-files/{id}/{file}` gives it."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class TokenFilesSummary(BaseModel):
+    """Token files in the list."""
+
+    id: str
+    written_at: str = Field(description="UTC, ISO 8601")
+    bytes: int = Field(description="Of all files together")
+    layout: str
+    dtype: str
+    tokenizer: TokenFilesTokenizer
+    splits: dict[str, TokenFilesSplit]
+
+
+class TokenFilesView(TokenFilesSummary):
+    """Token files, with what the manifest says of how they came about and the files there are."""
+
+    tokens_per_shard: int | None
+    begin_of_document_id: int | None
+    end_of_document_id: int | None
+    seed: int | None
+    corpora: list[TokenFile] = Field(description="What was encoded, in order")
+    files: list[TokenFile]
+
+
+class TokenFilesList(BaseModel):
+    """All token files, by id."""
+
+    token_files: list[TokenFilesSummary]
+    bytes: int = Field(description="What they take together, with what jobs are writing")
+    max_bytes: int | None = Field(description="The quota, TOKENIZER_TOKEN_FILES_MAX_BYTES")

@@ -1,0 +1,395 @@
+"""Schemas: what requests and answers look like, for validation and for OpenAPI.
+
+Request models are strict (`true`, `1.0` and `"1"` are no ids) and know their fields: an unknown
+one is an error, since a misspelt option would otherwise silently do nothing. Token ids are checked
+here by hand, in windows and at array speed, because a list may hold millions. Answers are rendered
+by the routes; their models only document them. Imports nothing of the service, so that a client
+can use it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pydantic import ValidationInfo
+
+MAX_BATCH_ITEMS: Final = 65_536
+"""Texts or id lists in one batch."""
+
+MAX_SPECIAL_NAMES: Final = 128
+"""Names in `allowed_special` or `disallowed_special`."""
+
+MAX_SPECIAL_NAME_CHARS: Final = 256
+
+PLAIN_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+"""A tokenizer's name, or a corpus'."""
+
+NAME_PATTERN: Final = rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$"
+"""`name` or `name@version`; a version reads like 20261121T041500Z-1a2b3c4d."""
+
+MAX_ID: Final = (1 << 32) - 1
+_ID_WINDOW: Final = 1 << 16
+_MAX_NAMED_ERRORS: Final = 8
+
+
+class BatchTooLargeError(Exception):
+    """A batch holds more items than one request may; `actual` is their number.
+
+    No ValueError, which pydantic would take for an ordinary validation error.
+    """
+
+    def __init__(self, actual: int) -> None:
+        self.actual = actual
+        super().__init__(f"a batch of {actual} items")
+
+
+class IdsError(Exception):
+    """Entries of a list of ids that are none; `places` are pointers to the first few of `count`.
+    No ValueError, as above."""
+
+    def __init__(self, places: Sequence[str], count: int) -> None:
+        self.places, self.count = list(places), count
+        super().__init__(f"{count} entries are no token ids")
+
+
+def _check_text(value: Any) -> str | list[str]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise PydanticCustomError("text", "must be a string or a list of strings")
+    _check_batch_size(value)
+    for index, item in enumerate(value):
+        if not isinstance(item, str):
+            raise PydanticCustomError("text", "entry {index} must be a string", {"index": index})
+    return value
+
+
+def _check_policy(value: Any, words: tuple[str, ...]) -> str | frozenset[str]:
+    expected = " or ".join(f"'{word}'" for word in words)
+    if isinstance(value, str) and value in words:
+        return value
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise PydanticCustomError("policy", f"must be {expected} or a list of strings")
+    return check_special_names(value)
+
+
+def check_special_names(names: list[str]) -> frozenset[str]:
+    """The names of a special-token policy, within their limits.
+
+    They are bounded because the core keeps a compiled expression for each set it meets.
+
+    Raises:
+        PydanticCustomError: too many, too long, or an empty one.
+    """
+    if len(names) > MAX_SPECIAL_NAMES or any(
+        not 0 < len(name) <= MAX_SPECIAL_NAME_CHARS for name in names
+    ):
+        raise PydanticCustomError(
+            "policy",
+            f"may list at most {MAX_SPECIAL_NAMES} names of 1 to {MAX_SPECIAL_NAME_CHARS} "
+            f"characters",
+        )
+    return frozenset(names)
+
+
+def _check_allowed(value: Any) -> str | frozenset[str]:
+    return _check_policy(value, ("all", "none"))
+
+
+def _check_disallowed(value: Any) -> str | frozenset[str]:
+    return _check_policy(value, ("all",))
+
+
+def _check_tokens(
+    value: Any, info: ValidationInfo
+) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
+    field = f"/{info.field_name}"
+    if not isinstance(value, list):
+        raise PydanticCustomError("ids", "must be a list of token ids or a list of such lists")
+    if not value or not isinstance(value[0], list):
+        return parse_ids(value, field)
+    _check_batch_size(value)
+    rows = []
+    for index, row in enumerate(value):
+        if not isinstance(row, list):
+            raise IdsError([f"{field}/{index}"], 1)
+        rows.append(parse_ids(row, f"{field}/{index}"))
+    return rows
+
+
+def _check_batch_size(items: list[Any]) -> None:
+    if len(items) > MAX_BATCH_ITEMS:
+        raise BatchTooLargeError(len(items))
+
+
+def parse_ids(ids: list[Any], place: str = "") -> NDArray[np.uint32]:
+    """Token ids as uint32, shape (n,). About 40 ns an id.
+
+    Raises:
+        IdsError: an entry is no integer in 0..2^32-1; `true` and `1.0` are none.
+
+    Example:
+        >>> parse_ids([1, 2])
+        array([1, 2], dtype=uint32)
+        >>> parse_ids([1, True])
+        Traceback (most recent call last):
+        tokenizer_client.schemas.tokens.IdsError: 1 entries are no token ids
+    """
+    array = np.empty(len(ids), dtype=np.uint32)
+    wrong: list[str] = []
+    count = 0
+    for start in range(0, len(ids), _ID_WINDOW):
+        window = ids[start : start + _ID_WINDOW]
+        if set(map(type, window)) == {int} and min(window) >= 0 and max(window) <= MAX_ID:
+            array[start : start + len(window)] = window
+            continue
+        bad = [i for i, id_ in enumerate(window, start) if not _is_id(id_)]
+        count += len(bad)
+        wrong += [f"{place}/{index}" for index in islice(bad, _MAX_NAMED_ERRORS - len(wrong))]
+    if count:
+        raise IdsError(wrong, count)
+    return array
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_ID
+
+
+_ID_SCHEMA: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
+
+
+def _one_or_many(item: dict[str, Any], what: str) -> WithJsonSchema:
+    many = {"type": "array", "items": item, "maxItems": MAX_BATCH_ITEMS}
+    return WithJsonSchema({"anyOf": [item, many], "description": what})
+
+
+def _policy_schema(words: tuple[str, ...], what: str) -> WithJsonSchema:
+    name = {"type": "string", "minLength": 1, "maxLength": MAX_SPECIAL_NAME_CHARS}
+    names = {"type": "array", "items": name, "maxItems": MAX_SPECIAL_NAMES}
+    return WithJsonSchema(
+        {"anyOf": [{"type": "string", "enum": list(words)}, names], "description": what}
+    )
+
+
+Texts = Annotated[
+    str | list[str],
+    PlainValidator(_check_text),
+    _one_or_many({"type": "string"}, "A text, or a batch of texts."),
+]
+TokenLists = Annotated[
+    Any,
+    PlainValidator(_check_tokens),
+    _one_or_many({"type": "array", "items": _ID_SCHEMA}, "Token ids, or a batch of such lists."),
+]
+AllowedSpecial = Annotated[
+    str | frozenset[str],
+    PlainValidator(_check_allowed),
+    _policy_schema(
+        ("all", "none"),
+        "Special tokens to recognise. For text that strangers wrote: `none`.",
+    ),
+]
+DisallowedSpecial = Annotated[
+    str | frozenset[str],
+    PlainValidator(_check_disallowed),
+    _policy_schema(("all",), "Special tokens that make the request an error."),
+]
+TokenizerName = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN, description="`name` (its newest version) or `name@version`."),
+]
+
+
+class RequestModel(BaseModel):
+    """Base of what clients send: strict, and with no unknown field."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class EncodeRequest(RequestModel):
+    """Text to token ids."""
+
+    text: Texts
+    allowed_special: AllowedSpecial = "all"
+    disallowed_special: DisallowedSpecial = frozenset()
+    add_special_tokens: bool = Field(
+        default=False, description="Put around each text what the tokenizer's post-processor adds."
+    )
+    returned: Sequence[Literal["ids", "pieces", "offsets"]] = Field(
+        # A tuple, since a list would be copied deep for each request.
+        default=("ids",),
+        alias="return",
+        max_length=3,
+        description="What the answer holds.",
+    )
+    offset_unit: Literal["byte", "char"] = Field(
+        default="byte",
+        description="Offsets count UTF-8 bytes, or characters (those a token touches).",
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="More tokens than this in a text: 413."
+    )
+    tokenizer: TokenizerName | None = None
+
+
+class DecodeRequest(RequestModel):
+    """Token ids to text."""
+
+    tokens: TokenLists
+    skip_special_tokens: bool = False
+    errors: Literal["replace", "strict"] = Field(
+        default="replace", description="Bytes that are not UTF-8 become U+FFFD, or are an error."
+    )
+    tokenizer: TokenizerName | None = None
+
+
+class PromoteRequest(RequestModel):
+    """Which tokenizer answers when a request names none."""
+
+    tokenizer: TokenizerName
+
+
+class TokenizerIdentity(BaseModel):
+    """One published version; equal digests give equal ids."""
+
+    name: str
+    version: str
+    digest: str
+
+
+class Piece(BaseModel):
+    """The bytes of one token."""
+
+    text: str | None = Field(description="Null where the bytes are not UTF-8 by themselves.")
+    bytes: str = Field(description="Base64.")
+
+
+class EncodeResponse(BaseModel):
+    """With a batch each field but `tokenizer` is a list, one entry a text."""
+
+    tokens: list[int] | list[list[int]] | None = Field(
+        default=None, description="Absent when `return` leaves out `ids`."
+    )
+    count: int | list[int]
+    pieces: list[Piece] | list[list[Piece]] | None = None
+    offsets: list[tuple[int, int]] | list[list[tuple[int, int]]] | None = None
+    tokenizer: TokenizerIdentity
+
+
+class DecodeResponse(BaseModel):
+    """The text, or with a batch the texts."""
+
+    text: str | list[str]
+    tokenizer: TokenizerIdentity
+
+
+class TokenizerSummary(TokenizerIdentity):
+    """A version as the lists show it."""
+
+    active: bool
+    created_at: str
+    manifest: dict[str, Any] | None = Field(
+        default=None, description="Only for a single tokenizer."
+    )
+
+
+class TokenizersResponse(BaseModel):
+    """Every published version, names in order, newest first."""
+
+    tokenizers: list[TokenizerSummary]
+    active: TokenizerIdentity | None
+
+
+class PromoteResponse(BaseModel):
+    """What answers now, and what answered before."""
+
+    active: TokenizerIdentity
+    previous: TokenizerIdentity | None
+
+
+class LimitsInfo(BaseModel):
+    """The limits a client can meet."""
+
+    max_body_bytes: int
+    max_decoded_bytes: int
+    max_batch_items: int
+    max_detailed_tokens: int
+    max_special_names: int
+    max_stream_pre_token_chars: int
+
+
+class InfoResponse(BaseModel):
+    """What serves, and within which limits."""
+
+    service: str
+    version: str
+    python: str
+    tokenizer: TokenizerIdentity
+    engine: str = Field(description="What computes the ids: `native` or `python`.")
+    engine_reason: str = Field(description="Why that one runs.")
+    native_unavailable: str | None = Field(
+        description="Why the native engine cannot run here; null where it can."
+    )
+    vocab_size: int
+    largest_id: int
+    kind: str
+    pattern: str
+    unicode_tables: str
+    normalizer: str
+    special_tokens: dict[str, int]
+    loaded_at: float = Field(description="Unix time.")
+    limits: LimitsInfo
+
+
+class HealthResponse(BaseModel):
+    """`ok`, or `degraded` with a reason: it serves, but not what it was told to."""
+
+    status: Literal["ok", "degraded"]
+    reason: str | None = None
+    tokenizer: TokenizerIdentity | None = None
+
+
+class UnhealthyError(BaseModel):
+    """Why `/health` is not ok."""
+
+    code: Literal[503]
+    message: str
+    type: Literal["unavailable_error"]
+
+
+class UnhealthyResponse(BaseModel):
+    """No tokenizer is loaded, as llama.cpp's server says that it has no model yet."""
+
+    error: UnhealthyError
+
+
+class ProblemItem(BaseModel):
+    """One thing that is wrong; `pointer` is a JSON pointer into the request."""
+
+    pointer: str
+    detail: str
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457, with the `error` object of OpenAI-style servers beside it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    errors: list[ProblemItem] | None = None
+    errors_total: int | None = None
+    byte_offset: int | None = None
+    limit: int | None = None
+    actual: int | None = None
+    error: dict[str, Any]

@@ -1,0 +1,206 @@
+"""Calls that stream: a text of any length in and its ids out, and back; neither is held whole.
+
+The answer comes in frames while the body is being sent. Its end must come and agree with what came
+before, or the caller is told. A stream is begun again after a failure only while nothing of it was
+handed out and its source can be read from the beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+import httpx
+import numpy as np
+
+from tokenizer_client.errors import ClientError, StreamCutOffError
+from tokenizer_client.exchanges import OCTETS, open_answer
+from tokenizer_client.id_bytes import DTYPES, FrameReader, IdArray, Ids, Width, render_ids
+from tokenizer_client.partial_file import PartialFile
+from tokenizer_client.retries import Session
+from tokenizer_client.sources import Given, Source, render_text
+from tokenizer_client.steps import (
+    Emit,
+    Emitting,
+    Flow,
+    Head,
+    OnDisk,
+    Read,
+    Request,
+    Step,
+    Wait,
+    consume,
+)
+from tokenizer_client.text_calls import DecodeOptions, SpecialOptions, query_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """What `encode_file` wrote, and with which tokenizer."""
+
+    n_tokens: int
+    n_text_bytes: int
+    digest: str
+
+
+def encode_stream(
+    session: Session, source: Given[str | bytes], **options: Unpack[SpecialOptions]
+) -> Emitting[IdArray]:
+    """The ids of a text of any length, in arrays (n,) uint32, as they come.
+
+    `source` is a Path, a file opened for reading bytes, bytes, or an iterable of str or bytes (for
+    the async client also an async one), cut anywhere. Joined, the arrays are the ids of the whole.
+
+    Raises:
+        StreamCutOffError: the end did not come; what was handed out is not all.
+        ProblemError: what the service says, also in the middle of the stream.
+
+    Example:
+        >>> import numpy as np
+        >>> client.decode(np.concatenate(list(client.encode_stream(["low, l", b"ower"]))))
+        'low, lower'
+    """
+    yield from _encode(session, Source(source, render_text), options)
+
+
+def decode_stream(
+    session: Session,
+    source: Given[Ids | bytes],
+    *,
+    width: Width = "u32",
+    **options: Unpack[DecodeOptions],
+) -> Emitting[str]:
+    """The text of any number of ids, in parts that never end inside a character.
+
+    `source` is a Path or a file of raw little-endian ids of this `width`, bytes of the same, or an
+    iterable of lists or arrays of ids. Raises as `encode_stream`.
+
+    Example:
+        >>> "".join(client.decode_stream(client.encode_stream([b"low, lower"])))
+        'low, lower'
+    """
+    body = Source(source, partial(_render_item, width=width))
+    request = Request(
+        "POST",
+        "/decode_stream",
+        query_of(session, options),
+        {"Content-Type": f"{OCTETS}; dtype={width}", "Accept": OCTETS, **session.pin_headers},
+        body,
+        is_two_way=True,
+    )
+    end = yield from _stream(session, request, body, bytes.decode)
+    end.check(n_ids=body.n_bytes // DTYPES[width].itemsize, n_text_bytes=end.n_payload_bytes)
+
+
+def encode_file(
+    session: Session,
+    source: Given[str | bytes],
+    output: os.PathLike[str] | str,
+    *,
+    width: Width = "u32",
+    **options: Unpack[SpecialOptions],
+) -> Flow[EncodedFile]:
+    """Write the ids of a text of any length to a file, raw and little-endian.
+
+    `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file is there when it
+    is whole, and not before.
+
+    Raises:
+        ValueError: `width="u16"`, and an id does not fit.
+        StreamCutOffError, ProblemError: as `encode_stream`.
+    """
+    body = Source(source, render_text)  # first: what cannot be read leaves no file behind
+    file: PartialFile = yield OnDisk(partial(PartialFile, Path(output)))
+
+    def write(ids: IdArray) -> None:
+        file.write(render_ids(ids, width))
+
+    try:
+        end = yield from consume(_encode(session, body, options), write, on_disk=True)
+        yield OnDisk(file.publish)
+    except BaseException:
+        file.discard()
+        raise
+    return EncodedFile(end.n_payload_bytes // 4, body.n_bytes, end.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last record of a stream, and what came before it."""
+
+    record: dict[str, Any]
+    n_payload_bytes: int
+    digest: str
+
+    def check(self, *, n_ids: int, n_text_bytes: int) -> None:
+        said = (self.record.get("count"), self.record.get("bytes"), self.record.get("digest"))
+        if said != (n_ids, n_text_bytes, self.digest):
+            raise StreamCutOffError(
+                f"the end of the stream does not agree with what came before it: {n_ids} ids and "
+                f"{n_text_bytes} bytes of text, or another tokenizer"
+            )
+
+
+def _encode(
+    session: Session, body: Source, options: SpecialOptions
+) -> Generator[Step | Emit[IdArray], Any, _End]:
+    request = Request(
+        "POST",
+        "/encode_stream",
+        query_of(session, options),
+        {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Accept": OCTETS,
+            **session.pin_headers,
+        },
+        body,
+        is_two_way=True,
+    )
+    end = yield from _stream(session, request, body, _parse_ids)
+    end.check(n_ids=end.n_payload_bytes // 4, n_text_bytes=body.n_bytes)
+    return end
+
+
+def _stream(
+    session: Session, request: Request, body: Source, parse: Callable[[bytes], T]
+) -> Generator[Step | Emit[T], Any, _End]:
+    head = yield from _begin(session, request, body)
+    frames, n_bytes = FrameReader(), 0
+    try:
+        while (piece := (yield Read())) is not None:
+            if payload := frames.feed(piece):
+                n_bytes += len(payload)
+                yield Emit(parse(payload))
+    except httpx.TransportError as error:
+        raise StreamCutOffError(
+            f"the stream was cut off ({type(error).__name__}); what came is not all"
+        ) from error
+    return _End(frames.finish(), n_bytes, head.headers.get("tokenizer-digest", ""))
+
+
+def _begin(session: Session, request: Request, body: Source) -> Flow[Head]:
+    """The head of the answer; until that came nothing was handed out."""
+    deadline = session.deadline(None)  # a stream takes as long as it takes
+    attempts = session.attempts(deadline)
+    while True:
+        try:
+            return (yield from open_answer(session, request, deadline))
+        except ClientError as failed:
+            error = failed
+        if not body.is_repeatable:
+            raise error
+        yield Wait(attempts.wait_seconds(error))
+
+
+def _parse_ids(payload: bytes) -> IdArray:
+    return np.frombuffer(bytearray(payload), "<u4").astype(np.uint32, copy=False)
+
+
+def _render_item(item: Ids | bytes, width: Width) -> bytes:
+    return item if isinstance(item, bytes) else render_ids(item, width)

@@ -1,0 +1,282 @@
+"""Two-way transports: httpx transports that read the answer while the body is still being sent.
+
+They stand alone because httpx's own sends the whole body before it reads: with `/encode_stream`,
+which answers while it reads, both sides would soon wait for each other, and a refusal of a long
+upload would be seen at its end. What goes over the wire is h11's business, as it is below httpx;
+here bytes are carried between it and a socket: by one thread that does what the socket is ready
+for, or by a task that sends beside the reader. Each request has a connection of its own. No
+proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from typing import Final, cast
+
+import h11
+import httpx
+
+_RECEIVE_BYTES: Final = 1 << 17
+_WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class _Exchange:
+    """One request and its answer as bytes, without a socket."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        self._request = request
+        self._h11 = h11.Connection(h11.CLIENT)
+
+    def render_head(self) -> bytes:
+        url = self._request.url
+        return self._send(
+            h11.Request(
+                method=self._request.method,
+                target=url.raw_path,
+                headers=self._request.headers.raw,
+            )
+        )
+
+    def render_piece(self, piece: bytes) -> bytes:
+        return self._send(h11.Data(data=piece))
+
+    def render_end(self) -> bytes:
+        return self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> bytes:
+        try:
+            return self._h11.send(event) or b""
+        except h11.LocalProtocolError as error:  # a file that grew or shrank since it was sized
+            raise httpx.LocalProtocolError(str(error), request=self._request) from None
+
+    def receive(self, data: bytes) -> None:
+        self._h11.receive_data(data)
+
+    def next_event(self) -> h11.Response | h11.Data | h11.EndOfMessage | None:
+        """None: more must be received first."""
+        while True:
+            try:
+                event = self._h11.next_event()
+            except h11.RemoteProtocolError as error:
+                raise httpx.RemoteProtocolError(str(error), request=self._request) from None
+            if event is h11.NEED_DATA or event is h11.PAUSED:
+                return None
+            if isinstance(event, h11.Response | h11.Data | h11.EndOfMessage):
+                return event
+            if isinstance(event, h11.ConnectionClosed):
+                raise httpx.RemoteProtocolError("closed without an answer", request=self._request)
+
+
+class TwoWayTransport(httpx.BaseTransport):
+    """Blocks; one request at a time for each connection, any number of connections."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send `request`; returns at the head of the answer, whose body sends on as it is read."""
+        connection = _Connection(request, self._tls)
+        try:
+            head = connection.read_head()
+        except BaseException:
+            connection.close()
+            raise
+        return httpx.Response(head.status_code, headers=head.headers.raw_items(), stream=connection)
+
+
+class _Connection(httpx.SyncByteStream):
+    """A socket that never blocks: what it is ready for is done, receiving before sending."""
+
+    def __init__(self, request: httpx.Request, tls: ssl.SSLContext | None) -> None:
+        self._request = request
+        self._timeouts = request.extensions["timeout"]
+        self._exchange = _Exchange(request)
+        self._pieces = iter(cast("httpx.SyncByteStream", request.stream))  # of httpx.Client
+        self._outgoing = memoryview(self._exchange.render_head())
+        self._is_sending = True
+        self._socket = self._connect(tls)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+
+    def _connect(self, tls: ssl.SSLContext | None) -> socket.socket:
+        host, port = _address_of(self._request)
+        try:
+            sock = socket.create_connection((host, port), self._timeouts["connect"])
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                sock = tls.wrap_socket(sock, server_hostname=host)
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout(str(error), request=self._request) from error
+        except OSError as error:
+            raise httpx.ConnectError(str(error), request=self._request) from error
+        sock.setblocking(False)
+        return sock
+
+    def read_head(self) -> h11.Response:
+        return cast("h11.Response", self._next_event())  # h11 knows no other order
+
+    def __iter__(self) -> Iterator[bytes]:
+        while isinstance(event := self._next_event(), h11.Data):
+            yield bytes(event.data)
+
+    def _next_event(self) -> h11.Response | h11.Data | h11.EndOfMessage:
+        while (event := self._exchange.next_event()) is None:
+            if not (self._receive_some() or self._send_some()):
+                self._wait()
+        return event
+
+    def _receive_some(self) -> bool:
+        try:
+            self._exchange.receive(self._socket.recv(_RECEIVE_BYTES))
+        except _WOULD_BLOCK:
+            return False
+        except OSError as error:
+            raise httpx.ReadError(str(error), request=self._request) from error
+        return True
+
+    def _send_some(self) -> bool:
+        if not self._outgoing and self._is_sending:
+            self._take_piece()
+        if not self._outgoing:
+            return False
+        try:
+            n_sent = self._socket.send(self._outgoing)
+        except _WOULD_BLOCK:
+            return False
+        except OSError:
+            # Who closes early has perhaps said why: what there is to read decides.
+            self._is_sending, n_sent = False, len(self._outgoing)
+        self._outgoing = self._outgoing[n_sent:]
+        return True
+
+    def _take_piece(self) -> None:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._is_sending = False
+            self._outgoing = memoryview(self._exchange.render_end())
+        else:
+            self._outgoing = memoryview(self._exchange.render_piece(piece))
+
+    def _wait(self) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outgoing else 0)
+        self._selector.modify(self._socket, wanted)
+        if not self._selector.select(self._timeouts["read"]):
+            raise httpx.ReadTimeout("nothing came", request=self._request)
+
+    def close(self) -> None:
+        """End the connection, also in the middle of the body."""
+        self._selector.close()
+        self._socket.close()
+
+
+class AsyncTwoWayTransport(httpx.AsyncBaseTransport):
+    """As TwoWayTransport, for asyncio."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send `request`; returns at the head of the answer, a task sends on."""
+        connection = _AsyncConnection(request)
+        try:
+            head = await connection.open(self._tls)
+        except BaseException:
+            await connection.aclose()
+            raise
+        return httpx.Response(head.status_code, headers=head.headers.raw_items(), stream=connection)
+
+
+class _AsyncConnection(httpx.AsyncByteStream):
+    """A connection with a task that sends; reading is the caller's."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        self._request = request
+        self._timeouts = request.extensions["timeout"]
+        self._exchange = _Exchange(request)
+        self._reader: asyncio.StreamReader  # there once it is open
+        self._writer: asyncio.StreamWriter | None = None
+        self._sender: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._is_sending = True
+        self._waits_for_piece = False
+
+    async def open(self, tls: ssl.SSLContext | None) -> h11.Response:
+        host, port = _address_of(self._request)
+        try:
+            async with asyncio.timeout(self._timeouts["connect"]):
+                self._reader, self._writer = await asyncio.open_connection(
+                    host, port, ssl=tls, limit=_RECEIVE_BYTES
+                )
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout(str(error), request=self._request) from error
+        except OSError as error:
+            raise httpx.ConnectError(str(error), request=self._request) from error
+        self._sender = asyncio.create_task(self._send(self._writer), name="send a body")
+        return cast("h11.Response", await self._next_event())  # h11 knows no other order
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while isinstance(event := await self._next_event(), h11.Data):
+            yield bytes(event.data)
+
+    async def _next_event(self) -> h11.Response | h11.Data | h11.EndOfMessage:
+        while (event := self._exchange.next_event()) is None:
+            try:
+                async with asyncio.timeout(self._timeouts["read"]):
+                    data = await self._reader.read(_RECEIVE_BYTES)
+            except TimeoutError as error:
+                if self._waits_for_piece:
+                    continue  # the service cannot answer what it was not sent
+                raise httpx.ReadTimeout("nothing came", request=self._request) from error
+            except OSError as error:
+                raise self._failure or httpx.ReadError(str(error), request=self._request) from error
+            if self._failure is not None:
+                raise self._failure
+            self._exchange.receive(data)
+        return event
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        pieces = aiter(cast("httpx.AsyncByteStream", self._request.stream))  # of httpx.AsyncClient
+        data: bytes | None = self._exchange.render_head()
+        while data is not None:
+            try:
+                writer.write(data)
+                await writer.drain()
+                # Where nothing has to be waited for, drain() does not: the reader has its turn.
+                await asyncio.sleep(0)
+            except OSError:
+                return  # who closes early has perhaps said why: what there is to read decides
+            try:
+                data = await self._render_next(pieces)
+            except Exception as error:  # of whoever makes the body; for whoever reads the answer
+                self._failure = error
+                writer.transport.abort()
+                return
+
+    async def _render_next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
+        if not self._is_sending:
+            return None
+        self._waits_for_piece = True
+        piece = await anext(pieces, None)
+        self._waits_for_piece = False
+        if piece is not None:
+            return self._exchange.render_piece(piece)
+        self._is_sending = False
+        return self._exchange.render_end()
+
+    async def aclose(self) -> None:
+        """End the connection, also in the middle of the body."""
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.wait({self._sender})
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+def _address_of(request: httpx.Request) -> tuple[str, int]:
+    """Host and port."""
+    url = request.url
+    return url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)

@@ -1,0 +1,322 @@
+"""ObjectStorage: a storage in a bucket, `s3://bucket/prefix`, through fsspec's s3fs.
+
+S3 has both conditions that are needed: `If-None-Match: *` creates only, `If-Match: etag` swaps.
+What calls itself S3 may leave them out and answer 200, so that two writers both win: that is tried
+out before anything rests on it. A write whose answer was lost is sent again, and the second one
+meets the first; each conditional write carries a mark by which its writer knows its own. What a
+store raises is never shown, as its text may hold secrets: the kind of the error has to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from tokenizer_core.blobs.protocol import (
+    Versioned,
+    checked_storage_name,
+    checked_storage_prefix,
+    is_storage_name,
+    too_large,
+)
+from tokenizer_core.errors import StorageError, StorageMissingError
+
+_ADDRESS: Final = re.compile(
+    r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[A-Za-z0-9_][A-Za-z0-9._@=-]*)*)/?"
+)
+_CONNECT_SECONDS: Final = 3
+_SILENT_SECONDS: Final = 8
+_TRIES: Final = 2
+_PIECE_BYTES: Final = 1 << 20
+
+# However often a request is repeated: aiohttp counts no silence after a `100 Continue`.
+_ANSWER_SECONDS: Final = 20
+_LEAST_BYTES_PER_SECOND: Final = 1 << 18
+
+# What S3 answers where a condition does not hold, and where another write is under way.
+_CONDITION_FAILED: Final = "PreconditionFailed"
+_CONFLICT: Final = "ConditionalRequestConflict"
+_CONFLICT_PAUSES_SECONDS: Final = (0.1, 0.3, 1.0)
+_NO_BUCKET: Final = "NoSuchBucket"
+_MARK: Final = "write"
+
+
+class ObjectStorage:
+    """A `Storage` under `s3://bucket/prefix`; made by `open_object_storage`."""
+
+    def __init__(self, store: Any, bucket: str, prefix: str) -> None:
+        self._store, self._bucket = store, bucket
+        self._above = f"{prefix}/" if prefix else ""
+        self.shown = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def read(self, name: str, *, max_bytes: int) -> bytes:
+        """See `Storage`."""
+        found = self.read_versioned(name, max_bytes=max_bytes)
+        if found is None:
+            raise self._missing(name)
+        return found.data
+
+    def read_versioned(self, name: str, *, max_bytes: int) -> Versioned | None:
+        """See `Storage`."""
+        file = io.BytesIO()
+        try:
+            version = self._get(name, file, max_bytes)
+        except StorageMissingError:
+            return None
+        return Versioned(file.getvalue(), version)
+
+    def fetch(self, name: str, path: Path) -> None:
+        """See `Storage`."""
+        checked_storage_name(name)
+        try:
+            with path.open("wb") as file:
+                self._get(name, file, None)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(f"{name} cannot be copied to the disk: {error.strerror}") from error
+
+    def size(self, name: str) -> int | None:
+        """See `Storage`."""
+        head = self._head(name)
+        return None if head is None else int(head["ContentLength"])
+
+    def names(self, prefix: str = "") -> list[str]:
+        """See `Storage`."""
+        wanted: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Prefix": self._above + checked_storage_prefix(prefix),
+        }
+        found: list[str] = []
+        with self._told(prefix or "its list"):
+            while True:
+                page = self._ask(self._store._call_s3, "list_objects_v2", **wanted)
+                found += [
+                    entry["Key"].removeprefix(self._above) for entry in page.get("Contents", ())
+                ]
+                if not page.get("IsTruncated"):
+                    break
+                wanted["ContinuationToken"] = page["NextContinuationToken"]
+        return sorted(name for name in found if is_storage_name(name))
+
+    def put(self, name: str, source: bytes | Path) -> None:
+        """See `Storage`."""
+        path = self._path(name)
+        with self._told(name):
+            self._write(path, source, mode="overwrite")
+
+    def create(self, name: str, source: bytes | Path) -> bool:
+        """See `Storage`."""
+        path = self._path(name)
+        return self._write_if(
+            name, lambda marked: self._write(path, source, mode="create", **marked)
+        )
+
+    def swap(self, name: str, data: bytes, *, expected: str | None) -> bool:
+        """See `Storage`."""
+        if expected is None:
+            return self.create(name, data)
+        place = self._place(name)
+        try:
+            return self._write_if(
+                name,
+                lambda marked: self._ask(
+                    *(self._store._call_s3, "put_object"),
+                    **{"Body": data, "IfMatch": expected, **place, **marked},
+                    n_bytes=len(data),
+                ),
+            )
+        except StorageMissingError:  # somebody removed it
+            return False
+
+    def remove(self, name: str) -> None:
+        """See `Storage`."""
+        place = self._place(name)
+        with contextlib.suppress(StorageMissingError), self._told(name):
+            self._ask(self._store._call_s3, "delete_object", **place)
+
+    def probe(self) -> None:
+        """See that of two writers one wins, and that a swap from an old version is refused.
+
+        Raises:
+            StorageError: it cannot be reached, or lets both win.
+        """
+        name = f"probe/{secrets.token_hex(8)}"
+        try:
+            first = self.create(name, b"first") and not self.create(name, b"second")
+            found = self.read_versioned(name, max_bytes=16)
+            swapped = (
+                found is not None
+                and self.swap(name, b"third", expected=found.version)
+                and not self.swap(name, b"fourth", expected=found.version)
+            )
+        finally:
+            with contextlib.suppress(StorageError):
+                self.remove(name)
+        if not (first and swapped):
+            raise StorageError(
+                f"the storage {self.shown} lets two writers write the same name: it ignores "
+                f"If-None-Match or If-Match. Use one that knows conditional writes, as S3 does, or "
+                f"a folder"
+            )
+
+    def _get(self, name: str, file: BinaryIO, max_bytes: int | None) -> str:
+        """Write the bytes of a name into `file`; their version. One answer has all of it."""
+        place = self._place(name)
+        with self._told(name):
+            # What comes from there is timed by its silences alone: nobody knows how long it is.
+            version: str = self._ask(self._get_into, place, file, max_bytes, n_bytes=None)
+        if max_bytes is not None and file.tell() > max_bytes:
+            raise too_large(self.shown, name, max_bytes, version)
+        return version
+
+    async def _get_into(
+        self, place: Mapping[str, str], file: BinaryIO, max_bytes: int | None
+    ) -> str:
+        """As `_get`; not more than a byte beyond `max_bytes`. An answer that breaks off is asked
+        for once more: a request is repeated below, what comes after its head is not."""
+        for tries_left in reversed(range(_TRIES)):
+            answer = await self._store._call_s3("get_object", **place)
+            file.seek(0)
+            file.truncate()
+            with contextlib.closing(answer["Body"]) as body:
+                try:
+                    while max_bytes is None or file.tell() <= max_bytes:
+                        left = _PIECE_BYTES if max_bytes is None else max_bytes + 1 - file.tell()
+                        piece = await body.read(min(_PIECE_BYTES, left))
+                        if not piece:
+                            break
+                        file.write(piece)
+                    return str(answer["ETag"])
+                except Exception:
+                    if not tries_left:
+                        raise
+        raise AssertionError
+
+    def _head(self, name: str) -> Mapping[str, Any] | None:
+        place = self._place(name)
+        try:
+            with self._told(name):
+                head: Mapping[str, Any] = self._ask(self._store._call_s3, "head_object", **place)
+        except StorageMissingError:
+            return None
+        return head
+
+    def _write(self, path: str, source: bytes | Path, *, mode: str, **marked: Any) -> None:
+        store = self._store
+        if isinstance(source, bytes):
+            options = {"n_bytes": len(source), "mode": mode, **marked}
+            self._ask(store._pipe_file, path, source, **options)
+        else:
+            options = {"n_bytes": source.stat().st_size, "mode": mode, **marked}
+            self._ask(store._put_file, str(source), path, **options)
+
+    def _ask(
+        self,
+        call: Callable[..., object],
+        *arguments: object,
+        n_bytes: int | None = 0,
+        **options: Any,
+    ) -> Any:
+        """What a coroutine of the store gives, run by fsspec's thread; `n_bytes` go there with it,
+        None: no bound of time."""
+        from fsspec.asyn import sync
+
+        seconds = (
+            n_bytes if n_bytes is None else _ANSWER_SECONDS + n_bytes / _LEAST_BYTES_PER_SECOND
+        )
+        return sync(self._store.loop, call, *arguments, timeout=seconds, **options)
+
+    def _write_if(self, name: str, write: Callable[[dict[str, Any]], object]) -> bool:
+        """Whether a write on a condition went through; `write` takes what carries its mark."""
+        mark = secrets.token_hex(16)
+        marked = {"Metadata": {_MARK: mark}}
+        with self._told(name):
+            for pause_seconds in (*_CONFLICT_PAUSES_SECONDS, None):
+                try:
+                    write(marked)
+                    return True
+                except OSError as error:
+                    if _code(error) == _CONFLICT and pause_seconds is not None:
+                        time.sleep(pause_seconds)
+                    elif _code(error) == _CONDITION_FAILED or isinstance(error, FileExistsError):
+                        break
+                    else:
+                        raise
+        # What stands in the way may be this very write, sent again after its answer was lost.
+        head = self._head(name)
+        return head is not None and head.get("Metadata", {}).get(_MARK) == mark
+
+    def _place(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._above + checked_storage_name(name)}
+
+    def _path(self, name: str) -> str:
+        return f"{self._bucket}/{self._above}{checked_storage_name(name)}"
+
+    def _missing(self, name: str) -> StorageMissingError:
+        return StorageMissingError(f"there is no {name} in {self.shown}")
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """What the store raises, in the storage's words."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:
+            reason = _code(error) or type(error).__name__
+            if isinstance(error, FileNotFoundError) and reason != _NO_BUCKET:
+                raise self._missing(name) from None
+            raise StorageError(
+                f"the storage {self.shown} cannot be used for {name} ({reason}); check the "
+                f"address, the network, and who may write there"
+            ) from None
+
+
+def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
+    """The storage at `s3://bucket/prefix`, probed unless nothing will be written.
+
+    Raises:
+        StorageError: as `open_storage`.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        # Not repeated: it may be one with a password.
+        raise StorageError(
+            "a storage is a folder or s3://bucket/prefix, with nothing beside; of other stores no "
+            "conditional write is known, without which two writers could both win"
+        )
+    try:
+        import s3fs
+    except ImportError:
+        raise StorageError(
+            f"the storage {address} needs a package: pip install 'tokenizer-service[s3]'"
+        ) from None
+    config = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": _SILENT_SECONDS,
+        "retries": {"total_max_attempts": _TRIES, "mode": "standard"},
+    }
+    # One of its own: fsspec's cached one might have been made for another endpoint.
+    store = s3fs.S3FileSystem(config_kwargs=config, skip_instance_cache=True)
+    store.retries = 1  # around those of `config`, that would be tries times tries
+    storage = ObjectStorage(store, match[1], match[2].strip("/"))
+    if probe:
+        storage.probe()
+    return storage
+
+
+def _code(error: BaseException | None) -> str:
+    """The word of S3 for what went wrong, which s3fs keeps in the cause."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return ""

@@ -1,0 +1,132 @@
+"""Opening one version: manifest, sizes, hashes, pickles, fingerprint; and the store's own errors.
+
+The same reading serves the store and its check of a version that is about to be published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    FormatError,
+    InvalidSpecError,
+    UnknownPatternError,
+)
+from tokenizer_core.formats.manifest_fields import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
+from tokenizer_core.registry.folders import read_file
+from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenizer_core.spec import TokenizerSpec
+
+
+def read_manifest(folder: int, name: str, version: str) -> Manifest:
+    """The manifest in an open version folder, if it is that of this name and version.
+
+    Raises:
+        ArtifactCorruptError, FormatError: missing, damaged, or of another version.
+    """
+    data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    manifest = Manifest.from_json(data)
+    if (manifest.name, manifest.version) != (name, version):
+        other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]
+        raise ArtifactCorruptError(f"the manifest is that of {other:.160}")
+    return manifest
+
+
+def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
+    """The spec in an open version folder: links, sizes, hashes, schema and fingerprint checked.
+
+    Raises:
+        ArtifactCorruptError, FormatError, InvalidSpecError: what is damaged.
+    """
+    manifest = read_manifest(folder, name, version)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise ArtifactCorruptError(f"{entry.name!a:.60} is a symbolic link")
+    vocab, merges = (
+        parse_plain_pickle(_read_verified(folder, file, manifest.files[file]))
+        for file in FILE_NAMES
+    )
+    if not isinstance(vocab, dict) or not isinstance(merges, list):
+        raise ArtifactCorruptError("vocab.pkl is no dict, or merges.pkl no list")
+    return manifest.build_spec(vocab, merges)
+
+
+def read_artifact_file(folder: int, name: str, version: str, filename: str) -> tuple[bytes, str]:
+    """One file of an open version folder as it is, and the fingerprint its manifest says.
+
+    Raises:
+        ArtifactCorruptError, FormatError: what is damaged.
+    """
+    manifest = read_manifest(folder, name, version)
+    if filename == MANIFEST_NAME:
+        data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    else:
+        data = _read_verified(folder, filename, manifest.files[filename])
+    return data, manifest.fingerprint
+
+
+def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
+    """A file's bytes if size and hash are the manifest's; nothing is parsed before."""
+    data = read_file(folder, name, max_bytes=MAX_PICKLE_BYTES)
+    if len(data) != record.size_bytes:
+        raise ArtifactCorruptError(
+            f"{name} has {len(data)} bytes, the manifest says {record.size_bytes}"
+        )
+    if hashlib.sha256(data).hexdigest() != record.sha256:
+        raise ArtifactCorruptError(f"{name} has another sha256 than the manifest says")
+    return data
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say what was being read, and give the store's own errors for what went wrong."""
+    try:
+        yield
+    except ArtifactCorruptError as error:
+        if str(error).startswith(what):
+            raise
+        raise ArtifactCorruptError(f"{what}: {error}") from error
+    except (FormatError, InvalidSpecError, UnknownPatternError) as error:
+        raise ArtifactCorruptError(f"{what}: {error}") from error
+    except FileNotFoundError as error:
+        raise ArtifactNotFoundError(f"{what} is not there") from error
+    except OSError as error:
+        if isinstance(error, ArtifactError):
+            raise
+        raise storage_error(f"read {what}", error) from error
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Turn what the disk says into the store's own error."""
+    try:
+        yield
+    except (FormatError, InvalidSpecError) as error:
+        raise ArtifactError(f"cannot {what}: {error}") from error
+    except OSError as error:
+        if isinstance(error, ArtifactError):
+            raise
+        raise storage_error(what, error) from error
+
+
+def storage_error(what: str, error: OSError) -> ArtifactStorageError:
+    """The store's error for what the operating system said."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return ArtifactStorageError(
+        error.errno or errno.EIO, f"cannot {what}: {reason}{remedy}. Nothing has changed."
+    )

@@ -1,0 +1,80 @@
+"""ArtifactRef: the name of one version, and what names and versions may be.
+
+Names become folder names and parts of addresses, so what they may be is decided here, once, and
+by a list of what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import ArtifactNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ACTIVE: Final = "active"
+"""The name that stands for whatever is active; no tokenizer may have it."""
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+VERSION: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8}")
+_TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRef:
+    """One version of a tokenizer; `digest` is its spec's fingerprint (sha256, hex)."""
+
+    name: str
+    version: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+def checked_name(name: str) -> str:
+    """`name`, if a tokenizer can have it; raises ArtifactNameError.
+
+    Example:
+        >>> checked_name("../x")
+        Traceback (most recent call last):
+        ...
+        tokenizer_core.errors.ArtifactNameError: invalid name '../x': a tokenizer's name has up ...
+    """
+    if not NAME.fullmatch(name) or name == ACTIVE:
+        raise ArtifactNameError(
+            f"invalid name {name!a:.80}: a tokenizer's name has up to 64 of a-z 0-9 . _ - and "
+            f"starts with a letter or digit; 'active' is taken"
+        )
+    return name
+
+
+def checked_version(version: str) -> str:
+    """`version`, if it has the form of one; raises ArtifactNameError."""
+    if not VERSION.fullmatch(version):
+        raise ArtifactNameError(
+            f"invalid name {version!a:.80}: a version reads like 20261121T041500Z-1a2b3c4d"
+        )
+    return version
+
+
+def next_version(taken: Sequence[str], digest: str) -> str:
+    """The version to publish now: the UTC time and the start of `digest`.
+
+    It sorts after all of `taken` (sorted), even where the clock was set back or two are published
+    in one second, so that the newest version is always the last one published.
+
+    Example:
+        >>> next_version(["29991231T235958Z-00000000"], "1a2b3c4d5e6f")
+        '29991231T235959Z-1a2b3c4d'
+    """
+    now = datetime.now(UTC)
+    match = VERSION.fullmatch(taken[-1]) if taken else None
+    if match:
+        newest = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=UTC)
+        now = max(now, newest + timedelta(seconds=1))
+    return f"{now.strftime(_TIME_FORMAT)}-{digest[:8]}"

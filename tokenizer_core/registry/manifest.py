@@ -1,0 +1,164 @@
+"""Manifest: the record that stands beside an artifact's pickles, as a dataclass.
+
+It holds what decides ids and is not in the pickles (written and read by `formats.manifest_fields`,
+so that loading two files by hand heeds it too), the hashes that show damage, and where the
+tokenizer came from. It stands apart from the store because others read manifests without opening
+artifacts.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.spec import TokenizerSpec
+
+VOCAB_NAME: Final = "vocab.pkl"
+MERGES_NAME: Final = "merges.pkl"
+FILE_NAMES: Final = (VOCAB_NAME, MERGES_NAME)
+
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+_LIBRARIES: Final = ("regex", "numpy")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a file of the artifact must be: its sha256 (hex) and its size."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of a `manifest.json`.
+
+    - `fingerprint`: the spec's, which is the artifact's digest.
+    - `spec_fields`: kind, pattern, added tokens, gaps and the rest, as `render_spec_fields` says.
+    - `provenance`: one entry a corpus: name, size_bytes, sha256 and what the caller adds.
+    - `training`: the trainer's report, None for an import. `command`: what made the artifact.
+    """
+
+    name: str
+    version: str
+    created_at: str
+    files: Mapping[str, FileRecord]
+    spec_fields: Mapping[str, Any]
+    libraries: Mapping[str, str]
+    provenance: Sequence[Mapping[str, Any]] = ()
+    training: Mapping[str, Any] | None = None
+    command: str | None = None
+    fingerprint: str = field(default="")
+
+    def to_json(self) -> bytes:
+        """The text of `manifest.json`, sealed; raises FormatError where a value is no JSON."""
+        return render_manifest_json(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as they stand in the file, ready for JSON; without format and seal."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "created_at": self.created_at,
+            **self.spec_fields,
+            "files": {
+                name: {"sha256": record.sha256, "size_bytes": record.size_bytes}
+                for name, record in self.files.items()
+            },
+            "provenance": list(self.provenance),
+            "training": self.training,
+            "command": self.command,
+            "libraries": dict(self.libraries),
+        }
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """The manifest that `data` is the text of.
+
+        Raises:
+            FormatError: damaged, of another format, or a field is missing or malformed.
+        """
+        fields = parse_manifest_json(data)
+        try:
+            files = {
+                name: FileRecord(record["sha256"], record["size_bytes"])
+                for name, record in fields["files"].items()
+            }
+            manifest = cls(
+                name=fields.pop("name"),
+                version=fields.pop("version"),
+                created_at=fields.pop("created_at"),
+                provenance=fields.pop("provenance"),
+                training=fields.pop("training"),
+                command=fields.pop("command"),
+                libraries=fields.pop("libraries"),
+                files=files,
+                fingerprint=fields["fingerprint"],
+                spec_fields={key: value for key, value in fields.items() if key != "files"},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"the manifest is malformed: {error!r:.120}") from None
+        manifest._check()
+        return manifest
+
+    def _check(self) -> None:
+        if set(self.files) != set(FILE_NAMES):
+            raise FormatError(f"the manifest must list {FILE_NAMES}, it lists {list(self.files)}")
+        hashes = [self.fingerprint, *(record.sha256 for record in self.files.values())]
+        if not all(isinstance(value, str) and _SHA256.fullmatch(value) for value in hashes):
+            raise FormatError("the manifest holds a hash that is no sha256 in hexadecimal")
+        if not all(type(record.size_bytes) is int for record in self.files.values()):
+            raise FormatError("the manifest holds a file size that is no integer")
+        if not isinstance(self.name, str) or not isinstance(self.version, str):
+            raise FormatError("the manifest's name or version is no text")
+        kinds = ((self.provenance, list), (self.libraries, dict), (self.training or {}, dict))
+        if not all(isinstance(value, kind) for value, kind in kinds):
+            raise FormatError("the manifest's provenance, libraries or training is malformed")
+
+    def build_spec(
+        self, vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]
+    ) -> TokenizerSpec:
+        """The artifact's spec; raises as `formats.manifest_fields.build_spec`."""
+        return build_spec(self.spec_fields, vocab, merges)
+
+
+def describe(
+    spec: TokenizerSpec,
+    *,
+    name: str,
+    version: str,
+    files: Mapping[str, FileRecord],
+    training: Mapping[str, Any] | None = None,
+    provenance: Sequence[Mapping[str, Any]] | None = None,
+    command: str | None = None,
+) -> Manifest:
+    """The manifest of `spec` made here and now, with the libraries installed here."""
+    # Only here: opening one must not wait for it.
+    from importlib.metadata import version as installed_version
+
+    return Manifest(
+        name=name,
+        version=version,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        files=dict(files),
+        spec_fields=render_spec_fields(spec),
+        fingerprint=spec.fingerprint,
+        libraries={
+            "python": platform.python_version(),
+            **{library: installed_version(library) for library in _LIBRARIES},
+        },
+        provenance=list(provenance or ()),
+        training=training,
+        command=command,
+    )

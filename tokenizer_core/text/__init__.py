@@ -1,0 +1,1 @@
+"""What can be asked of a text and a tokenizer: cuts, round trips, merge trees."""

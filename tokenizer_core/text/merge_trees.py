@@ -1,0 +1,116 @@
+"""The merges behind a token: the two tokens it was made of, theirs, and so on down to bytes.
+
+It stands alone because encoding never needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tokenizer_core.formats.tiktoken_file import last_two_parts
+
+if TYPE_CHECKING:
+    from tokenizer_core.spec import TokenizerSpec
+
+MAX_TREE_TOKEN_BYTES: Final = 1024
+"""Of longer tokens no tree is drawn: it would have twice as many nodes as the token has bytes."""
+
+_NO_RANK: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTree:
+    """A token and the trees of the two it is made of; none at a byte, an added token, or a token
+    that no merge makes. `is_cut`: there are parts, but the tree was not to go on to them."""
+
+    id: int
+    parts: tuple[MergeTree, MergeTree] | None = None
+    is_cut: bool = False
+
+
+class MergeTrees:
+    """Ranks, parts and merge trees of one spec's tokens. Holds 4 bytes a merge and 8 a token.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo", 257: b"low"}
+        >>> trees = MergeTrees(TokenizerSpec.from_merges(vocab, [(b"l", b"o"), (b"lo", b"w")]))
+        >>> trees.parts(257), trees.rank(257), trees.parts(108)
+        ((256, 119), 1, None)
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self._spec = spec
+        self._added = {token.id for token in spec.added_tokens}
+        products = (spec.token_to_id[left + right] for left, right in spec.merges)
+        product_of = np.fromiter(products, np.int32, len(spec.merges))
+        # The ranks of the merges that make each id, one id after the other, and where those begin.
+        self._ranks = np.argsort(product_of, kind="stable").astype(np.int32)
+        ids = np.arange(spec.largest_id + 2)
+        self._starts = np.searchsorted(product_of, ids, sorter=self._ranks)
+
+    def rank(self, id_: int) -> int | None:
+        """When the token is made among all: the place of its merge in the list; for a spec of kind
+        `ranks` its id. None where no merge makes it.
+
+        Where several do, as in lists that were made from ranks: the one that merging the token's
+        own bytes comes to, which no text takes another for; if it comes to none, or the token is
+        longer than `MAX_TREE_TOKEN_BYTES`, the first.
+        """
+        if self._spec.kind == "ranks":
+            return None if id_ in self._added else id_
+        ranks = self._ranks_of(id_)
+        if len(ranks) < 2 or len(token := self._spec.vocab[id_]) > MAX_TREE_TOKEN_BYTES:
+            return ranks[0] if ranks else None
+        last = self._last_rank(token)
+        return last if last in ranks else ranks[0]
+
+    def parts(self, id_: int) -> tuple[int, int] | None:
+        """The ids of the two tokens that are merged to this one; None where no merge makes it.
+
+        For a spec of kind `ranks`, which lists no merges: what merging the token's own bytes
+        comes to last, where that is two tokens.
+        """
+        token_to_id = self._spec.token_to_id
+        if self._spec.kind == "ranks":
+            token = self._spec.vocab[id_]
+            merge = None if id_ in self._added else last_two_parts(token, token_to_id)
+        else:
+            rank = self.rank(id_)
+            merge = None if rank is None else self._spec.merges[rank]
+        return None if merge is None else (token_to_id[merge[0]], token_to_id[merge[1]])
+
+    def _ranks_of(self, id_: int) -> list[int]:
+        ranks: list[int] = self._ranks[self._starts[id_] : self._starts[id_ + 1]].tolist()
+        return ranks
+
+    def _rank_of(self, left: bytes, right: bytes) -> int:
+        product = self._spec.token_to_id.get(left + right)
+        ranks = [] if product is None else self._ranks_of(product)
+        merges = self._spec.merges
+        return next((rank for rank in ranks if merges[rank] == (left, right)), _NO_RANK)
+
+    def _last_rank(self, token: bytes) -> int:
+        """The rank of the merge that makes all of `token`, encoded alone; or none."""
+        parts = [token[place : place + 1] for place in range(len(token))]
+        ranks = list(map(self._rank_of, parts, parts[1:]))
+        while len(parts) > 2 and (lowest := min(ranks)) != _NO_RANK:
+            at = ranks.index(lowest)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            del ranks[at]
+            for place in range(max(at - 1, 0), min(at + 1, len(ranks))):
+                ranks[place] = self._rank_of(parts[place], parts[place + 1])
+        return ranks[0] if len(parts) == 2 else _NO_RANK
+
+    def tree(self, id_: int, max_depth: int) -> MergeTree:
+        """The token with its parts, their parts, and so on, at most `max_depth` merges down."""
+        parts = self.parts(id_)
+        if parts is None:
+            return MergeTree(id_)
+        if max_depth <= 0 or len(self._spec.vocab[id_]) > MAX_TREE_TOKEN_BYTES:
+            return MergeTree(id_, is_cut=True)
+        left, right = parts
+        return MergeTree(id_, (self.tree(left, max_depth - 1), self.tree(right, max_depth - 1)))
