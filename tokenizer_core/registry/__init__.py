@@ -1,4 +1,5 @@
 """Published tokenizers: versions, manifests and the pointer to the active one."""
+
 from tokenizer_core.registry.active_pointer import PointerState
 from tokenizer_core.registry.artifact_ref import ArtifactRef
 from tokenizer_core.registry.artifact_store import ArtifactStore
