@@ -1,6 +1,6 @@
 /**
- * The service's routes as functions. Everything is asked for relative to the page, so that it works
- * behind a proxy's prefix too. Knows no element.
+ * The service's routes as functions. Addresses are relative to the page, so that it also works under
+ * a proxy's path prefix.
  */
 
 const IDS = "application/octet-stream; dtype=u32";
@@ -8,7 +8,7 @@ const BATCH = "application/octet-stream; dtype=u32; layout=batch";
 const MOST_IN_A_BATCH = 65_536;
 const KEPT = "tokenizer-key";
 
-/** What the service answered instead: its title, its remedy (`detail`), its stable word (`code`). */
+/** An error document of the service: its title, the remedy in `detail`, a stable `code`. */
 export class ServiceProblem extends Error {
   constructor(status, document) {
     super(document.detail ?? document.title ?? `The service answered ${status}.`);
@@ -18,7 +18,7 @@ export class ServiceProblem extends Error {
   }
 }
 
-/** The key, in memory and, if asked for, in this tab's session. Events: `changed`, `wanted`. */
+/** The key, in memory and, on request, in this tab's session. Events: `changed`, `wanted`. */
 class Key extends EventTarget {
   value = sessionStorage.getItem(KEPT) ?? "";
 
@@ -40,7 +40,7 @@ function headersOf(more) {
   return key.value ? { ...more, "X-API-Key": key.value } : { ...more };
 }
 
-/** The service's answer; raises ServiceProblem, with a sentence of its own where there is none. */
+/** The service's response. Throws ServiceProblem, with a default message when the body has none. */
 async function ask(path, { method = "GET", json, body, headers = {}, signal, accept = [] } = {}) {
   if (json !== undefined) {
     body = JSON.stringify(json);
@@ -55,7 +55,7 @@ async function ask(path, { method = "GET", json, body, headers = {}, signal, acc
     if (signal?.aborted) throw error;
     throw new ServiceProblem(0, {
       code: "unreachable",
-      detail: "The service cannot be reached. It may be restarting; this page goes on when it is back.",
+      detail: "The service cannot be reached. It may be restarting; this page continues when it is back.",
     });
   }
   if (response.ok || accept.includes(response.status)) return response;
@@ -68,7 +68,7 @@ const asJson = async (response) => (await response).json();
 
 const encodePath = (part) => encodeURIComponent(part);
 
-/** The name@version that answered, and its digest. */
+/** The name@version of the tokenizer that responded, and its digest. */
 function identityOf(response) {
   return {
     version: response.headers.get("Tokenizer-Version"),
@@ -76,28 +76,28 @@ function identityOf(response) {
   };
 }
 
-/** The policy for special tokens, as the service wants it. */
+/** The special-token policy, in the service's format. */
 function policyOf(special) {
   return special === "forbid"
     ? { allowed_special: "none", disallowed_special: "all" }
     : { allowed_special: special };
 }
 
-/** The ids of `text`, as bytes on the wire: 1 MB of text is 1 MB of ids, and no JSON to parse. */
+/** Encode `text` to binary ids: 1 MB of text gives 1 MB of ids without parsing JSON. */
 export async function encode(text, { tokenizer, special, signal }) {
   const json = { text, ...policyOf(special), ...(tokenizer ? { tokenizer } : {}) };
   const response = await ask("encode", { method: "POST", json, signal, headers: { Accept: IDS } });
   return { ids: new Uint32Array(await response.arrayBuffer()), ...identityOf(response) };
 }
 
-/** Calls `found(id, bytes)` for each of `ids`: every one decoded by itself, in one batch. */
+/** Decode each of `ids` separately, in one batch, and call `found(id, bytes)` for each. */
 export async function decodeEach(ids, { tokenizer, signal, found }) {
   for (let start = 0; start < ids.length; start += MOST_IN_A_BATCH) {
     const batch = ids.slice(start, start + MOST_IN_A_BATCH);
     const body = new Uint32Array(1 + 3 * batch.length);
     body[0] = batch.length;
     batch.forEach((id, place) => {
-      body[1 + 2 * place] = 1; // u64, of which the upper half stays 0
+      body[1 + 2 * place] = 1; // a u64 whose upper half stays 0
       body[1 + 2 * batch.length + place] = id;
     });
     const response = await ask(`decode?tokenizer=${encodePath(tokenizer)}`, {
@@ -129,13 +129,13 @@ export const info = () => asJson(ask("info"));
 export const tokenizers = () => asJson(ask("tokenizers"));
 export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`));
 
-/** What is served now: {version, digest}; the digest known already makes the answer a short one. */
+/** The active tokenizer: {version, digest}. With `knownDigest` an unchanged one costs a 304. */
 export async function active(knownDigest) {
   const headers = knownDigest ? { "If-None-Match": `"${knownDigest}"` } : {};
   return identityOf(await ask("tokenizers/active", { headers, accept: [304] }));
 }
 
-/** Serve `tokenizer` from now on; not if somebody promoted another since `presentDigest`. */
+/** Promote `tokenizer`, unless another was promoted since `presentDigest`. */
 export const promote = (tokenizer, presentDigest) =>
   asJson(ask("tokenizers/active", {
     method: "PUT",
@@ -151,7 +151,7 @@ export const job = (id) => asJson(ask(`train/${encodePath(id)}`));
 export const cancel = (id) => asJson(ask(`train/${encodePath(id)}`, { method: "DELETE" }));
 
 /**
- * Upload `file` as a corpus. XMLHttpRequest, because fetch does not tell how much has been sent.
+ * Upload `file` as a corpus. Uses XMLHttpRequest because fetch does not report upload progress.
  */
 export function upload(id, file, { progress, signal }) {
   return new Promise((resolve, reject) => {
@@ -168,7 +168,7 @@ export function upload(id, file, { progress, signal }) {
       return reject(new ServiceProblem(request.status, answer));
     };
     request.onerror = () => reject(new ServiceProblem(0, {
-      code: "unreachable", detail: "The upload broke off. What was there before is untouched; send the file again.",
+      code: "unreachable", detail: "The upload was interrupted. The previous corpus is unchanged; send the file again.",
     }));
     request.onabort = () => reject(new DOMException("stopped", "AbortError"));
     signal.addEventListener("abort", () => request.abort());
@@ -185,8 +185,8 @@ function parse(text) {
 }
 
 /**
- * A job's documents as they come, to its final state. EventSource can send no key, so the stream is
- * read here; one that breaks off is taken up where it was.
+ * Yield a job's documents until its final state. EventSource cannot send a key, so this reads the
+ * stream itself and resumes it after an interruption.
  */
 export async function* events(id, signal) {
   let seen = "";
@@ -211,7 +211,7 @@ export async function* events(id, signal) {
 
 export const isFinal = (view) => ["live", "succeeded", "failed", "cancelled"].includes(view.state);
 
-/** Server-sent events of a body, whose fields are `id` and `data` of one line. */
+/** Parse server-sent events with `id` and one-line `data` fields. */
 async function* readEvents(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";

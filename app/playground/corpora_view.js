@@ -24,12 +24,12 @@ export class CorporaView {
     });
   }
 
-  /** The ids of those that are ticked. */
+  /** The ids of the selected corpora. */
   get chosen() {
     return [...this.list.querySelectorAll("input:checked")].map((input) => input.value);
   }
 
-  /** Ask which there are; what was ticked stays so, and `ticked` is too. */
+  /** Reload the list. Selected corpora stay selected, and `ticked` becomes selected. */
   async list_(ticked) {
     const chosen = new Set([...this.chosen, ticked]);
     try {
@@ -41,7 +41,7 @@ export class CorporaView {
     if (this.known.length === 1) chosen.add(this.known[0].id);
     this.list.replaceChildren(...this.known.map((corpus) => this.#row(corpus, chosen.has(corpus.id))));
     if (this.known.length) return;
-    const advice = "None yet. Upload a text file, or train on the text under Encode.";
+    const advice = "None yet. Upload a text file, or train on the text of the Encode tab.";
     this.list.append(make("li", { class: "hint", textContent: advice }));
   }
 
@@ -78,13 +78,13 @@ export class CorporaView {
         progress: (sent, all) => {
           this.progress.value = all ? sent / all : 0;
           this.state.textContent = sent < all
-            ? `${formatBytes(sent)} of ${formatBytes(all)} are sent` : "All is sent; the server puts it away";
+            ? `${formatBytes(sent)} of ${formatBytes(all)} sent` : "Upload complete; the server is storing it";
         },
       });
-      this.state.textContent = `${file.name} is there, as ${id}.`;
+      this.state.textContent = `Uploaded ${file.name} as ${id}.`;
       await this.list_(id);
     } catch (error) {
-      if (error.name === "AbortError") this.state.textContent = "Stopped; nothing was kept.";
+      if (error.name === "AbortError") this.state.textContent = "Upload stopped; nothing was kept.";
       else reportProblem(this.state, error);
     } finally {
       this.controller = null;
@@ -99,7 +99,7 @@ export class CorporaView {
   }
 }
 
-/** A name that the service takes, made from that of a file. */
+/** Make a valid corpus id from a file name. */
 function corpusId(name) {
   const plain = name.toLowerCase().replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 64);
   return plain || "corpus";

@@ -1,4 +1,4 @@
-/** Bytes per token over the size of the vocabulary, as the trainer recorded it. */
+/** Plot bytes per token against vocabulary size, as recorded by the trainer. */
 
 import { formatCount, make } from "./elements.js";
 
@@ -12,7 +12,7 @@ function draw(tag, attributes, text) {
   return element;
 }
 
-/** A figure of `points`: [{vocab_size, bytes_per_token}], sizes rising. The x axis is a logarithm. */
+/** Make a figure of `points` [{vocab_size, bytes_per_token}], sorted by size, on a logarithmic x axis. */
 export function drawCurve(points) {
   const [first, last] = [points[0], points.at(-1)];
   const widest = Math.log(last.vocab_size / first.vocab_size) || 1;
@@ -36,7 +36,7 @@ export function drawCurve(points) {
   const path = points.map((point) => [x(point.vocab_size).toFixed(1), y(point.bytes_per_token).toFixed(1)]);
   svg.append(draw("polyline", { points: path.join(" "), class: "line" }));
   svg.append(draw("circle", { cx: x(last.vocab_size), cy: y(last.bytes_per_token), r: 4, class: "dot" }));
-  const caption = `${summary} On the text that was trained on.`;
+  const caption = `${summary} Measured on the training text.`;
   return make("figure", {}, svg, make("figcaption", { class: "hint", textContent: caption }));
 }
 

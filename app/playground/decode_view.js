@@ -1,4 +1,4 @@
-/** The Decode page: ids to text, whether they are what encoding gives, and their pieces. */
+/** The Decode page: ids to text, their pieces, and whether encoding the text gives the same ids. */
 
 import * as api from "./api.js";
 import { byId, debounce, formatCount } from "./elements.js";
@@ -12,10 +12,10 @@ const SHOWN_IDS = 1000;
 const SHOWN_CHARACTERS = 20_000;
 
 export class DecodeView {
-  /** `chosen(pane, index)`: a token was chosen. `takeIds()`: the ids and tokenizer of the text. */
+  /** `chosen(pane, index)` is called when a token is selected. `takeIds()` returns the text's ids and tokenizer. */
   constructor(chosen, takeIds) {
     this.box = byId("ids");
-    this.held = null; // ids too many for the box
+    this.held = null; // too many ids for the text box
     this.select = byId("decode-tokenizer");
     this.pane = new Pane("Decoded ids", {
       hovered: (span) => this.pane.light(span, span !== null),
@@ -49,7 +49,7 @@ export class DecodeView {
     this.decode();
   }
 
-  /** Decode what is in the box. */
+  /** Decode the ids in the text box. */
   async decode() {
     this.controller.abort();
     this.controller = new AbortController();
@@ -83,25 +83,25 @@ export class DecodeView {
     const { ok, first_difference: place } = await api.verify(ids, answer.version, signal);
     const n = `${formatCount(ids.length)} ${ids.length === 1 ? "id" : "ids"}`;
     verdict.textContent = ok
-      ? `${n}: encoding this text gives the same ones.`
-      : `${n}: encoding this text gives others, from number ${formatCount(place + 1)} on. ` +
+      ? `${n}: encoding this text gives the same ids.`
+      : `${n}: encoding this text gives different ids from number ${formatCount(place + 1)} on. ` +
         "A model rarely sees ids like these.";
   }
 }
 
-/** The beginning of a long text: laying all of it out takes long. */
+/** Keep the beginning of a long text, because laying out all of it is slow. */
 function shorten(text) {
   const more = text.length - SHOWN_CHARACTERS;
   return more > 0 ? `${text.slice(0, SHOWN_CHARACTERS)}\n… and ${formatCount(more)} characters more` : text;
 }
 
-/** The numbers in `text`. Raises where there is something else in it. */
+/** Parse the numbers in `text`. Throws on anything else. */
 function parseIds(text) {
   const words = text.split(/[\s,;[\]()]+/).filter(Boolean);
   return words.map((word, place) => {
     if (!/^\d{1,10}$/.test(word)) {
       throw new Error(`Number ${formatCount(place + 1)} is no token id; ids are whole numbers from 0, ` +
-        "apart by commas, spaces or lines.");
+        "separated by commas, spaces or lines.");
     }
     return Number(word);
   });

@@ -1,8 +1,8 @@
-/** Makes elements, without markup in strings: what strangers wrote can never become markup here. */
+/** Make elements without markup in strings, so that untrusted text never becomes markup. */
 
 /**
- * An element with properties and children. `on…` are listeners, `class` and whatever holds a dash
- * are attributes, the rest are properties. Children that are null or false are left out.
+ * Make an element with properties and children. `on…` names set listeners, `class` and names with a
+ * dash set attributes, all others set properties. Null and false children are skipped.
  */
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -22,21 +22,21 @@ export const byId = (id) => document.getElementById(id);
 const counting = new Intl.NumberFormat("en");
 export const formatCount = (n) => counting.format(n);
 
-/** Bytes in units of 1,000, as the disk's maker counts them. */
+/** Format bytes in decimal units (1 kB = 1,000 bytes). */
 export function formatBytes(n) {
   if (n < 1000) return `${n} bytes`;
   const unit = n < 1e6 ? [1e3, "kB"] : n < 1e9 ? [1e6, "MB"] : [1e9, "GB"];
   return `${(n / unit[0]).toFixed(n / unit[0] < 10 ? 1 : 0)} ${unit[1]}`;
 }
 
-/** Seconds as people say them. */
+/** Format seconds for people. */
 export function formatSeconds(seconds) {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
 }
 
-/** Calls `action` once, `milliseconds()` after the last call. */
+/** Debounce: run `action` once, `milliseconds()` after the last call. */
 export function debounce(action, milliseconds) {
   let timer = 0;
   return (...values) => {
@@ -45,12 +45,12 @@ export function debounce(action, milliseconds) {
   };
 }
 
-/** Runs `action` every so often, at once when the page is looked at again, never while it is not. */
+/** Run `action` periodically while the page is visible, and at once when it becomes visible again. */
 export function whileLookedAt(action, milliseconds) {
   const run = () => document.hidden || action();
   setInterval(run, milliseconds);
   document.addEventListener("visibilitychange", run);
 }
 
-/** Lets the browser paint and the person type before the rest of a long piece of work. */
+/** Yield, so that the browser can paint and handle input during long work. */
 export const breathe = () => new Promise((resolve) => setTimeout(resolve));

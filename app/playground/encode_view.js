@@ -1,4 +1,4 @@
-/** The Encode page: the text, one tokenizer or two beside each other, links to all of it. */
+/** The Encode page: the text, one tokenizer or two side by side, and links to the view. */
 
 import * as api from "./api.js";
 import { commonTokens } from "./encoding.js";
@@ -22,11 +22,11 @@ const SHOWN_CHARACTERS = 5_000;
 const utf8 = new TextEncoder();
 
 export class EncodeView {
-  /** `chosen(pane, index, byKey)`: a token was chosen. */
+  /** `chosen(pane, index, byKey)` is called when a token is selected. */
   constructor(chosen) {
     this.chosen = chosen;
     this.box = byId("text");
-    this.held = null; // a text too large for the box, which takes half a second to lay out 1 MB
+    this.held = null; // a text too large for the text box: laying out 1 MB takes half a second
     this.special = byId("special");
     this.panes = [this.#makePane("First tokenizer")];
     byId("panes").append(this.panes[0].element);
@@ -68,7 +68,7 @@ export class EncodeView {
     return this.held ?? this.box.value;
   }
 
-  /** Put `text` into the box, a large one beside it, and encode it. */
+  /** Encode `text` and show it in the text box; of a large text, show the beginning. */
   use(text) {
     this.#put(text);
     this.#forgetLink();
@@ -82,7 +82,7 @@ export class EncodeView {
     byId("held").hidden = !isLarge;
   }
 
-  /** A large text goes past the box; what was marked is replaced, as when pasting into it. */
+  /** Handle a large paste without the text box; it replaces the selection as usual. */
   #paste(event) {
     const pasted = event.clipboardData.getData("text/plain");
     if (this.held === null && pasted.length <= LARGE_CHARACTERS) return;
@@ -91,7 +91,7 @@ export class EncodeView {
     this.use(this.held === null ? value.slice(0, selectionStart) + pasted + value.slice(selectionEnd) : pasted);
   }
 
-  /** Encode what is there with every pane's tokenizer. */
+  /** Encode the current text with every pane's tokenizer. */
   async encode() {
     const { text } = this;
     const nBytes = utf8.encode(text).length;
@@ -106,7 +106,7 @@ export class EncodeView {
     await Promise.all(this.panes.map((pane) => pane.encode(text, this.special.value)));
   }
 
-  /** One tokenizer, or two beside each other; `second` names the other. */
+  /** Show one tokenizer or two side by side; `second` names the second one. */
   compare(isOn, second) {
     byId("compare").setAttribute("aria-pressed", isOn);
     byId("panes").classList.toggle("two", isOn);
@@ -123,7 +123,7 @@ export class EncodeView {
     return this.panes[1].encode(this.text, this.special.value);
   }
 
-  /** A version worth comparing with: of another name, or else another one. */
+  /** Choose a version to compare with: one of another name if possible, else any other. */
   #another() {
     const own = this.panes[0].tokenizer || served.active.version || "";
     const all = served.versions.map(({ name, version }) => `${name}@${version}`);
@@ -136,7 +136,7 @@ export class EncodeView {
 
   #onEncoded(pane) {
     this.sayCounts();
-    if (pane?.tokenizer === "" && pane.encoding) served.note(pane.encoding); // a swap, seen by its answer
+    if (pane?.tokenizer === "" && pane.encoding) served.note(pane.encoding); // the response shows that a swap happened
     const [one, other] = this.panes.map((pane) => pane.encoding);
     const line = byId("comparison");
     line.hidden = !(one && other && one.length);
@@ -151,10 +151,10 @@ export class EncodeView {
     byId("counts").textContent = said.join("; second tokenizer: ");
   }
 
-  /** Mark the same bytes everywhere, and follow in what is not under the pointer. */
+  /** Highlight the same bytes everywhere, and scroll the lists that are not under the pointer. */
   #light(span, from) {
     for (const pane of this.panes) pane.light(span, span !== null && pane !== from);
-    // In the pane pointed at, the list of ids follows the pieces and the pieces follow the ids.
+    // In the hovered pane, ids follow the pieces and pieces follow the ids.
     if (span) from.light(span, true);
   }
 
@@ -191,13 +191,13 @@ export class EncodeView {
     });
   }
 
-  /** What a link holds. Versions are named, so that it shows the same after a swap. */
+  /** The view as link state. It names versions, so that the link shows the same after a swap. */
   get view() {
     const [a, b] = this.panes.map((pane) => pane.encoding?.version ?? pane.tokenizer);
     return { text: this.text, special: this.special.value === "all" ? "" : this.special.value, a, b };
   }
 
-  /** Show what a link holds. */
+  /** Restore the view from link state. */
   async restore({ text, special, a, b }) {
     if (text !== undefined) this.#put(text);
     if (["all", "none", "forbid"].includes(special)) this.special.value = special;
@@ -217,19 +217,19 @@ export class EncodeView {
     history.replaceState(null, "", `#${fragment}`);
     try {
       await navigator.clipboard.writeText(location.href);
-      announce("The link is copied. The text in it stands behind the #, which is never sent to a server.");
+      announce("Link copied. Its text follows the #, which browsers never send to a server.");
     } catch {
-      announce("The address of this page is the link now; copy it from there.");
+      announce("The page address is now the link; copy it from the address bar.");
     }
   }
 
-  /** The address says nothing that is not so any more. */
+  /** Clear the link from the address once the view has changed. */
   #forgetLink() {
     if (location.hash) history.replaceState(null, "", location.pathname + location.search);
   }
 }
 
-/** Code points, as the service counts characters. */
+/** Count code points, as the service counts characters. */
 function countCharacters(text) {
   let n = text.length;
   for (let place = 0; place < text.length; place++) {
@@ -243,10 +243,10 @@ function compareInWords(one, other) {
   if (one.digest === other.digest) return "Both are the same tokenizer.";
   const common = commonTokens(one, other);
   const percentCommon = Math.round((100 * common) / one.length);
-  const share = common === null ? "" : ` ${percentCommon}% of the first one's tokens stand in the second one too.`;
+  const share = common === null ? "" : ` ${percentCommon}% of the first one's tokens also occur in the second.`;
   if (one.length === other.length) return `Both need ${formatCount(one.length)} tokens.${share}`;
   const [less, more, word] = one.length < other.length ? [one, other, "second"] : [other, one, "first"];
   const percent = (100 * (more.length - less.length)) / less.length;
   const shown = percent.toFixed(percent < 10 ? 1 : 0);
-  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} tokens more (+${shown}%).${share}`;
+  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} more tokens (+${shown}%).${share}`;
 }

@@ -1,13 +1,13 @@
 /**
- * Ids with the bytes behind them: where each token stands, which characters it has a part of.
- * Pure but for loading the bytes of ids that were not met before. Knows no element.
+ * Ids with their bytes: the position of each token and the characters it contains part of. Pure,
+ * except that it loads the bytes of ids it has not seen before.
  */
 
 import { decodeEach } from "./api.js";
 
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** The text of `bytes`, or null where they are not UTF-8. */
+/** Decode `bytes`, or return null if they are not UTF-8. */
 export function textOf(bytes) {
   try {
     return strict.decode(bytes);
@@ -24,12 +24,12 @@ const vocabularies = new Map(); // digest -> Map of id -> bytes
 function vocabularyOf(digest) {
   const known = vocabularies.get(digest) ?? new Map();
   vocabularies.delete(digest);
-  vocabularies.set(digest, known); // the one used last stands last
+  vocabularies.set(digest, known); // keep insertion order = order of last use
   if (vocabularies.size > KEPT_VERSIONS) vocabularies.delete(vocabularies.keys().next().value);
   return known;
 }
 
-/** How many bytes the character has that begins with this byte; 0 where none begins so. */
+/** The length in bytes of a character that starts with this byte; 0 if none does. */
 export function characterLength(lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2) return 0;
@@ -54,7 +54,7 @@ export class Encoding {
     this.nBytes = place;
   }
 
-  /** With the bytes of all `ids`; only those of ids not seen before are asked for. */
+  /** Make an encoding of `ids`, requesting the bytes of unseen ids only. */
   static async load(ids, identity, signal) {
     const vocabulary = vocabularyOf(identity.digest);
     const distinct = new Set(ids);
@@ -79,12 +79,12 @@ export class Encoding {
     return index === 0 ? 0 : this.ends[index - 1];
   }
 
-  /** The bytes [start, end) of the token, as a place in the text. */
+  /** The byte range [start, end) of the token in the text. */
   span(index) {
     return [this.start(index), this.ends[index]];
   }
 
-  /** The token that holds the byte at `place`. */
+  /** The token that contains the byte at `place`. */
   at(place) {
     let [low, high] = [0, this.ends.length - 1];
     while (low < high) {
@@ -95,7 +95,7 @@ export class Encoding {
     return low;
   }
 
-  /** The tokens [first, last] that have a byte of [start, end). */
+  /** The tokens [first, last] that overlap the byte range [start, end). */
   overlapping([start, end]) {
     if (start >= end || start >= this.nBytes) return [0, -1];
     return [this.at(start), this.at(Math.min(end, this.nBytes) - 1)];
@@ -116,8 +116,8 @@ export class Encoding {
   }
 
   /**
-   * The character that the byte at `place` is a part of: {start, end, text}; null where the bytes
-   * around it are none.
+   * The character that contains the byte at `place`: {start, end, text}, or null if the bytes around
+   * it are not UTF-8.
    */
   characterAt(place) {
     const around = this.slice(place - 3, place + 4);
@@ -132,7 +132,7 @@ export class Encoding {
     return null;
   }
 
-  /** How many times this id occurs. */
+  /** The number of occurrences of this id. */
   occurrences(id) {
     let found = 0;
     for (const other of this.ids) if (other === id) found++;
@@ -141,8 +141,8 @@ export class Encoding {
 }
 
 /**
- * How many tokens the two have in common: the same bytes of the text as one token. Null where they
- * are not of the same text, as after a normalizer.
+ * Count the tokens that two encodings share: the same byte range of the text as one token. Null if
+ * their texts differ, as after a normalizer.
  */
 export function commonTokens(one, other) {
   if (one.nBytes !== other.nBytes) return null;

@@ -1,4 +1,4 @@
-/** One training run as it goes: phase, progress, rate, what is left, log, and what came out. */
+/** One training run: phase, progress, rate, time left, log and result. */
 
 import * as api from "./api.js";
 import { drawCurve } from "./curve.js";
@@ -10,12 +10,12 @@ const PHASES = {
   learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
 };
 const ENDS = {
-  live: "It was put into service.", succeeded: "It was published, and nothing else was changed.",
-  failed: "It failed.", cancelled: "It was cancelled.",
+  live: "Now serving.", succeeded: "Published; the active tokenizer did not change.",
+  failed: "Failed.", cancelled: "Cancelled.",
 };
 
 export class JobView {
-  /** `ended(view)` is told of the end of each run that went on here. */
+  /** `ended(view)` is called at the end of each run shown here. */
   constructor(ended) {
     this.element = byId("job");
     this.ended = ended;
@@ -33,7 +33,7 @@ export class JobView {
     this.element.querySelector(".log").setAttribute("aria-label", "Log of the run");
   }
 
-  /** Show the run `id` from now to its end. */
+  /** Follow the run `id` to its end. */
   async follow(id) {
     this.controller.abort();
     this.controller = new AbortController();
@@ -55,7 +55,7 @@ export class JobView {
     }
   }
 
-  /** Show nothing, and listen to nothing. */
+  /** Hide the run and stop listening. */
   leave() {
     this.controller.abort();
     this.element.hidden = true;
@@ -76,7 +76,7 @@ export class JobView {
     this.problem.hidden = view.error === null;
     if (view.error) this.problem.textContent = view.error.detail;
     const canCancel = !isFinal && view.phase !== "cancelling";
-    if (canCancel === this.buttons.hasChildNodes()) return; // a button made anew would lose the focus
+    if (canCancel === this.buttons.hasChildNodes()) return; // a new button would lose the focus
     const cancel = { type: "button", textContent: "Cancel the run", onclick: () => this.#cancel(view.id) };
     this.buttons.replaceChildren(...(canCancel ? [make("button", cancel)] : []));
   }
@@ -101,7 +101,7 @@ export class JobView {
     return found;
   }
 
-  /** What came out, as long as it is published. */
+  /** Show the result while it is published. */
   async #showResult({ name, version }, signal) {
     // A version may have been removed since.
     const { tokenizers } = await api.versionsOf(name).catch(() => ({ tokenizers: [] }));
@@ -112,7 +112,7 @@ export class JobView {
       make("p", {}, make("b", { textContent: `${name}@${version}` }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
         `longest token ${formatCount(training.longest_token_bytes)} bytes.` +
-        (training.stopped_early ? ` It ended early: ${training.stopped_early}.` : "")));
+        (training.stopped_early ? ` Stopped early: ${training.stopped_early}.` : "")));
     if (training.curve?.length > 1) this.result.append(drawCurve(training.curve));
   }
 
@@ -125,7 +125,7 @@ export class JobView {
   }
 }
 
-/** How fast the present phase goes, smoothed, and how many seconds it will take. */
+/** The smoothed rate of the current phase and the estimated seconds left. */
 class Rate {
   perSecond = 0;
   left = 0;

@@ -1,4 +1,4 @@
-/** The form for the key, which opens by itself when the service asks for one. */
+/** The key form. It opens by itself when the service asks for a key. */
 
 import { key } from "./api.js";
 import { byId } from "./elements.js";
@@ -33,7 +33,7 @@ export function startKeyForm() {
     byId("key-kept").checked = key.isKept;
   };
   key.addEventListener("changed", show);
-  let refused = null; // asked for once: who closes the form is left in peace
+  let refused = null; // ask once per refused key; closing the form dismisses it
   key.addEventListener("wanted", () => {
     if (refused === key.value) return;
     refused = key.value;

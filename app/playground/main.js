@@ -1,4 +1,4 @@
-/** Puts the page together. */
+/** Assemble the page. */
 
 import { key } from "./api.js";
 import { DecodeView } from "./decode_view.js";
@@ -16,7 +16,7 @@ import { VersionsView } from "./versions_view.js";
 const FIRST_TEXT =
   "Hello, world! Tokens are pieces of text: naïve café, 中文, 👩‍👩‍👧 and\tindeed  white space.\n";
 
-let from = null; // the cell that had the focus when the details were opened
+let from = null; // the focused cell when the details opened
 const details = new TokenDetails(() => {
   from?.pane.mark(null);
   from?.element?.focus({ preventScroll: true });
@@ -29,7 +29,7 @@ async function lookAt(pane, index, byKey) {
   const id = encoding.ids[index];
   pane.mark(id, index);
   await details.show({ id, version: encoding.version, encoding, index, takeFocus: byKey });
-  element.scrollIntoView({ block: "nearest" }); // on a phone the details cover what is below
+  element.scrollIntoView({ block: "nearest" }); // on a phone the details cover the rest of the page
 }
 
 const encodeView = new EncodeView(lookAt);
@@ -49,13 +49,13 @@ const versions = new VersionsView((version) => {
   encodeView.compare(true, version);
 });
 
-/** What the address says, or something to look at. */
+/** Show the view that the address describes, or a sample text. */
 async function showAddress(isFirst) {
   let view = {};
   try {
     view = await readFragment(location.hash);
   } catch {
-    announce("This link is damaged; ask for it again.", "bad");
+    announce("This link is damaged; ask for a new one.", "bad");
   }
   if (isFirst && view.text === undefined) view.text = byId("text").value || FIRST_TEXT;
   await encodeView.restore(view);

@@ -1,10 +1,10 @@
-/** What went wrong, in the service's own words, and what happened meanwhile. */
+/** Error messages and passing notices. */
 
 import { byId, make } from "./elements.js";
 
 const SHOWN_MILLISECONDS = 8000;
 
-/** Show an error where it belongs. The service's `detail` names the remedy. */
+/** Show an error in `element`. The service's `detail` names the remedy. */
 export function reportProblem(element, error) {
   if (error.name === "AbortError") return;
   const details = (error.errors ?? []).map(({ detail }) => detail)
@@ -13,7 +13,7 @@ export function reportProblem(element, error) {
   element.hidden = false;
 }
 
-/** Say something that passes; it is read out, and goes after a while. */
+/** Show a notice that screen readers announce and that disappears after a while. */
 export function announce(text, kind = "news") {
   const notice = make("p", { class: `notice ${kind}`, textContent: text });
   const close = make("button", {

@@ -1,6 +1,6 @@
 /**
- * One tokenizer's view of a text: which tokenizer, the figures, the pieces and their ids. A pane
- * asks the service, drops answers that came too late, and says what went wrong.
+ * One tokenizer's view of a text: the tokenizer, figures, pieces and ids. A pane queries the service,
+ * drops outdated responses and shows errors.
  */
 
 import * as api from "./api.js";
@@ -13,7 +13,7 @@ import { describeParts, inText, partsOf, showParts } from "./visible_text.js";
 const N_COLOURS = 6;
 const LARGE_TOKENS = 5000;
 
-/** A piece as text, or with `asBytes` as the numbers behind it. */
+/** Render a piece as text or, with `asBytes`, as hexadecimal bytes. */
 function renderPiece(encoding, index, asBytes) {
   const parts = partsOf(encoding.bytesOf(index));
   const characterOf = inText(encoding, index);
@@ -34,8 +34,8 @@ function renderId(encoding, index) {
 
 export class Pane {
   /**
-   * Of the person: `hovered(span)`, the bytes pointed at or null; `chosen(pane, index, byKey)`;
-   * `retargeted()`, another tokenizer was chosen. `encoded(pane)` when there is another answer.
+   * Callbacks: `hovered(span)` with the byte range under the pointer or null; `chosen(pane, index, byKey)`;
+   * `retargeted()` when another tokenizer is selected; `encoded(pane)` after each response.
    */
   constructor(label, { hovered, chosen, retargeted, encoded }) {
     this.element = byId("pane-template").content.firstElementChild.cloneNode(true);
@@ -69,12 +69,12 @@ export class Pane {
     this.controller = new AbortController();
   }
 
-  /** The tokenizer asked for: `name@version`, or nothing for the one that is served. */
+  /** The selected tokenizer: `name@version`, or empty for the active one. */
   get tokenizer() {
     return this.select.value;
   }
 
-  /** Encode `text` and show it; what an earlier call still waits for is given up. */
+  /** Encode and show `text`; abort any earlier call. */
   async encode(text, special) {
     await this.#show((signal) => api.encode(text, { tokenizer: this.tokenizer, special, signal }), text);
   }
@@ -108,7 +108,7 @@ export class Pane {
     this.encoded(this);
   }
 
-  /** What there is to render, each a piece of work for which a person may wait. */
+  /** Yield each part to render, so that the caller can pause between them. */
   #steps(text) {
     const { encoding } = this;
     return [
@@ -127,7 +127,7 @@ export class Pane {
     const nSent = text === null ? encoding.nBytes : new TextEncoder().encode(text).length;
     this.note.textContent = nSent === encoding.nBytes ? ""
       : `This tokenizer changes the text before it splits it: ${formatCount(nSent)} bytes became ` +
-        `${formatCount(encoding.nBytes)}; the pieces show the latter.`;
+        `${formatCount(encoding.nBytes)}; the pieces show the changed text.`;
   }
 
   #renderFigures(encoding) {
@@ -142,7 +142,7 @@ export class Pane {
     this.figures.distinct.textContent = formatCount(encoding.nDistinct);
   }
 
-  /** Show nothing. */
+  /** Clear the pane. */
   clear() {
     this.encoding = null;
     this.pieces.show(null);
@@ -152,7 +152,7 @@ export class Pane {
     this.note.textContent = "";
   }
 
-  /** Mark the tokens that hold bytes of `span`; with `follow`, bring them into the window. */
+  /** Highlight the tokens that overlap `span`; with `follow`, scroll to them. */
   light(span, follow) {
     if (!this.encoding) return;
     const range = span ? this.encoding.overlapping(span) : [0, -1];
@@ -162,7 +162,7 @@ export class Pane {
     }
   }
 
-  /** Mark every token with this id. */
+  /** Highlight every token with this id. */
   mark(id, index) {
     for (const flow of [this.pieces, this.idFlow]) if (flow.encoding) flow.select(id, index);
   }

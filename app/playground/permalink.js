@@ -1,6 +1,6 @@
 /**
- * A view of the page as an address. All of it stands behind the `#`, which browsers do not send: the
- * text stays between the people who have the link.
+ * A view of the page as an address. The state follows the `#`, which browsers do not send, so only
+ * people who have the link see the text.
  */
 
 const PLAIN_CHARACTERS = 300;
@@ -22,8 +22,8 @@ function fromBase64Url(text) {
 }
 
 /**
- * The fragment for `view`: {text, tab, a, b, special, ids}, of which what is empty is left out. A long text is
- * packed. Raises RangeError where it is too long for an address.
+ * Make the fragment for `view` {text, tab, a, b, special, ids}; empty fields are omitted. A long text
+ * is compressed. Throws RangeError if it is too long for an address.
  */
 export async function makeFragment(view) {
   const fields = new URLSearchParams();
@@ -43,7 +43,7 @@ export async function makeFragment(view) {
   return fragment;
 }
 
-/** The view of a fragment; {} where it holds none. Raises for one that is damaged. */
+/** Parse the view of a fragment; {} if it has none. Throws on a damaged fragment. */
 export async function readFragment(fragment) {
   const view = Object.fromEntries(new URLSearchParams(fragment.replace(/^#/, "")));
   if (view.packed) {

@@ -1,6 +1,6 @@
 /**
- * What the service serves and has: asked for every few seconds, so that a swap by anybody is seen.
- * Events: `swapped` (detail: {before, now}), `listed` when the list of versions changed.
+ * The active tokenizer and the published ones, polled every few seconds so that the page shows every
+ * swap. Events: `swapped` (detail: {before, now}), and `listed` when the list of versions changes.
  */
 
 import * as api from "./api.js";
@@ -16,46 +16,46 @@ class Served extends EventTarget {
   #engine = "";
   #refused = null;
 
-  /** Ask now, and from now on. */
+  /** Poll now and periodically. */
   start() {
     whileLookedAt(() => this.look(), LOOK_MILLISECONDS);
     return this.look();
   }
 
-  /** Ask once; an answer of 304 is all that it mostly costs. A key that was refused is not sent again. */
+  /** Poll once; usually the response is a 304. Does not resend a refused key. */
   async look() {
     if (this.#refused === api.key.value) return;
     try {
       this.note(await api.active(this.active.digest));
-      this.#render(); // it may have been out of reach until now
+      this.#render(); // the service may have been unreachable before
     } catch (error) {
       if (error.status === 401) this.#refused = api.key.value;
-      byId("served").textContent = error.status === 401 ? "a key is wanted to read" : error.message;
+      byId("served").textContent = error.status === 401 ? "a key is required to read" : error.message;
     }
   }
 
-  /** An answer named what is served. */
+  /** Note the active tokenizer named by a response. */
   note({ version, digest }) {
     if (!version || version === this.active.version) return;
     const before = this.active.version;
     this.active = { version, digest };
     if (before) {
       this.previous = before;
-      announce(`${version} is served now; it was ${before}.`, "swap");
+      announce(`Now serving ${version}; before, it was ${before}.`, "swap");
     }
     this.#render();
     this.dispatchEvent(new CustomEvent("swapped", { detail: { before, now: version } }));
     this.list();
   }
 
-  /** Ask what is published. */
+  /** Load the list of published tokenizers. */
   async list() {
     try {
       const { tokenizers } = await api.tokenizers();
       this.versions = tokenizers;
       if (!this.#engine) this.#engine = (await api.info()).engine;
     } catch {
-      return; // the look that failed says why
+      return; // the failed poll shows the reason
     }
     this.#render();
     this.dispatchEvent(new Event("listed"));
@@ -70,7 +70,7 @@ class Served extends EventTarget {
 
 export const served = new Served();
 
-/** Fill a choice of tokenizers, and keep what is chosen; with `first`, an entry for what is served. */
+/** Fill a tokenizer select and keep the selection; `first` adds an entry for the active tokenizer. */
 export function fillChoice(select, wanted = select.value) {
   const options = [new Option(`served now: ${served.active.version ?? "nothing yet"}`, "")];
   let group = null;
@@ -82,7 +82,7 @@ export function fillChoice(select, wanted = select.value) {
     group.append(new Option(`${name}@${version}${active ? " (served)" : ""}`, `${name}@${version}`));
   }
   const known = served.versions.some(({ name, version }) => `${name}@${version}` === wanted);
-  // A version that a link names and nobody has: the service says so, better than this page.
+  // Keep an unknown version from a link: the service's error message explains it.
   if (wanted && !known) options.push(new Option(wanted, wanted));
   select.replaceChildren(...options);
   select.value = wanted;

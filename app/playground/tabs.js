@@ -1,8 +1,8 @@
-/** The three tasks of the page as tabs, by the arrow keys too. */
+/** The page's three tabs, with arrow-key navigation. */
 
 const NAMES = ["encode", "decode", "train"];
 
-/** Make them work; `opened(name)` is told of each change. Returns what opens one by name. */
+/** Wire the tabs; call `opened(name)` on each change. Returns a function that opens a tab by name. */
 export function startTabs(opened) {
   const tabs = NAMES.map((name) => document.getElementById(`tab-${name}`));
   const open = (name, focus = false) => {

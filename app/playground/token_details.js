@@ -1,4 +1,4 @@
-/** One token looked at closely: its bytes, its place, the characters it breaks, how it was merged. */
+/** The details of one token: bytes, position, split characters and merge tree. */
 
 import * as api from "./api.js";
 import { hexOf, textOf } from "./encoding.js";
@@ -15,7 +15,7 @@ function piece(bytes) {
 }
 
 export class TokenDetails {
-  /** `closed()` is told when the person closes it, to put the focus back. */
+  /** `closed()` is called when the user closes the details, to restore the focus. */
   constructor(closed) {
     this.element = byId("details");
     this.closed = closed;
@@ -34,8 +34,8 @@ export class TokenDetails {
   }
 
   /**
-   * Show the token `id` of `version`; with `encoding` and `index`, where it stands too. The focus goes
-   * there with `takeFocus`, and stays there.
+   * Show the token `id` of `version`; `encoding` and `index` add its position. `takeFocus` moves the
+   * focus here.
    */
   async show({ id, version, encoding, index, takeFocus = false }) {
     const hasFocus = takeFocus || this.element.contains(document.activeElement);
@@ -91,7 +91,7 @@ export class TokenDetails {
     );
   }
 
-  /** A token of the tree, with the two it was merged from below it. */
+  /** Make a tree node with its two parts below it. */
   #node(node, place) {
     const bytes = fromBase64(node.bytes);
     const name = `token ${node.id}, ${textOf(bytes) ?? hexOf(bytes)}`;
@@ -130,5 +130,5 @@ function placeFacts(id, { encoding, index }) {
 const timesOf = (n) => (n === 1 ? "once in this text" : `${formatCount(n)} times in this text`);
 
 function brokenAlone(bytes) {
-  return textOf(bytes) === null ? ["Not a whole character by itself: it needs its neighbours to be text."] : [];
+  return textOf(bytes) === null ? ["Not a complete character: it becomes text only with its neighbours."] : [];
 }

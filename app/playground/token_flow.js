@@ -1,7 +1,7 @@
 /**
- * Tokens as a flow of cells, of which only those near the window are elements: a text of 1 MB has
- * 250,000 tokens. Cells lie in blocks of about a hundred; a block that comes near is filled, one
- * that goes is emptied and keeps its height. One cell is in the order of focus, the arrow keys move it.
+ * Tokens as a flow of cells. Only cells near the viewport are elements, because a text of 1 MB has
+ * 250,000 tokens. Cells are grouped into blocks of about a hundred: a block near the viewport is
+ * filled, a distant one is emptied and keeps its height. One cell is focusable; the arrow keys move it.
  */
 
 import { make } from "./elements.js";
@@ -14,8 +14,8 @@ const NEWLINE = 0x0a;
 
 export class TokenFlow {
   /**
-   * `renderCell(encoding, index)` makes the element of one token. Of the person: `hovered(index)`,
-   * null when nothing is, and `chosen(index, byKey)`.
+   * `renderCell(encoding, index)` makes the element of one token. Callbacks: `hovered(index)`, null
+   * when the pointer leaves, and `chosen(index, byKey)`.
    */
   constructor(container, { label, renderCell, hovered, chosen }) {
     this.container = container;
@@ -38,7 +38,7 @@ export class TokenFlow {
     this.show(null);
   }
 
-  /** Show the tokens of `encoding`, from the top. */
+  /** Show the tokens of `encoding`, scrolled to the top. */
   show(encoding) {
     this.encoding = encoding;
     this.active = 0;
@@ -63,7 +63,7 @@ export class TokenFlow {
     for (const block of this.blocks) this.watcher.observe(block);
   }
 
-  /** Mark the cells of the tokens first to last; nothing where last is smaller. */
+  /** Highlight the tokens first to last; none if last is smaller. */
   light([first, last]) {
     const [oldFirst, oldLast] = this.lit;
     this.lit = [first, last];
@@ -71,7 +71,7 @@ export class TokenFlow {
     for (const index of cellsOf(first, last)) this.#cell(index)?.classList.add("lit");
   }
 
-  /** Bring a token into the window, if it is not there; the page itself does not move. */
+  /** Scroll a token into view within the container; the page itself does not scroll. */
   reveal(index) {
     if (!this.encoding || index < 0 || index >= this.encoding.length) return;
     const number = this.#blockOf(index);
@@ -83,7 +83,7 @@ export class TokenFlow {
     else if (own.bottom > box.bottom) this.container.scrollTop += own.bottom - box.bottom + 8;
   }
 
-  /** Mark every cell of this id as the one looked at. */
+  /** Mark every cell of this id as selected. */
   select(id, index) {
     this.selectedId = id;
     for (const block of this.blocks) for (const cell of block.children) this.#markSelected(cell);
@@ -92,7 +92,7 @@ export class TokenFlow {
 
   #markSelected(cell) {
     const isSelected = String(this.encoding.ids[cell.dataset.index] === this.selectedId);
-    // Setting what is set already costs the browser as much as a change.
+    // Skip unchanged cells: setting the same value costs as much as a change.
     if (cell.ariaSelected !== isSelected) cell.ariaSelected = isSelected;
   }
 
@@ -129,14 +129,14 @@ export class TokenFlow {
     this.#fillWaiting();
   }
 
-  /** A few blocks in each frame, so that none takes long. */
+  /** Fill a few blocks per frame, so that no frame takes long. */
   #fillWaiting() {
-    if (this.isFilling) return; // a frame that comes goes on with it
+    if (this.isFilling) return; // a scheduled frame continues the work
     const until = performance.now() + FILL_MILLISECONDS;
     for (const number of this.waiting) {
       this.waiting.delete(number);
       this.#fill(number);
-      // Asked for here, the layout counts: where no font has the characters it is most of the time.
+      // Force the layout here so that it is timed: with missing fonts it dominates.
       void this.blocks[number].offsetHeight;
       if (performance.now() > until) break;
     }
@@ -170,7 +170,7 @@ export class TokenFlow {
     return cell;
   }
 
-  /** The block with the cell in the order of focus stays. */
+  /** Keep the block with the focusable cell. */
   #empty(number) {
     const block = this.blocks[number];
     if (!block.hasChildNodes() || number === this.#blockOf(this.active)) return;
@@ -231,7 +231,7 @@ export class TokenFlow {
     this.#cell(index)?.focus({ preventScroll: true });
   }
 
-  /** The cell in the line above or below that is nearest to the middle of the present one. */
+  /** The cell in the line above or below that is nearest to the middle of the current one. */
   #nearestInLine(step) {
     const from = this.#cell(this.active).getBoundingClientRect();
     const x = (from.left + from.right) / 2;
@@ -250,14 +250,14 @@ export class TokenFlow {
   }
 }
 
-const known = new WeakMap(); // two flows show the same encoding
+const known = new WeakMap(); // two flows share one encoding
 
 function startsOf(encoding) {
   if (!known.has(encoding)) known.set(encoding, blockStarts(encoding));
   return known.get(encoding);
 }
 
-/** Where blocks begin: after a line's end where one comes in time, as the text is read in lines. */
+/** Block starts: after a line end if one comes soon enough, because people read lines. */
 function blockStarts(encoding) {
   const starts = [];
   let start = 0;

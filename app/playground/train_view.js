@@ -1,4 +1,4 @@
-/** The Train page: what to read, what to make of it, the run, the latest runs. */
+/** The Train page: corpus, options, the current run and recent runs. */
 
 import * as api from "./api.js";
 import { CorporaView } from "./corpora_view.js";
@@ -11,7 +11,7 @@ import { served } from "./served.js";
 const SOURCES = ["corpora", "text", "paths"];
 
 export class TrainView {
-  /** `textOf()`: what stands in the box under Encode. */
+  /** `textOf()` returns the text on the Encode tab. */
   constructor(textOf) {
     this.textOf = textOf;
     this.corpora = new CorporaView();
@@ -28,7 +28,7 @@ export class TrainView {
     api.key.addEventListener("changed", () => byId("panel-train").hidden || this.open());
   }
 
-  /** Show what this key opens. */
+  /** Show the controls that the current key allows. */
   async open() {
     const mayTrain = api.key.value !== "" && (await this.#listJobs());
     byId("train-locked").hidden = mayTrain;
@@ -49,12 +49,12 @@ export class TrainView {
     for (const source of SOURCES) byId(`source-${source}`).hidden = source !== this.#source;
     const text = this.textOf();
     byId("source-text-size").textContent = text
-      ? `${formatBytes(new TextEncoder().encode(text).length)} stand under Encode. ` +
-        "A tokenizer worth using wants megabytes; this is to see how it goes."
-      : "There is no text under Encode yet.";
+      ? `The Encode tab holds ${formatBytes(new TextEncoder().encode(text).length)}. ` +
+        "A useful tokenizer needs megabytes; use this to see how training works."
+      : "The Encode tab is empty.";
   }
 
-  /** What is asked of the service; raises where something is missing. */
+  /** Build the training request; throws if something is missing. */
   #request() {
     const request = {
       name: byId("train-name").value.trim(),
@@ -65,15 +65,15 @@ export class TrainView {
     };
     const source = this.#source;
     if (source === "text") {
-      if (!this.textOf()) throw new Error("There is no text under Encode; write some there first.");
+      if (!this.textOf()) throw new Error("The Encode tab is empty; enter some text there first.");
       return { ...request, documents: [this.textOf()] };
     }
     if (source === "paths") {
       const paths = byId("paths").value.split("\n").map((line) => line.trim()).filter(Boolean);
-      if (!paths.length) throw new Error("Name at least one file, as it stands below TOKENIZER_CORPUS_ROOTS.");
+      if (!paths.length) throw new Error("Name at least one file, relative to TOKENIZER_CORPUS_ROOTS.");
       return { ...request, input_paths: paths };
     }
-    if (!this.corpora.chosen.length) throw new Error("Tick a corpus, or upload one first.");
+    if (!this.corpora.chosen.length) throw new Error("Select a corpus, or upload one first.");
     return { ...request, corpus_ids: this.corpora.chosen };
   }
 
@@ -92,7 +92,7 @@ export class TrainView {
     byId("train-start").disabled = false;
   }
 
-  /** Whether the key lists them; the run that goes on is followed. */
+  /** List the runs and follow a running one. Returns whether the key allows it. */
   async #listJobs() {
     let jobs;
     try {

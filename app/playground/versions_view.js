@@ -1,4 +1,4 @@
-/** The published versions: which is served, serve another, roll back. */
+/** The published versions: which one is active, promote another, roll back. */
 
 import * as api from "./api.js";
 import { byId, make } from "./elements.js";
@@ -8,7 +8,7 @@ import { served } from "./served.js";
 const SHOWN = 30;
 
 export class VersionsView {
-  /** `compare(version)`: the person wants to see it beside what is served. */
+  /** `compare(version)` is called to show a version next to the active one. */
   constructor(compare) {
     this.compare = compare;
     byId("roll-back").addEventListener("click", () => served.previous && this.#promote(served.previous));
@@ -41,13 +41,13 @@ export class VersionsView {
         : [button("Compare", () => this.compare(full)), button("Serve", () => this.#promote(full))]));
   }
 
-  /** Only if nobody promoted another one since this page looked. */
+  /** Promote only if the active version is still the one this page shows. */
   async #promote(version) {
     const problem = byId("versions-problem");
     problem.hidden = true;
     try {
       const { previous } = await api.promote(version, served.active.digest);
-      if (previous) announce(`${version} is served by every process now.`, "swap");
+      if (previous) announce(`Every process now serves ${version}.`, "swap");
     } catch (error) {
       reportProblem(problem, error);
     }

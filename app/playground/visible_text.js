@@ -1,6 +1,6 @@
 /**
- * What a token holds, so that all of it can be seen: white space and invisible characters as
- * symbols, parts of a character as their bytes.
+ * Make every byte of a token visible: white space and invisible characters as symbols, partial
+ * characters as bytes.
  */
 
 import { characterLength, hexOf, textOf } from "./encoding.js";
@@ -19,7 +19,7 @@ const NUMBER_OF_HEX = 4;
 export const codePointOf = (character) =>
   `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(NUMBER_OF_HEX, "0")}`;
 
-/** Symbol and name of a character that shows nothing itself; null for all others. */
+/** Symbol and name of an invisible character; null for all others. */
 function symbolOf(character) {
   if (SYMBOLS.has(character)) return SYMBOLS.get(character);
   return MARKED.test(character) ? [codePointOf(character), codePointOf(character)] : null;
@@ -28,8 +28,8 @@ function symbolOf(character) {
 const nameOf = (character) => symbolOf(character)?.[1] ?? character;
 
 /**
- * The parts of a token: {text}, {symbol, name} and {bytes, place}, in order. `place` is where the
- * bytes stand in the token; they are a part of a character, or of none.
+ * The parts of a token in order: {text}, {symbol, name} and {bytes, place}. `place` is the offset in
+ * the token of bytes that belong to a partial character or to none.
  */
 export function partsOf(bytes) {
   const whole = textOf(bytes);
@@ -73,14 +73,14 @@ function* textParts(text) {
 }
 
 /**
- * Put what the parts of a token show into `element`; a newline also ends the line. `characterOf(part)`
- * names the character that bytes are a part of, where that is known.
+ * Append the visible parts of a token to `element`; a newline also breaks the line. `characterOf(part)`
+ * names the character that partial bytes belong to, if known.
  */
 export function showParts(element, parts, characterOf = () => null) {
   if (!parts.length) element.append(make("span", { class: "sign", textContent: "empty" }));
   for (const part of parts) {
     if (part.text !== undefined) {
-      // A mark by itself would sit on the token before it.
+      // A combining mark alone would attach to the previous token.
       element.append(/^\p{M}/u.test(part.text) ? `◌${part.text}` : part.text);
     } else if (part.symbol !== undefined) {
       const isWord = part.symbol.length > 1;
@@ -94,7 +94,7 @@ export function showParts(element, parts, characterOf = () => null) {
   }
 }
 
-/** The same in words, for who hears the page. */
+/** The same in words, for screen readers. */
 export function describeParts(parts, characterOf = () => null) {
   const words = parts.map((part) => {
     if (part.text !== undefined) return part.text;
@@ -105,7 +105,7 @@ export function describeParts(parts, characterOf = () => null) {
   return words.join(" ") || "empty";
 }
 
-/** What `characterOf` is for a token in its text: the characters that its bytes are a part of. */
+/** Make `characterOf` for a token of a text. */
 export const inText = (encoding, index) => (part) =>
   encoding.characterAt(encoding.start(index) + part.place)?.text ?? null;
 
@@ -113,8 +113,8 @@ const graphemes = new Intl.Segmenter("en", { granularity: "grapheme" });
 const AROUND_BYTES = 80;
 
 /**
- * The characters that the token at `index` has a part of, in sentences: of code points by their
- * bytes, and of what people see as one character (a family, a flag) by its code points.
+ * Describe in sentences the characters that the token at `index` splits: code points by their bytes,
+ * and grapheme clusters (a family, a flag) by their code points.
  */
 export function brokenCharacters(encoding, index) {
   const [start, end] = encoding.span(index);
@@ -147,7 +147,7 @@ function brokenCluster(encoding, start, end) {
     const isInside = place < end && next > start;
     if (isInside && (place < start || next > end) && !segment.includes("\ufffd") && segment !== "\r\n") {
       const points = [...segment].map(codePointOf).join(" ");
-      return `a part of ${segment}, which people see as one character (${points})`;
+      return `part of ${segment}, which reads as one character (${points})`;
     }
     place = next;
   }

@@ -91,7 +91,7 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     assert second.locator(".pane-tokenizer").input_value().startswith("bytes@")
     n_more = 13 - len(service.encode("Hello, Hello!"))
     verdict = page.locator("#comparison")
-    expect(verdict).to_contain_text(f"The second tokenizer needs {n_more} tokens more")
+    expect(verdict).to_contain_text(f"The second tokenizer needs {n_more} more tokens")
     expect(verdict).to_contain_text("40% of the first one's tokens")  # "," and "!"
     first.locator(".piece").nth(0).hover()
     expect(second.locator(".pieces .lit")).to_have_count(5)
@@ -132,7 +132,7 @@ def test_ids_come_back_as_text(open_page: Open, service: Service) -> None:
     page.click("#tab-decode")
     page.fill("#ids", json.dumps(service.encode("Hello, world!")))
     expect(page.locator("#decoded")).to_have_text("Hello, world!")
-    expect(page.locator("#decode-verdict")).to_contain_text("gives the same ones")
+    expect(page.locator("#decode-verdict")).to_contain_text("gives the same ids")
     page.fill("#ids", "72 101 108 108 111")
     expect(page.locator("#decode-verdict")).to_contain_text("from number 1 on")
     page.fill("#ids", "72 999999")
@@ -226,7 +226,7 @@ def test_a_large_text_is_there_whole_and_shown_in_part(open_page: Open, service:
     assert 50 < flow.locator(".piece").count() < 3_000
     page.click("#tab-decode")
     page.click("#take-ids")
-    verdict = f"{len(ids):,} ids: encoding this text gives the same ones."
+    verdict = f"{len(ids):,} ids: encoding this text gives the same ids."
     expect(page.locator("#decode-verdict")).to_have_text(verdict)
     page.click("#tab-encode")
     page.click("#held-clear")
@@ -239,7 +239,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     page = with_text(open_page, "the quick brown fox")
     unlock(page)
     page.set_input_files("#upload", write(tmp_path, "My Corpus.txt", CORPUS * 20))
-    expect(page.locator("#upload-state")).to_contain_text("is there, as my-corpus.txt")
+    expect(page.locator("#upload-state")).to_contain_text("Uploaded My Corpus.txt as my-corpus.txt")
     assert page.is_checked('#corpora input[value="my-corpus.txt"]')
     page.fill("#train-size", "350")
     page.fill("#train-name", "small")
@@ -258,7 +258,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     page.click("#tab-encode")
     wait_for_ids(page.locator(PANES), service.encode("the quick brown fox"))
     service.promote("bytes")
-    expect(page.locator(".notice")).to_contain_text(re.compile("bytes@.* is served now"))
+    expect(page.locator(".notice")).to_contain_text(re.compile("Now serving bytes@.*"))
     wait_for_ids(page.locator(PANES), service.encode("the quick brown fox", "bytes"))
 
 
