@@ -1,0 +1,17 @@
+//! What Python sees: conversions, the GIL, exceptions, and no algorithm.
+
+mod arrays;
+mod decoding;
+mod documents;
+mod encoder;
+mod lists;
+mod text;
+mod training;
+
+use pyo3::prelude::*;
+
+/// Adds everything to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    encoder::register(module)?;
+    training::register(module)
+}
