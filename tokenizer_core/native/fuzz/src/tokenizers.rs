@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use tokenizer_native::decode::vocabulary::Vocabulary;
 use tokenizer_native::encode::Encoder;
 use tokenizer_native::split::Scanner;
-use tokenizer_native::decode::vocabulary::Vocabulary;
 
 use crate::definitions::{Definition, Rules};
 use crate::inputs::{Choices, TRAPS};
