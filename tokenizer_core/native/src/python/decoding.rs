@@ -12,7 +12,8 @@ use pyo3::types::PyList;
 use crate::decode::vocabulary::Vocabulary;
 use crate::decode::{Ids, Measure};
 use crate::mem::huge_pages;
-use crate::python::encoder::releasing_gil_if_long;
+use crate::python::gil::releasing_gil_if_long;
+use crate::python::unfilled::{new_ascii, new_bytes};
 
 /// The bytes of `ids`, as a str if `as_text` and they are ASCII; or the index of the first element
 /// that is no id with a token.
@@ -91,7 +92,11 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
         Err(index) => Ok(index.into_pyobject(py)?.into_any()),
         Ok(Measure { n_bytes, is_ascii }) => {
             let is_text = as_text && is_ascii;
-            let (object, out) = new_object(py, n_bytes, is_text)?;
+            let (object, out) = if is_text {
+                new_ascii(py, n_bytes)?
+            } else {
+                new_bytes(py, n_bytes)?
+            };
             let is_as_measured = releasing_gil_if_long(py, n_bytes, || {
                 huge_pages::advise(out.as_ptr(), out.len());
                 vocabulary.fill(ids, out) == n_bytes
@@ -112,29 +117,4 @@ fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
     // SAFETY: the layout is the same, and `fill` has written all of it, as its answer says.
     let bytes = unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) };
     bytes.is_ascii()
-}
-
-/// A new bytes, or a str of ASCII, and its memory, which is to be filled before anyone sees it.
-fn new_object<'py>(
-    py: Python<'py>,
-    n_bytes: usize,
-    is_text: bool,
-) -> PyResult<(Bound<'py, PyAny>, &'py mut [MaybeUninit<u8>])> {
-    let size = n_bytes as ffi::Py_ssize_t;
-    // SAFETY: both functions give a new reference or null with an exception set. The memory is of
-    // this size, belongs to the object, and is seen by nobody else before the object is returned.
-    // Objects without any bytes are shared, and nothing is written to them.
-    unsafe {
-        let (object, start) = if is_text {
-            let object = Bound::from_owned_ptr_or_err(py, ffi::PyUnicode_New(size, 127))?;
-            let start = ffi::PyUnicode_DATA(object.as_ptr());
-            (object, start.cast::<MaybeUninit<u8>>())
-        } else {
-            let bytes = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-            let object = Bound::from_owned_ptr_or_err(py, bytes)?;
-            let start = ffi::PyBytes_AS_STRING(object.as_ptr()).cast_mut();
-            (object, start.cast::<MaybeUninit<u8>>())
-        };
-        Ok((object, std::slice::from_raw_parts_mut(start, n_bytes)))
-    }
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::encode::specials::Batch;
-use crate::python::encoder::releasing_gil_if_long;
+use crate::python::gil::releasing_gil_if_long;
 
 /// Room for so many ids may stay with a thread.
 const MAX_KEPT_IDS: usize = 4 << 20;

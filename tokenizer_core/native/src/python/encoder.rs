@@ -11,23 +11,22 @@ use crate::encode::Encoder;
 use crate::encode::edits::Change;
 use crate::encode::specials::{Batch, SpecialTokens};
 use crate::json;
-use crate::mem::buffer_pool;
+use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
 use crate::python::arrays::array_of;
 use crate::python::decoding;
 use crate::python::documents;
+use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
 use crate::python::text::{self as texts, with_changed, with_texts};
+use crate::python::unfilled::new_bytes;
 use crate::simd::AnyKernel;
 use crate::split::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 
-/// Calls on less than this hold the GIL: giving it up and taking it back costs as much as encoding
-/// some hundred bytes, and may cost a wait.
-const RELEASE_GIL_FROM_BYTES: usize = 2048;
-
 type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
+type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
 /// Adds all of this file to the module.
@@ -123,14 +122,7 @@ impl NativeEncoder {
             buffer_pool::keep(ids);
             return list;
         }
-        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        let encoder = &self.encoder;
-        let encode = |mut ids: Vec<u32>| {
-            with_changed(py, text, &[], move |text| {
-                encoder.append_source(scanner, specials, &text, &mut ids)?;
-                Ok(ids)
-            })
-        };
+        let encode = |ids| self.append_short(py, text, specials, ids);
         with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
@@ -145,6 +137,31 @@ impl NativeEncoder {
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let ids = self.ids_of(py, text, num_threads, specials, &changes)?;
         array_of(py, ids)
+    }
+
+    /// (the ids as the text of a JSON array, their number)
+    #[pyo3(signature = (text, specials=None, changes=vec![], prefix_ids=vec![], suffix_ids=vec![]))]
+    fn encode_to_json<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyString>,
+        specials: Option<&NativeSpecials>,
+        changes: Vec<Change>,
+        prefix_ids: Vec<u32>,
+        suffix_ids: Vec<u32>,
+    ) -> PyResult<JsonAndCount<'py>> {
+        let json_of = |ids: &[u32]| {
+            let parts = [&prefix_ids[..], ids, &suffix_ids];
+            let n_ids = parts.iter().map(|part| part.len()).sum();
+            Ok((json_bytes(py, &parts)?, n_ids))
+        };
+        if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
+            let ids = self.ids_of(py, text, 1, specials, &changes)?;
+            let json = json_of(&ids);
+            buffer_pool::keep(ids);
+            return json;
+        }
+        with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
     }
 
     #[pyo3(signature = (texts, num_threads=1, specials=None))]
@@ -274,6 +291,22 @@ impl NativeEncoder {
         specials.map_or(&self.no_specials, |specials| &specials.tokens)
     }
 
+    /// Appends the ids of a text of at most `MAX_SHORT` characters.
+    fn append_short(
+        &self,
+        py: Python<'_>,
+        text: &Bound<'_, PyString>,
+        specials: Option<&NativeSpecials>,
+        mut ids: Vec<u32>,
+    ) -> PyResult<Vec<u32>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        with_changed(py, text, &[], move |text| {
+            let encoder = &self.encoder;
+            encoder.append_source(scanner, specials, &text, &mut ids)?;
+            Ok(ids)
+        })
+    }
+
     fn ids_of(
         &self,
         py: Python<'_>,
@@ -307,18 +340,6 @@ impl NativeEncoder {
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
         self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
-    }
-}
-
-pub fn releasing_gil_if_long<T: Send>(
-    py: Python<'_>,
-    n_bytes: usize,
-    work: impl FnOnce() -> T + Send,
-) -> T {
-    if n_bytes < RELEASE_GIL_FROM_BYTES {
-        work()
-    } else {
-        py.detach(work)
     }
 }
 
@@ -404,11 +425,25 @@ fn restless_runs(
 
 /// Ids as the text of a JSON array.
 #[pyfunction]
-fn json_of_ids<'py>(py: Python<'py>, ids: PyReadonlyArray1<'py, u32>) -> Bound<'py, PyBytes> {
+fn json_of_ids<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+) -> PyResult<Bound<'py, PyAny>> {
     // A copy, because another thread may write to the array while the GIL is released.
     let ids = ids.as_array().to_vec();
-    let text = releasing_gil_if_long(py, 4 * ids.len(), || json::ids::render(&ids));
-    PyBytes::new(py, &text)
+    json_bytes(py, &[&ids])
+}
+
+/// The text of one JSON array of the ids of all parts.
+fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
+    let n_ids: usize = parts.iter().map(|part| part.len()).sum();
+    let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
+    let (bytes, out) = new_bytes(py, n_bytes)?;
+    releasing_gil_if_long(py, n_bytes, || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        json::ids::write(parts, out);
+    });
+    Ok(bytes)
 }
 
 /// The text at the beginning of a JSON document, and what stands behind it; see `json_text.rs`.

@@ -4,9 +4,11 @@ mod arrays;
 mod decoding;
 mod documents;
 mod encoder;
+mod gil;
 mod lists;
 mod text;
 mod training;
+mod unfilled;
 
 use pyo3::prelude::*;
 

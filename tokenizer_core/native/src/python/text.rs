@@ -10,7 +10,7 @@ use pyo3::types::string::PyStringData;
 
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
-use crate::python::encoder::releasing_gil_if_long;
+use crate::python::gil::releasing_gil_if_long;
 use crate::simd::AnyKernel;
 use crate::unicode::nfc;
 use crate::unicode::utf8::{CodeUnit, NoUtf8, append_utf8};
