@@ -62,6 +62,17 @@ class NativeEncoder:
         """Shape (n_tokens,). Short texts, of some 250 kB, use one thread. `changes`
         of the text come first: in order, start, end, and what is to stand there instead."""
 
+    def encode_to_json(
+        self,
+        text: str,
+        specials: NativeSpecials | None = None,
+        changes: list[tuple[int, int, str]] = ...,
+        prefix_ids: Sequence[int] = ...,
+        suffix_ids: Sequence[int] = ...,
+    ) -> tuple[bytes, int]:
+        """The ids as the text of a JSON array without white space, and their number. The prefix and
+        the suffix are part of both. One thread; `changes` as in `encode_to_numpy`."""
+
     def encode_batch(
         self, texts: list[str], num_threads: int = 1, specials: NativeSpecials | None = None
     ) -> list[list[int]]: ...

@@ -1,6 +1,7 @@
 """The native engine, the Python engine and, where it can load the vocabulary, tiktoken give the
 same ids: any vocabulary, any text, cold and warm, cut anywhere, by any number of threads."""
 
+import json
 import random
 
 import numpy as np
@@ -63,6 +64,26 @@ def test_every_way_to_encode(seed, kind, pattern, normalizer, text, data):
     assert ids == expected_ids == expected
     assert np.array_equal(offsets, expected_offsets)
     assert native.decode_bytes(expected) == python.decode_bytes(expected)
+
+
+@given(seeds, kinds, patterns, trap_texts, st.integers(0, 2), st.integers(0, 2), st.data())
+@settings(max_examples=200, deadline=None)
+def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after, data):
+    both = both_of(tiny_spec(seed, kind, pattern))
+    engines = [tokenizer.engine for tokenizer in both]
+    added = both[0].spec.added_tokens
+    recognised = [frozenset(), frozenset(token.content for token in added)]
+    matcher = data.draw(st.sampled_from([None, *map(matcher_of, recognised)]))
+    changes = data.draw(st.sampled_from([[], engines[0].nfc_changes(text), [(0, len(text), "a")]]))
+    around = {"prefix_ids": (7, 300)[:n_before], "suffix_ids": (1 << 18, (1 << 32) - 1)[:n_after]}
+    for shown, times in ((text, 1), (text * 40, 2)):
+        edits = changes if times == 1 else []
+        expected = engines[1].encode_to_numpy(shown, None, matcher, edits).tolist()
+        expected = [*around["prefix_ids"], *expected, *around["suffix_ids"]]
+        rendered = (json.dumps(expected, separators=(",", ":")).encode(), len(expected))
+        for engine in engines:
+            for _ in range(2):
+                assert engine.encode_to_json(shown, matcher, edits, **around) == rendered
 
 
 @given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)

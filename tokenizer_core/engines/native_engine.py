@@ -151,6 +151,28 @@ class NativeEngine(SegmentedEncoding):
             return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
         return super().encode_to_numpy(text, num_threads, matcher, changes)
 
+    def encode_to_json(
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
+        *,
+        prefix_ids: Sequence[int] = (),
+        suffix_ids: Sequence[int] = (),
+    ) -> tuple[bytes, int]:
+        """The ids as the text of a JSON array without white space, and their number: one call of
+        the module."""
+        if not self._is_compiled:
+            return super().encode_to_json(
+                text, matcher, changes, prefix_ids=prefix_ids, suffix_ids=suffix_ids
+            )
+        specials = self._specials[matcher]
+        if changes or prefix_ids or suffix_ids:
+            return self._encoder.encode_to_json(
+                text, specials, list(changes), prefix_ids, suffix_ids
+            )
+        return self._encoder.encode_to_json(text, specials)
+
     def encode_batch(
         self,
         texts: Sequence[str],

@@ -70,6 +70,20 @@ class Engine(Protocol):
         as `nfc_changes` gives them: an engine may do without the text that they make."""
         ...
 
+    def encode_to_json(
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
+        *,
+        prefix_ids: Sequence[int] = (),
+        suffix_ids: Sequence[int] = (),
+    ) -> tuple[bytes, int]:
+        """The ids as the text of a JSON array without white space, and their number: for a
+        response, which needs neither an array nor a Python int. Both include prefix and suffix;
+        `changes` as in `encode_to_numpy`."""
+        ...
+
     def encode_batch(
         self,
         texts: Sequence[str],

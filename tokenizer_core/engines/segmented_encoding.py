@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+_JSON_WINDOW: Final = 1 << 15
+"""Ids rendered at a time: one `json.dumps` of a million ids would hold the GIL for 80 ms."""
 
 
 class SegmentedEncoding(ABC):
@@ -65,6 +68,22 @@ class SegmentedEncoding(ABC):
             if token is not None:
                 parts.append(np.array([self._added[token]], dtype=np.uint32))
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+    def encode_to_json(
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher | None = None,
+        changes: Sequence[NfcChange] = (),
+        *,
+        prefix_ids: Sequence[int] = (),
+        suffix_ids: Sequence[int] = (),
+    ) -> tuple[bytes, int]:
+        """The ids as the text of a JSON array without white space, and their number."""
+        ids = [*prefix_ids, *self.encode(changed(text, changes), matcher), *suffix_ids]
+        starts = range(0, len(ids), _JSON_WINDOW)
+        windows = (ids[start : start + _JSON_WINDOW] for start in starts)
+        joined = ",".join(json.dumps(window, separators=(",", ":"))[1:-1] for window in windows)
+        return f"[{joined}]".encode(), len(ids)
 
     def encode_batch(
         self,

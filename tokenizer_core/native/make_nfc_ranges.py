@@ -1,4 +1,4 @@
-"""Writes `src/nfc_ranges.rs`: the characters that normalizing to NFC may touch.
+"""Writes `src/unicode/nfc_ranges.rs`: the characters that normalizing to NFC may touch.
 
 A text without any of them is in NFC as it stands. They are those with a combining class, those
 that NFC replaces and those that join with what stands before them, in Python's tables and in the
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tokenizer_core.normalize import is_newer
 
-TARGET = Path(__file__).parent / "src" / "nfc_ranges.rs"
+TARGET = Path(__file__).parent / "src" / "unicode" / "nfc_ranges.rs"
 
 HANGUL_VOWELS_AND_FINALS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 """They compose by arithmetic, so no decomposition names them."""

@@ -1,4 +1,4 @@
-r"""Writes `src/unicode_tables.rs`: the classes of the split patterns, from the pinned `regex`.
+r"""Writes `src/unicode/tables.rs`: the classes of the split patterns, from the pinned `regex`.
 
 The tables of the `regex` release are part of the contract (see `patterns.py`), and Rust's own
 differ from them; so the compiled scanner takes its classes from here. Run it after changing the
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import regex
 
-TARGET = Path(__file__).parent / "src" / "unicode_tables.rs"
+TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
 
 CLASSES = {
     "LU": r"\p{Lu}",

@@ -39,6 +39,7 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
         ids = python.encode(text)
         assert native.encode(text) == ids
         assert native.encode_to_numpy(text).tolist() == ids
+        assert native.encode_to_json(text) == python.encode_to_json(text)
         assert native.count(text) == len(ids)
         assert native.decode_bytes(ids) == text.encode()
         assert (not native.nfc_changes(text)) == unicodedata.is_normalized("NFC", text)
@@ -132,7 +133,7 @@ def test_a_surrogate_anywhere_in_a_long_text_is_an_error_that_names_its_place(
 ):
     native, _ = both
     text = around * n_before + "\udc80" + around * 9
-    for call in (native.encode, native.encode_to_numpy, native.count):
+    for call in (native.encode, native.encode_to_numpy, native.encode_to_json, native.count):
         with pytest.raises(UnicodeEncodeError) as error:
             call(text)
         assert error.value.start == n_before

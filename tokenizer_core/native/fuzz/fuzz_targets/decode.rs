@@ -3,7 +3,7 @@
 
 use fuzzing::inputs::Choices;
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::vocabulary::Vocabulary;
+use tokenizer_native::decode::vocabulary::Vocabulary;
 
 fuzz_target!(|data: &[u8]| {
     let mut choices = Choices(data);

@@ -8,8 +8,8 @@ use fuzzing::tokenizers::{Lasting, lasting};
 use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 use std::ops::Range;
-use tokenizer_native::documents::{Batch, SpecialTokens};
-use tokenizer_native::windows::Source;
+use tokenizer_native::encode::specials::{Batch, SpecialTokens};
+use tokenizer_native::encode::windows::Source;
 
 const TOKENS: [&str; 10] = [
     "<|endoftext|>",

@@ -6,7 +6,7 @@ use fuzzing::definitions::{assert_same, ends_by_advance};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::lasting;
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::documents::SpecialTokens;
+use tokenizer_native::encode::specials::SpecialTokens;
 
 fuzz_target!(|data: &[u8]| {
     let all = lasting();

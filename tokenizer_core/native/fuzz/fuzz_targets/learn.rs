@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use fuzzing::inputs::Choices;
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::learn::{Rules, TieBreak, Tuning, learn};
+use tokenizer_native::train::learn::{Rules, TieBreak, Tuning, learn};
 
 type Merge = (Vec<u8>, Vec<u8>);
 

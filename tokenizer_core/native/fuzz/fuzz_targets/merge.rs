@@ -5,7 +5,7 @@ use fuzzing::definitions::{assert_same, ends_by_advance};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{ALPHABETS, tiny_spec};
 use libfuzzer_sys::fuzz_target;
-use tokenizer_native::scan::Scanner;
+use tokenizer_native::split::Scanner;
 
 fuzz_target!(|data: &[u8]| {
     let mut choices = Choices(data);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fancy_regex::Regex;
-use tokenizer_native::scan::Scanner;
+use tokenizer_native::split::Scanner;
 
 /// The expressions as published: tiktoken 0.14 for the first two and the last, `tokenizer.json` of
 /// Llama 3 and of Qwen 3.

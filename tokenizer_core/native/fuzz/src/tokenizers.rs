@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use tokenizer_native::encoder::Encoder;
-use tokenizer_native::scan::Scanner;
-use tokenizer_native::vocabulary::Vocabulary;
+use tokenizer_native::decode::vocabulary::Vocabulary;
+use tokenizer_native::encode::Encoder;
+use tokenizer_native::split::Scanner;
 
 use crate::definitions::{Definition, Rules};
 use crate::inputs::{Choices, TRAPS};

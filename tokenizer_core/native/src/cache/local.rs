@@ -1,0 +1,112 @@
+//! Where the ids of a piece are kept, and those of the pieces that neither table has.
+
+use std::ops::Range;
+
+use crate::cache::long::{LongCache, MAX_CACHED_BYTES};
+use crate::cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, PieceCache, middle_key};
+
+/// A piece that neither table has.
+pub struct Piece<'t> {
+    pub text: &'t [u8],
+    pub range: Range<usize>,
+    pub is_part: bool,
+    pub place: Place,
+}
+
+/// Where the ids of a piece are kept.
+pub enum Place {
+    Short { key: u128, line: usize },
+    Middle { line: usize },
+    Long,
+    Nowhere,
+}
+
+impl Place {
+    /// Of a piece of so many bytes with the key of `Lookup`.
+    #[inline(always)]
+    pub fn of(n_bytes: usize, key: u128, line: impl FnOnce() -> usize) -> Place {
+        if n_bytes <= MAX_SHORT_BYTES {
+            let line = line();
+            Place::Short { key, line }
+        } else if n_bytes <= MAX_MIDDLE_BYTES {
+            Place::Middle {
+                line: key as u32 as usize,
+            }
+        } else if n_bytes <= MAX_CACHED_BYTES {
+            Place::Long
+        } else {
+            Place::Nowhere
+        }
+    }
+}
+
+impl Piece<'_> {
+    pub fn bytes(&self) -> &[u8] {
+        &self.text[self.range.clone()]
+    }
+
+    fn middle_key(&self) -> MiddleKey {
+        middle_key(self.text, self.range.start, self.range.len())
+    }
+}
+
+/// What a call remembers for itself: long pieces, and what it has entered in the cache of all.
+#[derive(Default)]
+pub struct OwnCache {
+    /// Made when a long piece is met.
+    long: Option<LongCache>,
+    /// Entered in the first and the second table of the cache, and not counted there yet.
+    n_entered: [usize; 2],
+}
+
+impl OwnCache {
+    /// Calls `take` with the ids of a piece that stands in no table; whether they were found.
+    #[inline(always)]
+    pub fn find(&self, piece: &Piece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
+        let may_be_long = match piece.place {
+            Place::Short { line, .. } => {
+                cache.may_be_middle(line)
+                    && cache.may_be_long(cache.middle_line(&piece.middle_key()))
+            }
+            Place::Middle { line } => cache.may_be_long(line),
+            Place::Long => true,
+            Place::Nowhere => false,
+        };
+        may_be_long && self.find_long(piece, take)
+    }
+
+    fn find_long(&self, piece: &Piece, take: impl FnOnce(&[u32])) -> bool {
+        let long = self.long.as_ref();
+        let ids = long.and_then(|long| long.get(piece.bytes()));
+        ids.map(take).is_some()
+    }
+
+    /// Keeps the ids of a piece.
+    pub fn keep(&mut self, piece: &Piece, cache: &PieceCache, ids: &[u32]) {
+        let middle = match piece.place {
+            Place::Short { key, line } => {
+                if cache.put_short(key, line, ids) {
+                    self.n_entered[0] += 1;
+                    return;
+                }
+                let key = piece.middle_key();
+                Some((key, cache.middle_line(&key)))
+            }
+            Place::Middle { line } => Some((piece.middle_key(), line)),
+            Place::Long => None,
+            Place::Nowhere => return,
+        };
+        if middle.is_some_and(|(key, line)| cache.put_middle(&key, line, ids)) {
+            self.n_entered[1] += 1;
+        } else {
+            let long = self.long.get_or_insert_with(LongCache::new);
+            long.put(piece.bytes(), ids);
+        }
+    }
+
+    /// Adds to the entries of the cache what was entered since the last time.
+    pub fn count_entries(&mut self, cache: &PieceCache) {
+        let [n_short, n_middle] = std::mem::take(&mut self.n_entered);
+        cache.add_to_entries(n_short, n_middle);
+    }
+}

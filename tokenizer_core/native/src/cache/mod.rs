@@ -1,0 +1,332 @@
+//! What pieces were encoded to: one cache for all threads of an encoder, exact and bounded.
+//!
+//! Short pieces, of up to 15 bytes, lie two to a cache line with their ids beside them; a probe reads that
+//! line and no more. One has room there for 6 ids, or more that end alike; with up to 12, or more that end
+//! alike, it may have a line to itself. Pieces of up to 31 bytes with so many ids have a line each in a
+//! second table. Others are in `long_cache.rs`.
+//!
+//! Entries are never overwritten. A table without room is followed by one of twice the size with
+//! the same entries, and at its greatest size by an empty one, so memory is bounded whatever the
+//! text. Texts made to collide cost misses and nothing else.
+
+pub mod local;
+pub mod long;
+pub mod packed_ids;
+pub mod table;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cache::packed_ids::{MiddleValue, Value, word, words};
+use crate::cache::table::{Line, NARROW, PROBED_LINES, Slot, WriteOnceTable};
+use crate::mem::keyed_hash::HashKeys;
+use crate::simd::{AnyKernel, Kernel, OnKernel, Portable};
+
+/// Pieces up to this length are keys of the first table.
+pub const MAX_SHORT_BYTES: usize = 15;
+/// Pieces up to this length may be keys of the second.
+pub const MAX_MIDDLE_BYTES: usize = 31;
+
+// The last byte of a key is minus the length.
+const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NARROW != 0);
+
+/// Lines of a table at first and at most, as powers of two; a line is 64 bytes.
+const SHORT_BITS: (u32, u32) = (14, 19);
+const MIDDLE_BITS: (u32, u32) = (14, 18);
+/// More than this is not taken before it is needed.
+const MAX_FIRST_BITS: u32 = 18;
+
+/// How many pieces a cache can hold.
+pub const MAX_ENTRIES: usize =
+    (ShortTable::SLOTS_PER_LINE << SHORT_BITS.1) + (MiddleTable::SLOTS_PER_LINE << MIDDLE_BITS.1);
+
+type ShortTable = WriteOnceTable<2>;
+type MiddleTable = WriteOnceTable<4>;
+
+/// A piece of the second table: its bytes, and its length in the last of 32.
+pub type MiddleKey = [u64; 4];
+
+pub struct PieceCache {
+    keys: HashKeys,
+    short: Arc<ShortTable>,
+    middle: Arc<MiddleTable>,
+}
+
+/// Finds the lines of short pieces.
+#[derive(Clone, Copy)]
+pub struct Lookup<'c> {
+    cache: &'c PieceCache,
+    keys: HashKeys,
+    shift: u32,
+    lines: &'c [Line],
+}
+
+impl<'c> Lookup<'c> {
+    /// Where a short piece would be.
+    #[inline(always)]
+    pub fn line_of(&self, kernel: impl Kernel, key: u128) -> &'c Line {
+        let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
+        // SAFETY: there are `1 << (64 - self.shift)` lines.
+        unsafe { self.lines.get_unchecked(place) }
+    }
+
+    /// Where a short piece stands that does not stand in its own line.
+    #[inline(always)]
+    pub fn find_beyond(
+        &self,
+        kernel: impl Kernel,
+        key: &u128,
+        line: &Line,
+    ) -> Option<(&'c Line, Slot)> {
+        let (own, mut before) = (self.place_of(line), line);
+        for place in 1..PROBED_LINES {
+            // It was put no further on than for want of room.
+            if before.has_room::<2>() {
+                break;
+            }
+            let line = &self.lines[own ^ place];
+            if let Some(slot) = kernel.find(line, key) {
+                return Some((line, slot));
+            }
+            before = line;
+        }
+        None
+    }
+
+    /// The value of the piece `text[range]` in the second table, given where it is looked up in the
+    /// first.
+    #[inline(always)]
+    pub fn middle_value(
+        &self,
+        text: &[u8],
+        range: Range<usize>,
+        key: u128,
+        line: &Line,
+    ) -> Option<MiddleValue> {
+        let (length, cache) = (range.len(), self.cache);
+        let is_short = length <= MAX_SHORT_BYTES;
+        if length > MAX_MIDDLE_BYTES || is_short && !cache.may_be_middle(self.place_of(line)) {
+            return None;
+        }
+        let middle_key = middle_key(text, range.start, length);
+        let middle_line = if is_short {
+            cache.middle_line(&middle_key)
+        } else {
+            key as u32 as usize
+        };
+        cache.get_middle(&middle_key, middle_line)
+    }
+
+    /// Which line this is.
+    pub fn place_of(&self, line: &Line) -> usize {
+        (std::ptr::from_ref(line).addr() - self.lines.as_ptr().addr()) / size_of::<Line>()
+    }
+
+    pub fn any_line(&self) -> &'c Line {
+        &self.lines[0]
+    }
+
+    /// A key that no short piece has, with the line of this longer piece in the second table, which
+    /// is asked for; any for a piece that could not stand there.
+    #[inline(never)]
+    pub fn key_of_longer(&self, text: &[u8], start: usize, length: usize) -> u128 {
+        let mut key = (MAX_SHORT_BYTES as u128 + 1) << 120;
+        if length <= MAX_MIDDLE_BYTES {
+            let line = self.cache.middle_line(&middle_key(text, start, length));
+            self.cache.middle.prefetch(line);
+            key |= line as u128;
+        }
+        key
+    }
+}
+
+impl PieceCache {
+    /// Begins with the ids of some short tokens, and with room for as many again and more.
+    pub fn seeded<'t>(
+        kernel: AnyKernel,
+        seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
+    ) -> PieceCache {
+        let bits = seeds.len().next_power_of_two().trailing_zeros() + 1;
+        let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, MAX_FIRST_BITS));
+        let keys = HashKeys::random();
+        seed(&mut short, &keys, kernel, seeds);
+        PieceCache {
+            keys,
+            short: Arc::new(short),
+            middle: Arc::new(MiddleTable::new(MIDDLE_BITS.0)),
+        }
+    }
+
+    /// What follows this one where it is full: twice as large, or empty but for the seeds. Fails
+    /// where there is no memory.
+    pub fn successor<'t>(
+        &self,
+        kernel: AnyKernel,
+        seeds: impl Iterator<Item = (&'t [u8], u32)>,
+    ) -> io::Result<PieceCache> {
+        let keys = &self.keys;
+        let mut short = grown(&self.short, SHORT_BITS.1, |key| {
+            hash(kernel, keys, word(*key))
+        })?;
+        let middle = grown(&self.middle, MIDDLE_BITS.1, |key| keys.of_words(*key))?;
+        // Only an empty table has no other owner.
+        if let Some(short) = Arc::get_mut(&mut short)
+            && short.n_entries() == 0
+        {
+            seed(short, keys, kernel, seeds);
+        }
+        Ok(PieceCache {
+            keys: *keys,
+            short,
+            middle,
+        })
+    }
+
+    pub fn n_entries(&self) -> usize {
+        self.short.n_entries() + self.middle.n_entries()
+    }
+
+    /// Counts what was put in the first table and in the second.
+    pub fn add_to_entries(&self, n_short: usize, n_middle: usize) {
+        self.short.add_to_entries(n_short);
+        self.middle.add_to_entries(n_middle);
+    }
+
+    /// Whether it should be followed by another.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.short.is_full() || self.middle.is_full()
+    }
+
+    /// What finds the lines of short pieces.
+    #[inline(always)]
+    pub fn lookup(&self) -> Lookup<'_> {
+        Lookup {
+            cache: self,
+            keys: self.keys,
+            shift: 64 - self.short.line_bits(),
+            lines: self.short.lines(),
+        }
+    }
+
+    /// Keeps the ids of a short piece. False if they do not fit or there is no room: it is now to be
+    /// kept in the second table.
+    pub fn put_short(&self, key: u128, line: usize, ids: &[u32]) -> bool {
+        let key = words(key);
+        let is_put = match Value::of(ids) {
+            Some(value) => self.short.put(line, &key, &value.as_words()),
+            None => MiddleValue::words_of(ids)
+                .is_some_and(|value| self.short.put_wide(line, &key, &value)),
+        };
+        if !is_put {
+            self.short.mark_elsewhere(line);
+        }
+        is_put
+    }
+
+    /// Whether a short piece may be in the second table.
+    #[inline(always)]
+    pub fn may_be_middle(&self, line: usize) -> bool {
+        self.short.may_be_elsewhere(line)
+    }
+
+    /// Where a piece of the second table would be.
+    #[inline(always)]
+    pub fn middle_line(&self, key: &MiddleKey) -> usize {
+        (self.keys.of_words(*key) >> (64 - self.middle.line_bits())) as usize
+    }
+
+    /// What a piece of the second table was encoded to.
+    #[inline(always)]
+    pub fn get_middle(&self, key: &MiddleKey, line: usize) -> Option<MiddleValue> {
+        self.middle.get(line, key).map(MiddleValue::from_words)
+    }
+
+    /// Whether a piece that could be in the second table may be among the long ones.
+    #[inline(always)]
+    pub fn may_be_long(&self, line: usize) -> bool {
+        self.middle.may_be_elsewhere(line)
+    }
+
+    /// Keeps the ids of a piece of the second table. False if they are too many or there is no
+    /// room: it is now to be kept among the long ones.
+    pub fn put_middle(&self, key: &MiddleKey, line: usize, ids: &[u32]) -> bool {
+        let value = MiddleValue::words_of(ids);
+        let is_put = value.is_some_and(|value| self.middle.put(line, key, &value));
+        if !is_put {
+            self.middle.mark_elsewhere(line);
+        }
+        is_put
+    }
+}
+
+/// The key of `text[start..start + length]`, of at most 31 bytes, in the second table.
+#[inline(always)]
+pub fn middle_key(text: &[u8], start: usize, length: usize) -> MiddleKey {
+    let mut padded = [0; 32];
+    let bytes = match text[start..].first_chunk::<32>() {
+        Some(bytes) => bytes,
+        None => {
+            padded[..length].copy_from_slice(&text[start..start + length]);
+            &padded
+        }
+    };
+    let half = |place: usize| {
+        let n_bytes = length.saturating_sub(16 * place).min(16);
+        let half = bytes[16 * place..].first_chunk().expect("16 bytes");
+        u128::from_le_bytes(*half) & u128::MAX.checked_shr(128 - 8 * n_bytes as u32).unwrap_or(0)
+    };
+    let ([a, b], [c, d]) = (words(half(0)), words(half(1) | (length as u128) << 120));
+    [a, b, c, d]
+}
+
+/// The table itself while it has room, then one of twice the size with its entries, and at the
+/// greatest size an empty one.
+fn grown<const WORDS: usize>(
+    table: &Arc<WriteOnceTable<WORDS>>,
+    max_bits: u32,
+    hash: impl Fn(&[u64; WORDS]) -> u64,
+) -> io::Result<Arc<WriteOnceTable<WORDS>>> {
+    let bits = table.line_bits();
+    Ok(if !table.is_full() {
+        table.clone()
+    } else if bits < max_bits {
+        let line_of = |key: &[u64; WORDS]| (hash(key) >> (64 - bits - 1)) as usize;
+        Arc::new(table.copied(bits + 1, line_of)?)
+    } else {
+        Arc::new(WriteOnceTable::try_new(bits)?)
+    })
+}
+
+fn seed<'t>(
+    table: &mut ShortTable,
+    keys: &HashKeys,
+    kernel: AnyKernel,
+    seeds: impl Iterator<Item = (&'t [u8], u32)>,
+) {
+    let shift = 64 - table.line_bits();
+    for (token, id) in seeds {
+        // Only the hash differs between kernels.
+        let key = Portable.key(token, 0, token.len());
+        let line = (hash(kernel, keys, key) >> shift) as usize;
+        let value = Value::of(&[id]).expect("one id");
+        table.put_alone(line, &words(key), &value.as_words());
+    }
+}
+
+fn hash(kernel: AnyKernel, keys: &HashKeys, key: u128) -> u64 {
+    struct Hash<'k>(&'k HashKeys, u128);
+    impl OnKernel for Hash<'_> {
+        type Output = u64;
+
+        #[inline(always)]
+        fn run<K: Kernel>(self, kernel: K) -> u64 {
+            kernel.hash(self.0, self.1)
+        }
+    }
+    kernel.run(Hash(keys, key))
+}
+
+#[cfg(test)]
+mod tests;

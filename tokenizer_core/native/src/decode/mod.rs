@@ -1,0 +1,183 @@
+//! Ids to bytes: how many there are in one pass, the bytes in another.
+//!
+//! Both passes ask one small table an id, without a branch that depends on the token: the first a
+//! byte of size and kind, the second a slot of 16 bytes that is copied whole, whatever the token's
+//! length, and carries that length in its last byte.
+
+pub mod vocabulary;
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Bytes of a slot; a token shorter than that fits.
+const SLOT: usize = 16;
+/// In the last byte of a slot: the token does not fit.
+const LONG: u8 = 0xff;
+
+/// In a size byte: the token is not ASCII; there is none, or its size has no room in the rest.
+const NOT_ASCII: u8 = 0x80;
+const UNUSUAL: u8 = 0x40;
+const SIZE: u8 = UNUSUAL - 1;
+
+/// Ids that are decoded together.
+const GROUP: usize = 8;
+
+/// Ids that are read one at a time. `Cell`s, so to speak: what is read twice may differ.
+pub trait Ids {
+    /// Whether others may write to them meanwhile, so that what was measured may not hold.
+    const MAY_CHANGE: bool;
+    fn count(&self) -> usize;
+    fn at(&self, index: usize) -> u32;
+}
+
+impl Ids for [u32] {
+    const MAY_CHANGE: bool = false;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize) -> u32 {
+        self[index]
+    }
+}
+
+impl Ids for [AtomicU32] {
+    const MAY_CHANGE: bool = true;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize) -> u32 {
+        self[index].load(Relaxed)
+    }
+}
+
+/// What some ids decode to, without the bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measure {
+    pub n_bytes: usize,
+    pub is_ascii: bool,
+}
+
+/// The tables of a vocabulary.
+pub struct DecodeTables {
+    /// Of each id; what it says is only about the bytes of the token.
+    sizes: Vec<u8>,
+    slots: Vec<[u8; SLOT]>,
+}
+
+impl DecodeTables {
+    /// Of the bytes of each id from 0 on, empty where there is no token.
+    pub fn new<'t>(tokens: impl Iterator<Item = &'t [u8]>) -> DecodeTables {
+        let (mut sizes, mut slots) = (Vec::new(), Vec::new());
+        for token in tokens {
+            let kind = if token.is_ascii() { 0 } else { NOT_ASCII };
+            let is_usual = (1..=SIZE.into()).contains(&token.len());
+            sizes.push(kind | if is_usual { token.len() as u8 } else { UNUSUAL });
+            let mut slot = [0; SLOT];
+            if token.len() < SLOT {
+                slot[..token.len()].copy_from_slice(token);
+                slot[SLOT - 1] = token.len() as u8;
+            } else {
+                slot.copy_from_slice(&token[..SLOT]);
+                slot[SLOT - 1] = LONG;
+            }
+            slots.push(slot);
+        }
+        DecodeTables { sizes, slots }
+    }
+
+    /// What `ids` decode to; the index of the first without a token as an error. `token` gives the
+    /// bytes of an id.
+    pub fn measure<'v, I: Ids + ?Sized>(
+        &self,
+        ids: &I,
+        token: impl Fn(u32) -> &'v [u8],
+    ) -> Result<Measure, usize> {
+        const BLOCK: usize = 1 << 12;
+        let (mut n_bytes, mut all_kinds) = (0, 0);
+        let mut start = 0;
+        while start < ids.count() {
+            let end = (start + BLOCK).min(ids.count());
+            let (mut sum, mut kinds) = (0, 0);
+            for index in start..end {
+                let size = self.sizes.get(ids.at(index) as usize);
+                let size = *size.unwrap_or(&UNUSUAL);
+                kinds |= size;
+                sum += usize::from(size & SIZE);
+            }
+            if kinds & UNUSUAL != 0 {
+                sum = 0;
+                for index in start..end {
+                    match token(ids.at(index)).len() {
+                        0 => return Err(index),
+                        length => sum += length,
+                    }
+                }
+            }
+            n_bytes += sum;
+            all_kinds |= kinds;
+            start = end;
+        }
+        let is_ascii = all_kinds & NOT_ASCII == 0;
+        Ok(Measure { n_bytes, is_ascii })
+    }
+
+    /// Writes the bytes of `ids` from the start of `out`, and nothing behind its end. Returns how
+    /// many were written: `out.len()` if that is what `measure` said of the same ids.
+    pub fn fill<'v, I: Ids + ?Sized>(
+        &self,
+        ids: &I,
+        out: &mut [MaybeUninit<u8>],
+        token: impl Fn(u32) -> &'v [u8],
+    ) -> usize {
+        let (mut at, mut index) = (0, 0);
+        // In groups, with one question for room each.
+        while index + GROUP <= ids.count() && at + GROUP * SLOT <= out.len() {
+            let before = index;
+            for _ in 0..GROUP {
+                let Some(slot) = self.slots.get(ids.at(index) as usize) else {
+                    break;
+                };
+                if slot[SLOT - 1] == LONG {
+                    break;
+                }
+                // SAFETY: a slot is copied whole, as what is written behind a token is overwritten
+                // by the next. The group had room for this many slots, and `at` has grown by less
+                // than a slot for each before this one.
+                unsafe { out.as_mut_ptr().add(at).cast::<[u8; SLOT]>().write(*slot) };
+                at += usize::from(slot[SLOT - 1]);
+                index += 1;
+            }
+            if index < before + GROUP {
+                let Some(end) = write_token(token(ids.at(index)), out, at) else {
+                    return at;
+                };
+                at = end;
+                index += 1;
+            }
+        }
+        for index in index..ids.count() {
+            let Some(end) = write_token(token(ids.at(index)), out, at) else {
+                return at;
+            };
+            at = end;
+        }
+        at
+    }
+}
+
+/// Writes one token if there is room; returns where it ends.
+fn write_token(token: &[u8], out: &mut [MaybeUninit<u8>], at: usize) -> Option<usize> {
+    let end = at + token.len();
+    for (place, byte) in out.get_mut(at..end)?.iter_mut().zip(token) {
+        place.write(*byte);
+    }
+    Some(end)
+}

@@ -1,0 +1,230 @@
+//! id -> bytes, for decoding, and bytes -> id, for pre-tokens that are taken whole.
+
+use std::mem::MaybeUninit;
+
+use crate::decode::{DecodeTables, Ids, Measure};
+use crate::mem::keyed_hash::HashKeys;
+
+/// The bytes of every id; an id without a token has none.
+pub struct Vocabulary {
+    bytes: Vec<u8>,
+    /// Where the bytes of each id begin; one more than there are ids.
+    starts: Vec<usize>,
+    tables: DecodeTables,
+}
+
+impl Vocabulary {
+    /// Of `(id, bytes)` in any order; ids are below 2^20, so the tables can always be held.
+    pub fn new(mut tokens: Vec<(u32, &[u8])>) -> Vocabulary {
+        tokens.sort_by_key(|token| token.0);
+        let n_ids = tokens.last().map_or(0, |token| token.0 as usize + 1);
+        let mut starts = vec![0; n_ids + 1];
+        let mut bytes = Vec::new();
+        let mut next = 0;
+        for (id, token) in tokens {
+            let id = id as usize;
+            starts[next..=id].fill(bytes.len());
+            bytes.extend_from_slice(token);
+            next = id + 1;
+        }
+        starts[next..].fill(bytes.len());
+        let tables = DecodeTables::new(starts.windows(2).map(|ends| &bytes[ends[0]..ends[1]]));
+        Vocabulary {
+            bytes,
+            starts,
+            tables,
+        }
+    }
+
+    /// One more than the largest id.
+    pub fn n_ids(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The bytes of an id; empty when it has no token.
+    #[inline]
+    pub fn token(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        if id >= self.n_ids() {
+            return &[];
+        }
+        &self.bytes[self.starts[id]..self.starts[id + 1]]
+    }
+
+    /// What `ids` decode to; the index of the first id without a token as an error.
+    pub fn measure<I: Ids + ?Sized>(&self, ids: &I) -> Result<Measure, usize> {
+        self.tables.measure(ids, |id| self.token(id))
+    }
+
+    /// Writes the bytes of `ids` from the start of `out` as far as there is room, and returns how
+    /// many were written.
+    pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
+        self.tables.fill(ids, out, |id| self.token(id))
+    }
+
+    /// How many bytes `ids` decode to; the index of the first id without a token as an error.
+    pub fn decoded_len(&self, ids: &[u32]) -> Result<usize, usize> {
+        self.measure(ids).map(|measure| measure.n_bytes)
+    }
+
+    /// Writes the bytes of `ids` to `out`, which is as long as `decoded_len` said.
+    pub fn decode_into(&self, ids: &[u32], out: &mut [u8]) {
+        // SAFETY: the layout is the same, and `fill` only writes bytes that have a value.
+        let place = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+        let n_written = self.fill(ids, place);
+        assert_eq!(n_written, out.len());
+    }
+}
+
+/// bytes -> id of the tokens that encoding can produce, in a table at most half full.
+pub struct TokenTable {
+    /// `tag << 32 | id`; the tag is other bits of the hash than those that choose the slot.
+    slots: Vec<u64>,
+    shift: u32,
+    keys: HashKeys,
+    longest: usize,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+impl TokenTable {
+    /// Of ids whose bytes `vocabulary` has.
+    pub fn new(vocabulary: &Vocabulary, ids: &[u32]) -> TokenTable {
+        let bits = (2 * ids.len().max(8)).next_power_of_two().trailing_zeros();
+        let mut table = TokenTable {
+            slots: vec![EMPTY; 1 << bits],
+            shift: 64 - bits,
+            keys: HashKeys::random(),
+            longest: 0,
+        };
+        for &id in ids {
+            let token = vocabulary.token(id);
+            table.longest = table.longest.max(token.len());
+            let hash = table.keys.of_bytes(token);
+            let mut at = (hash >> table.shift) as usize;
+            while table.slots[at] != EMPTY {
+                at = (at + 1) & (table.slots.len() - 1);
+            }
+            table.slots[at] = hash << 32 | u64::from(id);
+        }
+        table
+    }
+
+    /// The id of the token that has exactly these bytes.
+    #[inline]
+    pub fn get(&self, vocabulary: &Vocabulary, piece: &[u8]) -> Option<u32> {
+        if piece.len() > self.longest {
+            return None;
+        }
+        let hash = self.keys.of_bytes(piece);
+        let mut at = (hash >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at];
+            if slot == EMPTY {
+                return None;
+            }
+            if slot >> 32 == hash & 0xFFFF_FFFF && vocabulary.token(slot as u32) == piece {
+                return Some(slot as u32);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_have_no_token_and_decoding_names_the_first() {
+        let vocabulary = Vocabulary::new(vec![(5, b"five"), (0, b"zero"), (2, b"two")]);
+        assert_eq!(vocabulary.n_ids(), 6);
+        assert_eq!(vocabulary.token(5), b"five");
+        assert_eq!(vocabulary.decoded_len(&[0, 5, 2]), Ok(11));
+        assert_eq!(vocabulary.decoded_len(&[0, 5, 3, 9]), Err(2));
+        assert_eq!(vocabulary.decoded_len(&[u32::MAX]), Err(0));
+    }
+
+    /// Tokens of every length around that of a slot and that of a size byte.
+    fn lengths() -> Vec<Vec<u8>> {
+        (1..40)
+            .chain([126, 127, 128, 129, 255, 256, 300])
+            .map(|length| (0..length).map(|at| b'a' + (at % 23) as u8).collect())
+            .collect()
+    }
+
+    #[test]
+    fn decoding_writes_exactly_the_bytes() {
+        let tokens = lengths();
+        let vocabulary = Vocabulary::new((0..).zip(tokens.iter().map(Vec::as_slice)).collect());
+        let mut state = 3u64;
+        for n_ids in (0..60).chain([5000]) {
+            let ids: Vec<u32> = (0..n_ids)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    // Mostly short ones, as in text.
+                    (state >> 33) as u32 % if state >> 62 == 0 { 46 } else { 16 }
+                })
+                .collect();
+            let expected = ids
+                .iter()
+                .map(|&id| &tokens[id as usize][..])
+                .collect::<Vec<_>>()
+                .concat();
+            let mut out = vec![0; vocabulary.decoded_len(&ids).unwrap()];
+            vocabulary.decode_into(&ids, &mut out);
+            assert_eq!(out, expected);
+            let unknown = [&ids[..], &[46]].concat();
+            assert_eq!(vocabulary.measure(&unknown[..]), Err(n_ids));
+        }
+    }
+
+    #[test]
+    fn filling_less_room_than_needed_stops_at_its_end() {
+        let tokens = lengths();
+        let vocabulary = Vocabulary::new((0..).zip(tokens.iter().map(Vec::as_slice)).collect());
+        let ids: Vec<u32> = (0..46).chain(0..46).chain([u32::MAX, 3]).collect();
+        let whole: Vec<u8> = ids
+            .iter()
+            .flat_map(|&id| vocabulary.token(id).to_vec())
+            .collect();
+        for room in 0..whole.len() {
+            let mut out = vec![MaybeUninit::new(0); room];
+            let n_written = vocabulary.fill(&ids[..], &mut out);
+            assert!(n_written <= room && room - n_written < 300);
+            // SAFETY: all of it was given a value.
+            let written: Vec<u8> = out
+                .iter()
+                .map(|byte| unsafe { byte.assume_init() })
+                .collect();
+            assert_eq!(written[..n_written], whole[..n_written]);
+        }
+    }
+
+    #[test]
+    fn ascii_is_told_from_the_rest() {
+        let vocabulary =
+            Vocabulary::new(vec![(0, b"a"), (1, "\u{e9}".as_bytes()), (2, &[b'x'; 200])]);
+        let is_ascii = |ids: &[u32]| vocabulary.measure(ids).unwrap().is_ascii;
+        assert!(is_ascii(&[0, 2, 0]) && is_ascii(&[]));
+        assert!(!is_ascii(&[0, 1]) && !is_ascii(&[2, 2, 1, 0]));
+    }
+
+    #[test]
+    fn tokens_are_found_whole_and_nothing_else_is() {
+        let names: Vec<Vec<u8>> = (0..5000u32)
+            .map(|i| format!("{i:05}").repeat(1 + i as usize % 9).into_bytes())
+            .collect();
+        let vocabulary = Vocabulary::new((0..).zip(names.iter().map(Vec::as_slice)).collect());
+        let ids: Vec<u32> = (0..5000).filter(|id| id % 2 == 0).collect();
+        let table = TokenTable::new(&vocabulary, &ids);
+        for (id, name) in (0..).zip(&names) {
+            let expected = (id % 2 == 0).then_some(id);
+            assert_eq!(table.get(&vocabulary, name), expected);
+            assert_eq!(table.get(&vocabulary, &[name, &b"\0"[..]].concat()), None);
+            assert_eq!(table.get(&vocabulary, &name[1..]), None);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A text with changes, which are written in the place of what they change.
+
+use std::ops::Range;
+
+use crate::encode::windows::Source;
+
+/// Start and end of a part of a text, in characters, and what is to stand there instead.
+pub type Change = (usize, usize, String);
+
+/// A text with changes; see `Changed::new`.
+pub struct Changed<'t, T> {
+    text: T,
+    changes: &'t [Change],
+}
+
+impl<'t, T: Source> Changed<'t, T> {
+    /// None where the changes are in no order or not of this text.
+    pub fn new(text: T, changes: &'t [Change]) -> Option<Changed<'t, T>> {
+        let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
+        let are_in_order = ends.chain([text.n_characters()]).is_sorted();
+        are_in_order.then_some(Changed { text, changes })
+    }
+}
+
+impl<T: Source> Source for Changed<'_, T> {
+    type Error = T::Error;
+
+    fn n_characters(&self) -> usize {
+        self.text.n_characters()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        if let Some(utf8) = self.as_utf8() {
+            return utf8.len();
+        }
+        let instead = self.changes.iter().map(|change| change.2.len());
+        self.text.n_bytes_at_most() + instead.sum::<usize>()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        // Not where something changes on either side, so that each change is of one window.
+        let next = self.changes.partition_point(|change| change.1 < place);
+        let is_changed = self
+            .changes
+            .get(next)
+            .is_some_and(|change| change.0 <= place);
+        if is_changed {
+            None
+        } else {
+            self.text.around(place)
+        }
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        match self.changes {
+            [] => self.text.as_utf8(),
+            [(0, end, instead)] if *end == self.text.n_characters() => Some(instead),
+            _ => None,
+        }
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), T::Error> {
+        let (mut at, end) = (window.start, window.end);
+        let first = self.changes.partition_point(|change| change.0 < at);
+        for (start, behind, instead) in &self.changes[first..] {
+            if *start > end {
+                break;
+            }
+            self.text.append_to(own, at..*start)?;
+            own.push_str(instead);
+            at = *behind;
+        }
+        self.text.append_to(own, at..end)
+    }
+
+    fn no_memory(&self) -> T::Error {
+        self.text.no_memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::specials::SpecialTokens;
+    use crate::encode::tests::encoder;
+    use crate::encode::windows::tests::Characters;
+    use crate::split::Scanner;
+
+    #[test]
+    fn changes_are_of_one_window_whatever_its_size() {
+        let (encoder, none) = (encoder(), SpecialTokens::none());
+        let words = "the cat's, 12 the other, a the\n".repeat(9);
+        let characters: Vec<char> = words.chars().collect();
+        let n = characters.len();
+        let mut state = 5u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        for round in 0..300 {
+            let mut places: Vec<usize> = (0..2 * random(12)).map(|_| random(n + 1)).collect();
+            if round % 3 == 0 {
+                places.extend([0, 0, n, n]);
+            }
+            if round % 20 == 0 {
+                places = vec![0, n];
+            }
+            places.sort_unstable();
+            let whole = "the other, 12 the\n".repeat(5);
+            let instead = ["", "the", " ", "\u{4e2d}", "s, the other'", &whole];
+            let changes: Vec<Change> = places
+                .chunks(2)
+                .map(|place| {
+                    (
+                        place[0],
+                        place[1],
+                        instead[random(instead.len())].to_owned(),
+                    )
+                })
+                .collect();
+            let (mut changed, mut at) = (String::new(), 0);
+            for (start, end, instead) in &changes {
+                changed.extend(&characters[at..*start]);
+                changed.push_str(instead);
+                at = *end;
+            }
+            changed.extend(&characters[at..]);
+            let texts = [Changed::new(Characters(characters.clone()), &changes).unwrap()];
+            for (_, scanner) in Scanner::NAMES {
+                let mut expected = Vec::new();
+                encoder.encode(scanner, &changed, &mut expected);
+                for sizes in [(1, 1), (3, 3), (20, 1), (1000, 1)] {
+                    let batch = encoder.encode_in_windows(scanner, &none, &texts, sizes);
+                    assert_eq!(batch.unwrap().ids, expected, "{changes:?} {sizes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn changes_in_no_order_or_beyond_the_text_are_refused() {
+        let text = || Characters("abc".chars().collect());
+        for places in [&[(1, 4)][..], &[(2, 1)], &[(1, 2), (0, 3)]] {
+            let changes: Vec<Change> = places
+                .iter()
+                .map(|&(start, end)| (start, end, String::new()))
+                .collect();
+            assert!(Changed::new(text(), &changes).is_none());
+        }
+        assert!(Changed::new(text(), &[(0, 0, "x".into()), (3, 3, "y".into())]).is_some());
+    }
+}

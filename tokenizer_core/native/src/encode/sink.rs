@@ -1,0 +1,183 @@
+//! Where ids go while a text is encoded: to the end of a vector, or into a count.
+
+use std::ops::ControlFlow;
+
+use crate::cache::packed_ids::{MiddleValue, count_in};
+use crate::cache::table::{Line, Slot};
+use crate::encode::batches::BATCH;
+use crate::simd::Kernel;
+use crate::split::blocks::classes::BLOCK;
+
+/// Takes ids. Between `open` and `close` the values of the two tables go through a cursor, which stays in
+/// a register.
+pub trait Sink {
+    type Cursor: Copy;
+
+    /// A cursor that can take `n_values` values.
+    fn open(&mut self, n_values: usize) -> Self::Cursor;
+
+    /// Takes the ids of the value in a slot that was found.
+    ///
+    /// # Safety
+    /// The cursor is what `open` gave, or one of these two since; nothing else was called in
+    /// between, and fewer values were taken than `open` was told.
+    unsafe fn take_value(
+        &mut self,
+        cursor: Self::Cursor,
+        kernel: impl Kernel,
+        line: &Line,
+        slot: Slot,
+    ) -> Self::Cursor;
+
+    /// Takes the ids of a value of the second table, or of one that has a line to itself.
+    ///
+    /// # Safety
+    /// As of `take_value`.
+    unsafe fn take_middle(&mut self, cursor: Self::Cursor, value: MiddleValue) -> Self::Cursor;
+
+    /// # Safety
+    /// The cursor is what `open` gave, or one of these two since; nothing else was called in between.
+    unsafe fn close(&mut self, cursor: Self::Cursor);
+
+    /// Takes ids while no cursor is open.
+    fn take(&mut self, ids: &[u32]);
+
+    fn wants_more(&self) -> ControlFlow<()>;
+}
+
+/// Appends to a vector.
+pub struct Appender<'v> {
+    pub out: &'v mut Vec<u32>,
+}
+
+/// Ids that are stored for a value, whatever its number: one instruction, and no branch that cannot be
+/// predicted. The few values of more end in ids that are the same, so the last is told again.
+const STORED: usize = 8;
+/// Ids that there is to be room for with every value.
+const ROOM: usize = 4 * STORED;
+/// Room that is asked for behind the last ids: for as many values as a batch may have.
+pub const SLACK: usize = ROOM * (BATCH + BLOCK);
+
+impl Sink for Appender<'_> {
+    /// Behind what was taken.
+    type Cursor = *mut u32;
+
+    #[inline(always)]
+    fn open(&mut self, n_values: usize) -> *mut u32 {
+        self.out.reserve(n_values * ROOM);
+        self.out.spare_capacity_mut().as_mut_ptr().cast()
+    }
+
+    #[inline(always)]
+    unsafe fn take_value(
+        &mut self,
+        cursor: *mut u32,
+        kernel: impl Kernel,
+        line: &Line,
+        slot: Slot,
+    ) -> *mut u32 {
+        // SAFETY: `open` made room for more than two times eight ids for each value that the caller takes,
+        // and a value has at most 15.
+        unsafe {
+            let (ids, n_ids) = (kernel.ids_in(line, slot), count_in(line, slot));
+            cursor.cast::<[u32; STORED]>().write_unaligned(ids);
+            if n_ids > STORED {
+                let more = cursor.add(STORED).cast::<[u32; STORED]>();
+                more.write_unaligned([ids[STORED - 1]; STORED]);
+            }
+            cursor.add(n_ids)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn take_middle(&mut self, cursor: *mut u32, value: MiddleValue) -> *mut u32 {
+        const MOST: usize = MiddleValue::STORED;
+        const { assert!(MiddleValue::MAX_IDS <= ROOM) };
+        let (ids, n_ids) = value.padded();
+        // SAFETY: `open` made room for so many ids for each value that the caller takes.
+        unsafe {
+            cursor.cast::<[u32; MOST]>().write_unaligned(ids);
+            if n_ids > MOST {
+                let more = cursor.add(MOST).cast::<[u32; ROOM - MOST]>();
+                more.write_unaligned([ids[MOST - 1]; ROOM - MOST]);
+            }
+            cursor.add(n_ids)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn close(&mut self, cursor: *mut u32) {
+        // SAFETY: the cursor is within the vector's memory, and all below is written.
+        unsafe {
+            let n_ids = cursor.offset_from_unsigned(self.out.as_ptr());
+            self.out.set_len(n_ids);
+        }
+    }
+
+    fn take(&mut self, ids: &[u32]) {
+        self.out.extend_from_slice(ids);
+    }
+
+    #[inline(always)]
+    fn wants_more(&self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// Counts, until there are more than `limit`.
+pub struct Counter {
+    pub n_ids: usize,
+    pub limit: usize,
+}
+
+impl Counter {
+    pub fn up_to(limit: Option<usize>) -> Counter {
+        Counter {
+            n_ids: 0,
+            limit: limit.unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Sink for Counter {
+    type Cursor = usize;
+
+    #[inline(always)]
+    fn open(&mut self, _: usize) -> usize {
+        self.n_ids
+    }
+
+    #[inline(always)]
+    unsafe fn take_value(
+        &mut self,
+        cursor: usize,
+        _: impl Kernel,
+        line: &Line,
+        slot: Slot,
+    ) -> usize {
+        cursor + count_in(line, slot)
+    }
+
+    #[inline(always)]
+    unsafe fn take_middle(&mut self, cursor: usize, value: MiddleValue) -> usize {
+        cursor + value.padded().1
+    }
+
+    #[inline(always)]
+    unsafe fn close(&mut self, cursor: usize) {
+        self.n_ids = cursor;
+    }
+
+    fn take(&mut self, ids: &[u32]) {
+        self.n_ids += ids.len();
+    }
+
+    #[inline(always)]
+    fn wants_more(&self) -> ControlFlow<()> {
+        if self.n_ids > self.limit {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Tasks, the windows of texts, encoded by several threads, with the ids of one.
+//!
+//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the
+//! ids are copied once, while they are still in the cache, and no thread waits for another. The memory
+//! that they are copied from is handed on to the next task, and none of it is taken from the system twice.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use crate::encode::Encoder;
+use crate::encode::specials::Batch;
+
+impl Encoder {
+    /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
+    /// of them does that does. Each thread has something of its own for all of its tasks. `ids` is
+    /// empty and has room for all.
+    pub(crate) fn encode_by_threads<K: Send, O: Default, E: Send>(
+        &self,
+        n_threads: usize,
+        mut ids: Vec<u32>,
+        next: impl FnMut() -> Option<K> + Send,
+        encode: impl Fn(&mut O, K, &mut Batch) -> Result<(), E> + Sync,
+    ) -> Result<Batch, E> {
+        let output = Output {
+            start: ids.as_mut_ptr(),
+            capacity: ids.capacity(),
+        };
+        let tasks = Mutex::new((0.., next));
+        let failure: Mutex<Option<(usize, E)>> = Mutex::new(None);
+        let assembly = Mutex::new(Assembly::default());
+        // Made before there are threads: several would each make one.
+        self.current_cache();
+        let take = || {
+            let (numbers, next) = &mut *tasks.lock().expect("cutting does not panic");
+            let is_over = failure.lock().expect("nothing panics with it").is_some();
+            if is_over {
+                None
+            } else {
+                numbers.next().zip(next())
+            }
+        };
+        let assembly_of_all = || assembly.lock().expect("a panic ends the call");
+        let work = || {
+            let (mut own, mut placed) = (O::default(), Vec::new());
+            while let Some((number, task)) = take() {
+                let mut made = assembly_of_all().memory_for_one(&mut placed);
+                if let Err(error) = encode(&mut own, task, &mut made) {
+                    // Those before it have all been taken, and may fail yet.
+                    let mut failure = failure.lock().expect("nothing panics with it");
+                    if failure.as_ref().is_none_or(|first| number < first.0) {
+                        *failure = Some((number, error));
+                    }
+                    return;
+                }
+                assembly_of_all().add(number, made, &mut placed);
+                for (at, made) in &placed {
+                    // SAFETY: `Assembly` gives every place to one batch only.
+                    unsafe { output.write(*at, &made.ids) };
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..n_threads {
+                // Where the system refuses another thread, those that are there do the work.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        if let Some((_, error)) = failure.into_inner().expect("all threads have ended") {
+            return Err(error);
+        }
+        let assembly = assembly.into_inner().expect("all threads have ended");
+        assert!(assembly.waiting.is_empty() && assembly.n_ids <= ids.capacity());
+        // SAFETY: all threads have ended without a panic, and the batches they wrote lie side by
+        // side from 0 to `n_ids`, because each begins where the one before it ends.
+        unsafe { ids.set_len(assembly.n_ids) };
+        ids.shrink_to_fit();
+        let ends = assembly.ends;
+        Ok(Batch { ids, ends })
+    }
+}
+
+/// Decides where the ids of each task stand, which is known once all tasks before it are done.
+#[derive(Default)]
+struct Assembly {
+    /// What tasks have made that are done, from the first that is not placed on.
+    waiting: VecDeque<Option<Batch>>,
+    n_placed: usize,
+    n_ids: usize,
+    ends: Vec<u64>,
+    /// Memory of what has been placed.
+    free: Vec<Batch>,
+}
+
+impl Assembly {
+    /// An empty batch for a task, of the memory of those that `placed` gives back.
+    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Batch)>) -> Batch {
+        self.free.extend(placed.drain(..).map(|(_, batch)| batch));
+        let mut batch = self.free.pop().unwrap_or_default();
+        batch.ids.clear();
+        batch.ends.clear();
+        batch
+    }
+
+    /// Adds to `placed` what now has its place, with it.
+    fn add(&mut self, number: usize, made: Batch, placed: &mut Vec<(usize, Batch)>) {
+        let index = number - self.n_placed;
+        if self.waiting.len() <= index {
+            self.waiting.resize_with(index + 1, || None);
+        }
+        self.waiting[index] = Some(made);
+        while let Some(made) = self.waiting.front_mut().and_then(Option::take) {
+            self.waiting.pop_front();
+            self.n_placed += 1;
+            let at = self.n_ids;
+            self.n_ids += made.ids.len();
+            self.ends
+                .extend(made.ends.iter().map(|end| at as u64 + end));
+            placed.push((at, made));
+        }
+    }
+}
+
+/// Memory that several threads write to.
+struct Output {
+    start: *mut u32,
+    capacity: usize,
+}
+
+// SAFETY: the pointer is only written through, by `write`, whose callers keep to their own places.
+unsafe impl Sync for Output {}
+
+impl Output {
+    /// # Safety
+    /// No other thread writes to `at..at + ids.len()`, and the memory lives as long as `self`.
+    unsafe fn write(&self, at: usize, ids: &[u32]) {
+        assert!(at + ids.len() <= self.capacity);
+        // SAFETY: in bounds by the assertion; the caller has this place for itself, and `ids` is
+        // a batch's own vector, so it does not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), self.start.add(at), ids.len()) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::encode::specials;
+    use crate::encode::specials::SpecialTokens;
+    use crate::encode::specials::tests::TOKENS;
+    use crate::encode::tests::encoder;
+    use crate::split::Scanner;
+
+    /// Texts of parts beside which pre-tokens end in many ways.
+    pub fn texts() -> Vec<String> {
+        let parts = [
+            "the ",
+            "  ",
+            "\n",
+            "\r\n",
+            "'ll",
+            "1234",
+            "ABCd",
+            "\u{4e2d}\u{6587}",
+            "\u{301}",
+            "...",
+            "/\n",
+            "\u{3000}",
+            "x",
+            "\u{1f642}",
+            " \n ",
+            "'",
+            "aB\u{2b0}C",
+        ];
+        let mut state = 1u64;
+        (0..60)
+            .map(|round| {
+                let mut text = String::new();
+                for _ in 0..round * 4 {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let times = if state >> 60 == 0 { 40 } else { 1 };
+                    text += &parts[(state >> 33) as usize % parts.len()].repeat(times);
+                }
+                text
+            })
+            .collect()
+    }
+
+    #[test]
+    fn tasks_of_any_size_and_threads_give_the_ids_of_each_text() {
+        let (encoder, specials) = (encoder(), SpecialTokens::new(&TOKENS).unwrap());
+        for texts in [specials::tests::texts(), texts()] {
+            for (_, scanner) in Scanner::NAMES {
+                let expected = encoder.encode_texts(scanner, &specials, &texts, 1);
+                for sizes in [(1, 1), (2, 3), (5, 3), (17, 2), (64, 4), (1 << 20, 2)] {
+                    let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
+                    assert_eq!(batch, expected, "{sizes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_and_texts_without_a_boundary_are_encoded_alike() {
+        let (encoder, specials) = (encoder(), SpecialTokens::none());
+        for text in [
+            "the cat's hat\n\n  12345 \u{4e2d}\u{6587}".repeat(60_000),
+            "a".repeat(3 << 20),
+            " ".repeat(3 << 20),
+            format!("{} {}", "\u{4e2d}".repeat(700_000), "b c ".repeat(200_000)),
+        ] {
+            for (_, scanner) in Scanner::NAMES {
+                let mut expected = Vec::new();
+                encoder.encode(scanner, &text, &mut expected);
+                let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
+                assert!(batch.unwrap().ids == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_goes_round() {
+        let mut assembly = Assembly::default();
+        let mut placed = Vec::new();
+        let mut make = |number: usize, placed: &mut Vec<_>| {
+            let mut made = assembly.memory_for_one(placed);
+            assert!(made.ids.is_empty() && made.ends.is_empty());
+            let is_new = made.ids.capacity() == 0;
+            made.ids.extend([number as u32; 10]);
+            made.ends.push(10);
+            assembly.add(number, made, placed);
+            is_new
+        };
+        assert!(make(0, &mut placed));
+        assert_eq!(placed.len(), 1);
+        // The second is done after the third, so that one waits, and each needs memory.
+        assert!(!make(2, &mut placed));
+        assert_eq!(placed.len(), 0);
+        assert!(make(1, &mut placed));
+        let places: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
+        assert_eq!(places, [(10, 1), (20, 2)]);
+        assert!(!make(3, &mut placed));
+        assert_eq!(assembly.ends, [10, 20, 30, 40]);
+    }
+}

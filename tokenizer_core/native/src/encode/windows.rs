@@ -1,0 +1,368 @@
+//! Texts encoded a window at a time, each written as UTF-8 when it is its turn, with the ids of one scan.
+//!
+//! Each thread writes those it encodes: of long texts no UTF-8 is ever there as a whole. Windows are cut
+//! where `safe_cuts.rs` says, and between no two characters that stand so in a special token, so that none
+//! is cut in two. That depends on two characters alone, so it can be looked for from anywhere.
+
+use std::ops::Range;
+
+use crate::encode::Encoder;
+use crate::encode::session::Session;
+use crate::encode::sink::{Appender, Counter, Sink};
+use crate::encode::specials::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens};
+use crate::mem::buffer_pool::{self, LARGE_BYTES};
+use crate::split::Scanner;
+use crate::split::safe_cuts::is_safe_cut;
+
+/// Places of a window, and as many more as there are to the next one for a cut: so few that the memory
+/// for one is soon there, so many that what each costs beside encoding does not count; and of texts that
+/// several threads shall have some of.
+const WINDOW: usize = 1 << 17;
+const MIN_WINDOW: usize = 1 << 14;
+/// Windows that each thread shall have.
+const WINDOWS_PER_THREAD: usize = 8;
+
+/// A text whose UTF-8 is there, or is written part by part. Places are counted in characters.
+pub trait Source: Sync {
+    type Error: Send;
+
+    fn n_characters(&self) -> usize;
+
+    /// Bytes that all its UTF-8 has at most.
+    fn n_bytes_at_most(&self) -> usize;
+
+    /// The characters before and behind a place between two; None where it cannot be cut.
+    fn around(&self, place: usize) -> Option<(u32, u32)>;
+
+    /// All of it, where that is there.
+    fn as_utf8(&self) -> Option<&str>;
+
+    /// Appends the UTF-8 of what stands between two places for a cut.
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
+
+    /// That there is no memory for the ids.
+    fn no_memory(&self) -> Self::Error;
+}
+
+/// That there is no memory for the ids of a text.
+#[derive(Debug, PartialEq)]
+pub struct NoMemory;
+
+/// Places are bytes.
+impl<T: AsRef<str> + Sync> Source for T {
+    type Error = NoMemory;
+
+    fn n_characters(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        let (before, behind) = self.as_ref().split_at_checked(place)?;
+        let pair = before.chars().next_back().zip(behind.chars().next());
+        pair.map(|(before, behind)| (before.into(), behind.into()))
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        Some(self.as_ref())
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
+        own.push_str(&self.as_ref()[window]);
+        Ok(())
+    }
+
+    fn no_memory(&self) -> NoMemory {
+        NoMemory
+    }
+}
+
+impl Encoder {
+    /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads. Fails with the place
+    /// of the first text that cannot be written.
+    pub fn encode_texts<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        n_threads: usize,
+    ) -> Result<Batch, (usize, S::Error)> {
+        let n_bytes: usize = texts.iter().map(Source::n_bytes_at_most).sum();
+        let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
+        let n_places: usize = texts.iter().map(n_places_of).sum();
+        let window = match n_threads {
+            0 | 1 => WINDOW,
+            n => (n_places / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
+        };
+        self.encode_in_windows(scanner, specials, texts, (window, n_threads))
+    }
+
+    /// As `encode_texts`, in windows of any size but 0: what the fuzz targets ask for.
+    #[doc(hidden)]
+    pub fn encode_in_windows<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        (window, n_threads): (usize, usize),
+    ) -> Result<Batch, (usize, S::Error)> {
+        let n_bytes = texts.iter().map(Source::n_bytes_at_most).sum();
+        let mut batch = Batch::default();
+        if let Some(first) = texts.first() {
+            let ids = self.room_for_ids_of(scanner, specials, texts, n_bytes)?;
+            let ids = ids.ok_or_else(|| (0, first.no_memory()));
+            (batch.ids, batch.ends) = (ids?, Vec::with_capacity(texts.len()));
+        }
+        if n_threads > 1
+            && Tasks::of(texts, specials, window).nth(1).is_some()
+            && batch.ids.try_reserve_exact(n_bytes).is_ok()
+        {
+            let mut tasks = Tasks::of(texts, specials, window);
+            let next = || tasks.next();
+            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Batch| {
+                self.with_session(scanner, |session| {
+                    task.iter()
+                        .try_for_each(|part| part.encode(session, specials, own, made))
+                })
+            };
+            return self.encode_by_threads(n_threads, batch.ids, next, encode);
+        }
+        let mut own = String::new();
+        self.with_session(scanner, |session| {
+            for (place, text) in texts.iter().enumerate() {
+                let sink = &mut Appender {
+                    out: &mut batch.ids,
+                };
+                let taken = session.take_source(specials, text, window, &mut own, sink);
+                taken.map_err(|error| (place, error))?;
+                batch.ends.push(batch.ids.len() as u64);
+            }
+            Ok(())
+        })?;
+        if n_bytes >= LARGE_BYTES {
+            batch.ids.shrink_to_fit();
+        }
+        Ok(batch)
+    }
+
+    /// Room for as many ids as so many bytes of text could have, as none stands for less than a byte; where
+    /// there is no memory for that, for those there are: a vector that grew then would end the process.
+    fn room_for_ids_of<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        n_bytes: usize,
+    ) -> Result<Option<Vec<u32>>, (usize, S::Error)> {
+        if n_bytes < LARGE_BYTES {
+            return Ok(buffer_pool::room_for_ids_of_little(n_bytes));
+        }
+        if let Some(ids) = buffer_pool::room_for(n_bytes) {
+            return Ok(Some(ids));
+        }
+        let mut n_ids = 0;
+        for (place, text) in texts.iter().enumerate() {
+            let counted = self.count_source(scanner, specials, text);
+            n_ids += counted.map_err(|error| (place, error))?;
+        }
+        Ok(buffer_pool::room_for(n_ids))
+    }
+
+    /// Appends the ids of a short text to `ids`, which are moved as they grow.
+    pub fn append_source<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &S,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
+        self.with_session(scanner, |session| {
+            session.take_source(specials, text, WINDOW, own, sink)
+        })
+    }
+
+    /// The number of ids of a text, special tokens recognised.
+    pub fn count_source<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &S,
+    ) -> Result<usize, S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
+        self.with_session(scanner, |session| {
+            session.take_source(specials, text, WINDOW, own, sink)
+        })?;
+        Ok(sink.n_ids)
+    }
+}
+
+impl Session<'_, '_> {
+    /// Takes the ids of a text, special tokens recognised; `own` is memory for its windows.
+    fn take_source<S: Source>(
+        &mut self,
+        specials: &SpecialTokens,
+        text: &S,
+        window: usize,
+        own: &mut String,
+        sink: &mut impl Sink,
+    ) -> Result<(), S::Error> {
+        if let Some(utf8) = text.as_utf8() {
+            self.take_document(specials, utf8, sink);
+            return Ok(());
+        }
+        for window in Windows::of(text, specials, window) {
+            own.clear();
+            text.append_to(own, window)?;
+            self.take_document(specials, own, sink);
+        }
+        Ok(())
+    }
+}
+
+/// A window of a text of several: what a thread encodes, with others, at a time.
+struct Part<'t, S> {
+    text: &'t S,
+    /// The place of the text among the others.
+    number: usize,
+    /// Where its UTF-8 is there, of that.
+    window: Range<usize>,
+    is_last: bool,
+}
+
+impl<S: Source> Part<'_, S> {
+    fn encode(
+        &self,
+        session: &mut Session,
+        specials: &SpecialTokens,
+        own: &mut String,
+        made: &mut Batch,
+    ) -> Result<(), (usize, S::Error)> {
+        let window = self.window.clone();
+        let utf8 = match self.text.as_utf8() {
+            Some(utf8) => &utf8[window],
+            None => {
+                own.clear();
+                let written = self.text.append_to(own, window);
+                written.map_err(|error| (self.number, error))?;
+                own
+            }
+        };
+        made.ids.reserve(utf8.len() / 3);
+        session.take_document(specials, utf8, &mut Appender { out: &mut made.ids });
+        if self.is_last {
+            made.ends.push(made.ids.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// The windows of some texts, as many together as come to the size of one.
+struct Tasks<'t, S> {
+    texts: &'t [S],
+    specials: &'t SpecialTokens,
+    size: usize,
+    /// The text of the next window, and where in it that begins.
+    number: usize,
+    at: usize,
+}
+
+impl<'t, S: Source> Tasks<'t, S> {
+    fn of(texts: &'t [S], specials: &'t SpecialTokens, size: usize) -> Tasks<'t, S> {
+        Tasks {
+            texts,
+            specials,
+            size,
+            number: 0,
+            at: 0,
+        }
+    }
+
+    fn next_part(&mut self) -> Option<Part<'t, S>> {
+        let (text, number, start) = (self.texts.get(self.number)?, self.number, self.at);
+        let cut = match text.as_utf8() {
+            Some(utf8) => next_cut(&utf8, self.specials, start, self.size),
+            None => next_cut(text, self.specials, start, self.size),
+        };
+        match cut {
+            Some(cut) => self.at = cut,
+            None => (self.number, self.at) = (number + 1, 0),
+        }
+        Some(Part {
+            text,
+            number,
+            window: start..cut.unwrap_or_else(|| n_places_of(text)),
+            is_last: cut.is_none(),
+        })
+    }
+}
+
+impl<'t, S: Source> Iterator for Tasks<'t, S> {
+    type Item = Vec<Part<'t, S>>;
+
+    fn next(&mut self) -> Option<Vec<Part<'t, S>>> {
+        let (mut parts, mut size) = (Vec::new(), 0);
+        while size < self.size
+            && let Some(part) = self.next_part()
+        {
+            // Keeps a run of empty texts from going on for ever.
+            size += part.window.len() + 1;
+            parts.push(part);
+        }
+        (!parts.is_empty()).then_some(parts)
+    }
+}
+
+/// The windows of a text, in order; one at least.
+struct Windows<'t, S> {
+    text: &'t S,
+    specials: &'t SpecialTokens,
+    size: usize,
+    /// Where the next one begins.
+    at: Option<usize>,
+}
+
+impl<'t, S: Source> Windows<'t, S> {
+    fn of(text: &'t S, specials: &'t SpecialTokens, size: usize) -> Windows<'t, S> {
+        let at = Some(0);
+        Windows {
+            text,
+            specials,
+            size,
+            at,
+        }
+    }
+}
+
+impl<S: Source> Iterator for Windows<'_, S> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.at?;
+        self.at = next_cut(self.text, self.specials, start, self.size);
+        Some(start..self.at.unwrap_or(self.text.n_characters()))
+    }
+}
+
+/// In a text as it is cut: bytes where its UTF-8 is there, otherwise characters.
+fn n_places_of<S: Source>(text: &S) -> usize {
+    text.as_utf8().map_or_else(|| text.n_characters(), str::len)
+}
+
+/// The first place for a cut that is `size` behind `start` or more.
+fn next_cut<S: Source>(
+    text: &S,
+    specials: &SpecialTokens,
+    start: usize,
+    size: usize,
+) -> Option<usize> {
+    let may_be_cut =
+        |(before, behind)| is_safe_cut(before, behind) && !specials.have_beside(before, behind);
+    (start + size..text.n_characters()).find(|&place| text.around(place).is_some_and(may_be_cut))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,90 @@
+use super::*;
+use crate::encode::specials::tests::{TOKENS, texts};
+use crate::encode::tasks;
+use crate::encode::tests::encoder;
+
+pub struct Characters(pub Vec<char>);
+
+impl Source for Characters {
+    type Error = &'static str;
+
+    fn n_characters(&self) -> usize {
+        self.0.len()
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        4 * self.0.len()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        Some((self.0[place - 1].into(), self.0[place].into()))
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        None
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), &'static str> {
+        let characters = &self.0[window];
+        own.extend(characters);
+        let is_broken = characters.contains(&'\u{fffd}');
+        if is_broken { Err("broken") } else { Ok(()) }
+    }
+
+    fn no_memory(&self) -> &'static str {
+        "no memory"
+    }
+}
+
+#[test]
+fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
+    let encoder = encoder();
+    for specials in [SpecialTokens::none(), SpecialTokens::new(&TOKENS).unwrap()] {
+        for text in texts().into_iter().chain(tasks::tests::texts()) {
+            let texts = [Characters(text.chars().collect())];
+            for (name, scanner) in Scanner::NAMES {
+                let mut expected = Vec::new();
+                encoder.encode_document(scanner, &specials, &text, &mut expected);
+                for sizes in [(1, 1), (2, 1), (7, 1), (1, 3), (40, 2), (1000, 1)] {
+                    let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
+                    assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");
+                }
+                let counted = encoder.count_source(scanner, &specials, &texts[0]);
+                assert_eq!(counted, Ok(expected.len()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_is_cut_where_it_can_be_and_a_special_token_never() {
+    let windows = |text: &str, tokens: &[(&str, u32)]| -> Vec<String> {
+        let specials = SpecialTokens::new(tokens).unwrap();
+        let characters = Characters(text.chars().collect());
+        Windows::of(&characters, &specials, 1)
+            .map(|window| characters.0[window].iter().collect())
+            .collect()
+    };
+    let text = "one, 12 e\u{301}t's\u{4e2d}\u{6587}\u{3002}\n <|a b|>";
+    let all = ["one", ",", " 12", " e\u{301}t's\u{4e2d}\u{6587}"];
+    let beyond = ["\u{3002}\n <|a", " b", "|>"];
+    assert_eq!(windows(text, &[]), [&all[..], &beyond].concat());
+    let whole = ["\u{3002}\n <|a b|>"];
+    assert_eq!(
+        windows(text, &[("<|a b|>", 1)]),
+        [&all[..], &whole].concat()
+    );
+    assert_eq!(windows("", &[]), [""]);
+}
+
+#[test]
+fn a_text_that_cannot_be_written_is_an_error_by_any_threads() {
+    let (encoder, none) = (encoder(), SpecialTokens::none());
+    let text = "the other ".repeat(50_000) + "\u{fffd}" + &" the other".repeat(50_000);
+    let broken = || Characters(text.chars().collect());
+    let texts = [Characters("the".chars().collect()), broken(), broken()];
+    for n_threads in [1, 3] {
+        let result = encoder.encode_texts(Scanner::Gpt2, &none, &texts, n_threads);
+        assert_eq!(result, Err((1, "broken")));
+    }
+}

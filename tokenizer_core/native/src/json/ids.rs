@@ -1,0 +1,136 @@
+//! Ids as the text of a JSON array, without white space.
+
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+/// The most bytes of an id and the comma after it.
+const LONGEST: usize = 11;
+
+/// Ids below this have their text made once: all ids of today's vocabularies. 2 MiB.
+const N_WORDS: u32 = 1 << 18;
+
+/// The digits of each id and a comma, the first in the low byte; their number in the highest byte.
+/// Rendering takes a third of the time that dividing by a hundred takes.
+static WORDS: OnceLock<Box<[u64]>> = OnceLock::new();
+
+fn words() -> &'static [u64] {
+    WORDS.get_or_init(|| (0..N_WORDS).map(make_word).collect())
+}
+
+/// How many bytes `write` writes for these ids.
+pub fn n_bytes(parts: &[&[u32]]) -> usize {
+    let words = words();
+    let n_bytes_of = |id: &u32| match words.get(*id as usize) {
+        Some(word) => (word >> 56) as usize,
+        None => n_digits(*id) + 1,
+    };
+    let n_bytes: usize = parts.iter().copied().flatten().map(n_bytes_of).sum();
+    // The closing bracket overwrites the last comma.
+    1 + n_bytes.max(1)
+}
+
+/// Writes one array of the ids of all parts, `[1,22,333]` for `[1]` and `[22, 333]`, to `out`.
+///
+/// Panics unless `out` has the length that `n_bytes` says; otherwise it fills all of `out`.
+pub fn write(parts: &[&[u32]], out: &mut [MaybeUninit<u8>]) {
+    let words = words();
+    assert!(out.len() >= 2);
+    out[0].write(b'[');
+    let mut at = 1;
+    for &id in parts.iter().copied().flatten() {
+        let rest = &mut out[at..];
+        at += match (words.get(id as usize), rest.first_chunk_mut()) {
+            // A whole word is written, and the next id overwrites what follows the comma.
+            (Some(word), Some(start)) => {
+                *start = word.to_le_bytes().map(MaybeUninit::new);
+                (word >> 56) as usize
+            }
+            _ => {
+                let mut digits = [0; LONGEST];
+                let n_bytes = write_digits(id, &mut digits);
+                for (place, byte) in rest.iter_mut().zip(&digits[..n_bytes]) {
+                    place.write(*byte);
+                }
+                n_bytes
+            }
+        };
+    }
+    let end = at.max(2);
+    assert_eq!(end, out.len());
+    out[end - 1].write(b']');
+}
+
+fn make_word(id: u32) -> u64 {
+    let mut digits = [0; LONGEST];
+    let n_bytes = write_digits(id, &mut digits);
+    let mut word = [0; 8];
+    word[..n_bytes].copy_from_slice(&digits[..n_bytes]);
+    word[7] = n_bytes as u8;
+    u64::from_le_bytes(word)
+}
+
+fn n_digits(id: u32) -> usize {
+    id.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// Writes `id` and a comma to the beginning of `digits`; returns how many bytes they are.
+fn write_digits(id: u32, digits: &mut [u8; LONGEST]) -> usize {
+    let n_digits = n_digits(id);
+    let mut number = id;
+    for digit in digits[..n_digits].iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    digits[n_digits] = b',';
+    n_digits + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(parts: &[&[u32]]) -> Vec<u8> {
+        let mut text = Vec::new();
+        let n_bytes = n_bytes(parts);
+        text.reserve_exact(n_bytes);
+        write(parts, &mut text.spare_capacity_mut()[..n_bytes]);
+        // SAFETY: `write` has filled so many bytes.
+        unsafe { text.set_len(n_bytes) };
+        text
+    }
+
+    #[test]
+    fn every_number_of_digits_is_written_as_the_standard_library_does() {
+        let mut numbers: Vec<u32> = (0..2000).chain([u32::MAX, u32::MAX - 1]).collect();
+        numbers.extend([N_WORDS - 1, N_WORDS, N_WORDS + 1]);
+        for power in 0..10 {
+            let ten = 10u32.pow(power);
+            numbers.extend([ten - 1, ten, ten + 1, ten.saturating_mul(9)]);
+        }
+        for n_ids in (0..40).chain([numbers.len()]) {
+            let ids = &numbers[numbers.len() - n_ids..];
+            let expected: Vec<String> = ids.iter().map(u32::to_string).collect();
+            let expected = format!("[{}]", expected.join(",")).into_bytes();
+            let (first, others) = ids.split_at(n_ids / 3);
+            let (second, third) = others.split_at(others.len() / 2);
+            assert_eq!(render(&[ids]), expected);
+            assert_eq!(render(&[first, second, third]), expected);
+        }
+        for id in numbers {
+            assert_eq!(render(&[&[id]]), format!("[{id}]").into_bytes());
+            assert_eq!(render(&[&[id], &[1]]), format!("[{id},1]").into_bytes());
+        }
+    }
+
+    #[test]
+    #[should_panic]
+    fn more_room_than_the_ids_need_is_refused() {
+        write(&[&[1, 2]], &mut [MaybeUninit::uninit(); 6]);
+    }
+
+    #[test]
+    #[should_panic]
+    fn less_room_than_the_ids_need_is_refused() {
+        write(&[&[1, 2]], &mut [MaybeUninit::uninit(); 4]);
+    }
+}

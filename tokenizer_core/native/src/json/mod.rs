@@ -1,0 +1,4 @@
+//! JSON: what requests hold and what responses are made of.
+
+pub mod ids;
+pub mod text;

@@ -1,0 +1,146 @@
+//! Room for ids: as much as there could be of them, and where it can be, memory that was used before.
+//!
+//! Memory fresh from the system is zeroed page by page as it is written to, for a twentieth of the time
+//! of encoding by one thread and a fifth by two. So the memory of results that are no longer needed
+//! serves the next ones. Growing it is asking the system for more behind it, where it is a mapping of its
+//! own, as that of large results is.
+
+use std::sync::Mutex;
+
+use crate::encode::sink::SLACK;
+use crate::mem::huge_pages;
+
+/// From so many bytes of text on room is made for as many ids as there could be, or are.
+pub const LARGE_BYTES: usize = 1 << 17;
+/// Room for less than this is not worth keeping; what is kept can be taken, as no id stands for less than a
+/// byte.
+pub const MIN_KEPT: usize = LARGE_BYTES / 8;
+/// Ids that kept memory has room for at most: 64 MB of them.
+const MAX_KEPT: usize = 16 << 20;
+
+static KEPT: Mutex<Rooms> = Mutex::new(Rooms(Vec::new()));
+
+/// A vector that need not move while so many ids are appended; memory that is not written to is not
+/// used. None where there is not even the address space for it.
+pub fn room_for(n_ids: usize) -> Option<Vec<u32>> {
+    let n_wanted = n_ids + SLACK;
+    let taken = (n_ids >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_wanted)));
+    let mut ids = taken.flatten().flatten().unwrap_or_default();
+    if ids.try_reserve_exact(n_wanted).is_err() {
+        // What is kept may be what is wanting.
+        ids = Vec::new();
+        kept(|rooms| rooms.0.clear());
+        ids.try_reserve_exact(n_wanted).ok()?;
+    }
+    huge_pages::advise(ids.as_ptr(), ids.capacity());
+    Some(ids)
+}
+
+/// For the ids of little text, as many as there mostly are: the vector may move.
+pub fn room_for_ids_of_little(n_bytes: usize) -> Option<Vec<u32>> {
+    let n_usual = n_bytes / 3 + 8;
+    let taken = (n_bytes >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_bytes)));
+    let mut ids = taken.flatten().flatten().unwrap_or_default();
+    ids.try_reserve(n_usual).is_ok().then_some(ids)
+}
+
+/// Keeps the memory of ids that are no longer needed for others.
+pub fn keep(ids: Vec<u32>) {
+    if ids.capacity() >= MIN_KEPT {
+        kept(|rooms| rooms.keep(ids));
+    }
+}
+
+/// None where another thread is at it: who is kept waiting here had better ask the system.
+fn kept<T>(work: impl FnOnce(&mut Rooms) -> T) -> Option<T> {
+    KEPT.try_lock().ok().map(|mut rooms| work(&mut rooms))
+}
+
+/// The oldest first.
+struct Rooms(Vec<Vec<u32>>);
+
+impl Rooms {
+    /// The largest with room for no more than `most`: what is larger would be given back in part.
+    fn take(&mut self, most: usize) -> Option<Vec<u32>> {
+        let places = 0..self.0.len();
+        let fits = places.filter(|&place| self.0[place].capacity() <= most);
+        let place = fits.max_by_key(|&place| self.0[place].capacity())?;
+        Some(self.0.remove(place))
+    }
+
+    fn keep(&mut self, mut ids: Vec<u32>) {
+        if ids.capacity() > MAX_KEPT {
+            return;
+        }
+        ids.clear();
+        let mut n_kept = ids.capacity();
+        self.0.push(ids);
+        let newest = self.0.iter().rev();
+        let fits = |ids: &&Vec<u32>| {
+            n_kept += ids.capacity();
+            n_kept <= MAX_KEPT
+        };
+        let n = 1 + newest.skip(1).take_while(fits).count();
+        self.0.drain(..self.0.len() - n);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_that_is_not_too_large_is_taken_once() {
+        let mut rooms = Rooms(Vec::new());
+        for n in [100, 400, 200, 300] {
+            rooms.keep(vec![7; n]);
+        }
+        let mut take = |most| {
+            let taken = rooms.take(most);
+            taken.map(|ids| (ids.len(), ids.capacity()))
+        };
+        assert_eq!(take(350), Some((0, 300)));
+        assert_eq!(take(350), Some((0, 200)));
+        assert_eq!(take(99), None);
+        assert_eq!(take(1000), Some((0, 400)));
+        assert_eq!(take(1000), Some((0, 100)));
+        assert_eq!(take(1000), None);
+    }
+
+    #[test]
+    fn the_oldest_go_where_there_are_more_than_are_kept() {
+        let mut rooms = Rooms(Vec::new());
+        let room = |n| Vec::with_capacity(n);
+        rooms.keep(room(MAX_KEPT / 2));
+        rooms.keep(room(MAX_KEPT / 4));
+        rooms.keep(room(MAX_KEPT / 4));
+        assert_eq!(rooms.0.len(), 3);
+        rooms.keep(room(1));
+        assert_eq!(rooms.0.len(), 3);
+        rooms.keep(room(MAX_KEPT + 1));
+        assert_eq!(rooms.0.len(), 3);
+        rooms.keep(room(MAX_KEPT));
+        assert_eq!(rooms.0.len(), 1);
+    }
+
+    #[test]
+    fn there_is_room_for_all_or_for_the_usual() {
+        for n in [
+            0,
+            100,
+            MIN_KEPT,
+            LARGE_BYTES - 1,
+            LARGE_BYTES,
+            5 * LARGE_BYTES,
+        ] {
+            for _ in 0..3 {
+                let all = room_for(n).unwrap();
+                assert!(all.is_empty() && all.capacity() >= n + SLACK);
+                let usual = room_for_ids_of_little(n).unwrap();
+                assert!(usual.is_empty() && usual.capacity() >= n / 3);
+                keep(all);
+                keep(usual);
+            }
+        }
+    }
+}

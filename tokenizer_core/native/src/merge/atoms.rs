@@ -1,0 +1,315 @@
+//! Characters that start as one symbol, where it is proven that they become one first.
+//!
+//! Most of merging Chinese or Cyrillic is putting characters together from their bytes, the same
+//! way every time. A character (or the first two bytes of a longer one) may start as its token, an
+//! atom, when nothing can come before: let `formed` be the highest rank on the way from its bytes
+//! to its token. If every pair that joins what stands before it with its first symbol, and every
+//! pair that joins its last symbol with what stands behind, at any step of that way and at its
+//! end, ranks above `formed`, then starting from the token changes no result.
+//!
+//! Why: while the atom is not formed, some pair within it ranks at most `formed`, so merging,
+//! which takes the lowest pair, never takes one that crosses its ends. So its own merges touch
+//! nothing else and may be done first. That adds pairs which only exist once it is formed; they
+//! rank above `formed`, and above whatever merging took before it was formed, so the next pair
+//! taken is the same. This holds for all atoms of a text at once.
+//!
+//! What joins with an atom ends with the byte before it, or starts with the byte behind it, and
+//! those stand in the text. So each atom has the set of neighbouring bytes it must not have, and
+//! is taken byte by byte beside one of those. The text must be UTF-8.
+
+use crate::merge::pair_table::{NO_RANK, Pair};
+
+/// Code points below this have a place in the table; above it lie rare ideographs.
+const N_CODE_POINTS: usize = 0x2_0000;
+/// A neighbouring byte as a number: continuation bytes, leading bytes, and all of ASCII as one.
+const N_NEIGHBOURS: usize = 129;
+const LEADING: usize = 64;
+const ASCII: usize = 128;
+
+pub struct Atoms {
+    /// Code point -> place in `found`, 0 for none.
+    of_character: Vec<u32>,
+    /// First two bytes of a longer character, six bits each -> place in `found`, 0 for none.
+    of_prefix: Vec<u32>,
+    found: Vec<Atom>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Atom {
+    id: u32,
+    /// ASCII must not stand before it (1), or behind it (2).
+    not_ascii: u8,
+    /// Bytes that must not stand before it, and behind it, by their low six bits: before it stand
+    /// continuation bytes only, behind a prefix too, behind a character leading ones.
+    not_before: u64,
+    not_behind: u64,
+}
+
+/// A way from bytes to a token: its symbols at both ends at each step, and its highest rank.
+struct Formation {
+    id: u32,
+    is_prefix: bool,
+    code: usize,
+    formed: u32,
+    firsts: Vec<u32>,
+    lasts: Vec<u32>,
+}
+
+impl Atoms {
+    /// No atoms: every text starts as bytes.
+    pub fn none() -> Atoms {
+        Atoms {
+            of_character: Vec::new(),
+            of_prefix: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Of tokens with their ids, given `start`, the ids of bytes; `rank` and `product` of a pair
+    /// of ids; all `pairs`; and the bytes of an id.
+    pub fn new<'v>(
+        start: &[u32; 256],
+        tokens: impl Iterator<Item = (&'v [u8], u32)>,
+        merge: impl Fn(u32, u32) -> Option<(u32, u32)>,
+        pairs: impl Iterator<Item = Pair>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) -> Atoms {
+        let formations: Vec<Formation> = tokens
+            .filter_map(|(token, id)| Formation::of(token, id, start, &merge))
+            .collect();
+        if formations.is_empty() {
+            return Atoms::none();
+        }
+        let (before, behind) = lowest_ranks(&formations, pairs, bytes_of);
+        let mut atoms = Atoms {
+            of_character: vec![0; N_CODE_POINTS],
+            of_prefix: vec![0; 1 << 12],
+            found: vec![Atom::default()],
+        };
+        for formation in formations {
+            let Formation { formed, .. } = formation;
+            let behind_from = if formation.is_prefix { 0 } else { LEADING };
+            let (not_before, ascii_before) = before.at_most(formed, &formation.firsts, 0);
+            let (not_behind, ascii_behind) = behind.at_most(formed, &formation.lasts, behind_from);
+            let table = if formation.is_prefix {
+                &mut atoms.of_prefix
+            } else {
+                &mut atoms.of_character
+            };
+            table[formation.code] = atoms.found.len() as u32;
+            atoms.found.push(Atom {
+                id: formation.id,
+                not_ascii: u8::from(ascii_before) | u8::from(ascii_behind) << 1,
+                not_before,
+                not_behind,
+            });
+        }
+        atoms
+    }
+
+    /// Calls `push` with the symbols that `text` starts as, in order.
+    #[inline]
+    pub fn start(&self, start: &[u32; 256], text: &[u8], mut push: impl FnMut(u32)) {
+        let mut at = 0;
+        while at < text.len() {
+            let length = length_of(text[at]);
+            let end = at + length;
+            if length > 1 && end <= text.len() && !self.found.is_empty() {
+                let before = at.checked_sub(1).map(|place| text[place]);
+                if let Some(id) = self.character(&text[at..end], before, text.get(end)) {
+                    push(id);
+                    at = end;
+                } else if length > 2
+                    && let Some(id) = self.prefix(&text[at..end], before)
+                {
+                    push(id);
+                    at += 2;
+                }
+            }
+            while at < end.min(text.len()) {
+                push(start[text[at] as usize]);
+                at += 1;
+            }
+        }
+    }
+
+    #[inline]
+    fn character(&self, bytes: &[u8], before: Option<u8>, behind: Option<&u8>) -> Option<u32> {
+        let place = *self.of_character.get(code_point(bytes))?;
+        self.found[place as usize].id_between(place, before, behind.copied())
+    }
+
+    #[inline]
+    fn prefix(&self, bytes: &[u8], before: Option<u8>) -> Option<u32> {
+        let place = self.of_prefix[prefix_code(bytes)];
+        self.found[place as usize].id_between(place, before, Some(bytes[2]))
+    }
+}
+
+impl Atom {
+    #[inline]
+    fn id_between(&self, place: u32, before: Option<u8>, behind: Option<u8>) -> Option<u32> {
+        let is_barred = |byte: Option<u8>, barred: u64, ascii: u8| match byte {
+            None => false,
+            Some(byte) if byte < 0x80 => self.not_ascii & ascii != 0,
+            Some(byte) => barred >> (byte & 63) & 1 != 0,
+        };
+        let barred = is_barred(before, self.not_before, 1) || is_barred(behind, self.not_behind, 2);
+        (place != 0 && !barred).then_some(self.id)
+    }
+}
+
+impl Formation {
+    fn of(
+        token: &[u8],
+        id: u32,
+        start: &[u32; 256],
+        merge: impl Fn(u32, u32) -> Option<(u32, u32)>,
+    ) -> Option<Formation> {
+        if !(2..=4).contains(&token.len()) {
+            return None;
+        }
+        let is_prefix = token.len() == 2 && length_of(token[0]) > 2 && is_continuation(token[1]);
+        let is_character = std::str::from_utf8(token).is_ok_and(|text| text.chars().count() == 1);
+        let code = if is_prefix {
+            prefix_code(token)
+        } else if is_character {
+            code_point(token)
+        } else {
+            return None;
+        };
+        if code >= N_CODE_POINTS {
+            return None;
+        }
+        let mut symbols: Vec<u32> = token.iter().map(|&byte| start[byte as usize]).collect();
+        let mut formation = Formation {
+            id,
+            is_prefix,
+            code,
+            formed: 0,
+            firsts: vec![symbols[0]],
+            lasts: vec![symbols[symbols.len() - 1]],
+        };
+        while symbols.len() > 1 {
+            let ranked = symbols.windows(2).enumerate().filter_map(|(place, pair)| {
+                merge(pair[0], pair[1]).map(|(rank, product)| (rank, place, product))
+            });
+            let (rank, place, product) = ranked.min()?;
+            symbols.splice(place..place + 2, [product]);
+            formation.formed = formation.formed.max(rank);
+            formation.firsts.push(symbols[0]);
+            formation.lasts.push(symbols[symbols.len() - 1]);
+        }
+        (symbols[0] == id).then_some(formation)
+    }
+}
+
+/// For each symbol at an end of a formation, the lowest rank of a pair that joins it with a
+/// neighbour, by the neighbour's nearest byte.
+struct LowestRanks {
+    /// id -> place in `rows`; ids of no formation have the first, or are beyond the end.
+    row_of: Vec<u32>,
+    rows: Vec<[u32; N_NEIGHBOURS]>,
+}
+
+impl LowestRanks {
+    fn of_ids(ids: impl Iterator<Item = u32>) -> LowestRanks {
+        let mut lowest = LowestRanks {
+            row_of: Vec::new(),
+            rows: vec![[NO_RANK; N_NEIGHBOURS]],
+        };
+        for id in ids.map(|id| id as usize) {
+            if id >= lowest.row_of.len() {
+                lowest.row_of.resize(id + 1, 0);
+            }
+            if lowest.row_of[id] == 0 {
+                lowest.row_of[id] = lowest.rows.len() as u32;
+                lowest.rows.push([NO_RANK; N_NEIGHBOURS]);
+            }
+        }
+        lowest
+    }
+
+    /// `byte` is looked up for ids of formations only.
+    fn lower<'v>(&mut self, id: u32, rank: u32, byte: impl Fn() -> Option<&'v u8>) {
+        if let Some(&row) = self.row_of.get(id as usize).filter(|row| **row != 0)
+            && let Some(&byte) = byte()
+        {
+            let lowest = &mut self.rows[row as usize][neighbour(byte)];
+            *lowest = rank.min(*lowest);
+        }
+    }
+
+    /// The neighbours that join one of `symbols` at a rank of at most `formed`: 64 kinds of byte
+    /// from `first` on as bits, and whether ASCII does.
+    fn at_most(&self, formed: u32, symbols: &[u32], first: usize) -> (u64, bool) {
+        let mut lowest = [NO_RANK; N_NEIGHBOURS];
+        for &id in symbols {
+            let row = &self.rows[self.row_of[id as usize] as usize];
+            for (lowest, rank) in lowest.iter_mut().zip(row) {
+                *lowest = (*lowest).min(*rank);
+            }
+        }
+        let kinds = (0..).zip(&lowest[first..first + 64]);
+        let bits = kinds.fold(0, |bits, (bit, rank)| {
+            bits | u64::from(*rank <= formed) << bit
+        });
+        (bits, lowest[ASCII] <= formed)
+    }
+}
+
+/// Those before the first symbols of formations, and those behind their last.
+fn lowest_ranks<'v>(
+    formations: &[Formation],
+    pairs: impl Iterator<Item = Pair>,
+    bytes_of: impl Fn(u32) -> &'v [u8],
+) -> (LowestRanks, LowestRanks) {
+    let ends = |choose: fn(&Formation) -> &Vec<u32>| {
+        LowestRanks::of_ids(formations.iter().flat_map(choose).copied())
+    };
+    let mut before = ends(|formation| &formation.firsts);
+    let mut behind = ends(|formation| &formation.lasts);
+    for Pair { left, right, rank } in pairs {
+        before.lower(right, rank, || bytes_of(left).last());
+        behind.lower(left, rank, || bytes_of(right).first());
+    }
+    (before, behind)
+}
+
+fn neighbour(byte: u8) -> usize {
+    match byte {
+        0..0x80 => ASCII,
+        0x80..0xC0 => usize::from(byte & 63),
+        0xC0.. => LEADING + usize::from(byte & 63),
+    }
+}
+
+fn is_continuation(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+/// Bytes of the character that starts with `first`; 1 for a byte that starts none.
+#[inline(always)]
+fn length_of(first: u8) -> usize {
+    match first {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => 1,
+    }
+}
+
+#[inline(always)]
+fn code_point(bytes: &[u8]) -> usize {
+    let low = |place: usize| usize::from(bytes[place] & 0x3F);
+    match bytes.len() {
+        2 => usize::from(bytes[0] & 0x1F) << 6 | low(1),
+        3 => usize::from(bytes[0] & 0x0F) << 12 | low(1) << 6 | low(2),
+        _ => usize::from(bytes[0] & 0x07) << 18 | low(1) << 12 | low(2) << 6 | low(3),
+    }
+}
+
+#[inline(always)]
+fn prefix_code(bytes: &[u8]) -> usize {
+    usize::from(bytes[0] & 0x3F) << 6 | usize::from(bytes[1] & 0x3F)
+}

@@ -1,0 +1,275 @@
+//! Where a pre-token falls apart into parts that never merge with each other.
+//!
+//! Every merge joins two neighbours, one of which ends with the character before a place and the
+//! other of which begins with the character behind it. Where no pair of the table could do that,
+//! nothing ever merges across, and what stands on each side may be encoded alone. Chinese clauses
+//! are long and hardly one comes twice; their parts are short and come again and again.
+//!
+//! The answer "may join" may be wrong, which costs only speed: pairs of characters are kept as bits
+//! of a hash, and other pairs, such as those that cut a character, as the bytes that meet.
+
+use crate::merge::pair_table::Pair;
+
+/// Bits of the characters that may stand behind one; what is asked for at frequent characters stays
+/// in the first cache.
+const LINE_BITS: u32 = 9;
+/// Lines, as a power of two: at most, and at least.
+const N_LINES: (u32, u32) = (10, 3);
+/// Bits for each pair of characters, at least, where there may be as many.
+const BITS_PER_PAIR: u32 = 16;
+
+pub struct Cuts {
+    /// A bit for each pair of bytes, the last before a place and the first behind it.
+    by_bytes: Box<[u64; 1 << 10]>,
+    /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
+    /// before hashes to, in it a bit for the one behind.
+    by_characters: Vec<u64>,
+    /// What is left of a hash when it is shifted by this is a line.
+    shift: u32,
+}
+
+impl Cuts {
+    /// Of all `pairs` that merge, and of the tokens that are taken `whole` though merging would not
+    /// come to them: a pre-token that is one of these must not fall apart, so nothing is cut
+    /// between characters that meet in one. `bytes_of` gives the bytes of an id.
+    pub fn new<'v>(
+        pairs: impl Iterator<Item = Pair>,
+        whole: impl Iterator<Item = &'v [u8]>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) -> Cuts {
+        let mut cuts = Cuts {
+            by_bytes: Box::new([0; 1 << 10]),
+            by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)],
+            shift: u32::BITS - N_LINES.0,
+        };
+        for Pair { left, right, .. } in pairs {
+            cuts.join(bytes_of(left), bytes_of(right));
+        }
+        for token in whole {
+            for place in 1..token.len() {
+                let (left, right) = token.split_at(place);
+                cuts.join(left, right);
+            }
+        }
+        cuts.fold();
+        cuts
+    }
+
+    /// Remembers that `left` and `right` may belong together.
+    fn join(&mut self, left: &[u8], right: &[u8]) {
+        let (&last, &first) = (left.last().expect("bytes"), right.first().expect("bytes"));
+        if is_inner(first) {
+            return;
+        }
+        match (last_character(left), first_character(right)) {
+            // A blank may stand before so many that its line would be full.
+            (Some(before), Some(behind)) if !before.is_ascii() => {
+                let text = [before, behind].concat();
+                let (before, behind) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
+                let (word, bit) = self.place_of_characters(before, behind);
+                self.by_characters[word] |= 1 << bit;
+            }
+            _ => {
+                let (word, bit) = Meeting::at(&[last, first], 1).place_of_bytes();
+                self.by_bytes[word] |= 1 << bit;
+            }
+        }
+    }
+
+    /// Halves the lines for as long as there are more bits than the pairs need.
+    fn fold(&mut self) {
+        let n_pairs: u32 = self
+            .by_characters
+            .iter()
+            .map(|word| word.count_ones())
+            .sum();
+        let mut n_lines = N_LINES.0;
+        while n_lines > N_LINES.1 && n_pairs * BITS_PER_PAIR < 1 << (n_lines + LINE_BITS - 1) {
+            n_lines -= 1;
+            const WORDS: usize = 1 << (LINE_BITS - 6);
+            let folded = self.by_characters.chunks(2 * WORDS).flat_map(|lines| {
+                let (first, second) = lines.split_at(WORDS);
+                first.iter().zip(second).map(|(a, b)| a | b)
+            });
+            self.by_characters = folded.collect();
+        }
+        self.shift = u32::BITS - n_lines;
+    }
+
+    /// Whether anything may merge across a place, given what meets there and what met at the
+    /// character before.
+    #[inline(always)]
+    pub fn may_join(&self, before: Meeting, behind: Meeting) -> u32 {
+        let (word, bit) = self.place_of_characters(before, behind);
+        let by_characters = self.by_characters[word] >> bit;
+        let (word, bit) = behind.place_of_bytes();
+        let by_bytes = self.by_bytes[word] >> bit;
+        (by_characters | by_bytes) as u32
+    }
+
+    /// Where the bit of two characters is.
+    #[inline(always)]
+    fn place_of_characters(&self, before: Meeting, behind: Meeting) -> (usize, u32) {
+        // Any odd constant of many bits: a text that collides is not cut where it could be.
+        const FACTOR: u32 = 0x9E37_79B9;
+        let line = (before.0 >> 8).wrapping_mul(FACTOR) >> self.shift;
+        let place = line << LINE_BITS | behind.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
+        ((place >> 6) as usize, place & 63)
+    }
+}
+
+/// What meets where a character starts: the last byte before it (0 if that is not looked at), and up
+/// to three bytes of it, the first ones lowest.
+#[derive(Clone, Copy)]
+pub struct Meeting(u32);
+
+impl Meeting {
+    #[inline(always)]
+    pub fn at(text: &[u8], place: usize) -> Meeting {
+        match text[place - 1..].first_chunk() {
+            Some(bytes) => Meeting::of(*bytes),
+            None => Meeting::of(padded(&text[place - 1..])),
+        }
+    }
+
+    /// At the start of `text`.
+    #[inline(always)]
+    pub fn at_start(text: &[u8]) -> Meeting {
+        let byte = |place: usize| text.get(place).copied().unwrap_or(0);
+        Meeting::of([0, byte(0), byte(1), byte(2)])
+    }
+
+    #[inline(always)]
+    fn of(bytes: [u8; 4]) -> Meeting {
+        /// By the upper half of a character's first byte, which tells how long it is.
+        const KEPT: [u32; 16] = {
+            let mut kept = [0xFFFF; 16];
+            (kept[0xC], kept[0xD]) = (0xFF_FFFF, 0xFF_FFFF);
+            (kept[0xE], kept[0xF]) = (0xFFFF_FFFF, 0xFFFF_FFFF);
+            kept
+        };
+        let all = u32::from_le_bytes(bytes);
+        Meeting(all & KEPT[(all >> 12 & 0xF) as usize])
+    }
+
+    #[inline(always)]
+    pub fn is_ascii(self) -> bool {
+        self.0 & 0x8000 == 0
+    }
+
+    /// Where the bit of two bytes is.
+    #[inline(always)]
+    fn place_of_bytes(self) -> (usize, u32) {
+        let place = self.0 & 0xFFFF;
+        ((place >> 6) as usize, place & 63)
+    }
+}
+
+/// How many bytes the character has that starts with this one.
+#[inline(always)]
+pub fn length_from(first: u8) -> usize {
+    match first {
+        0..0xC0 => 1,
+        0xC0..0xE0 => 2,
+        0xE0..0xF0 => 3,
+        0xF0.. => 4,
+    }
+}
+
+fn is_inner(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
+}
+
+fn padded(bytes: &[u8]) -> [u8; 4] {
+    let mut padded = [0; 4];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    padded
+}
+
+fn first_character(token: &[u8]) -> Option<&[u8]> {
+    token.get(..length_from(token[0]))
+}
+
+fn last_character(token: &[u8]) -> Option<&[u8]> {
+    let start = token.iter().rposition(|&byte| !is_inner(byte))?;
+    let bytes = &token[start..];
+    (bytes.len() == length_from(bytes[0])).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_meets_in_a_pair_may_join_and_most_else_does_not() {
+        let tokens: [&[u8]; 8] = [
+            "中".as_bytes(),
+            "文字".as_bytes(),
+            b"a",
+            "é".as_bytes(),
+            b" ",
+            b"\xE4\xB8",
+            b"\x96",
+            "界".as_bytes(),
+        ];
+        let pair = |left, right| Pair {
+            left,
+            right,
+            rank: 0,
+        };
+        let pairs = [pair(0, 1), pair(2, 3), pair(4, 5), pair(5, 6), pair(6, 7)];
+        let whole = ["界é".as_bytes()];
+        let cuts = Cuts::new(pairs.into_iter(), whole.into_iter(), |id| {
+            tokens[id as usize]
+        });
+        let may_join = |before: char, behind: char| {
+            let text = format!("{before}{behind}");
+            let (bytes, length) = (text.as_bytes(), before.len_utf8());
+            cuts.may_join(Meeting::at_start(bytes), Meeting::at(bytes, length)) & 1 != 0
+        };
+        assert!(may_join('中', '文') && may_join('a', 'é'));
+        // A blank with the first bytes of any character of this lead; the end of one with 界.
+        assert!(may_join(' ', '世') && may_join('世', '界'));
+        // Only a token that is taken whole has these next to each other.
+        assert!(may_join('界', 'é'));
+        assert!(!may_join('文', '字') && !may_join('中', '字') && !may_join('é', 'a'));
+        assert!(!may_join('a', '文') && !may_join('字', '中'));
+    }
+    /// However many pairs there are, so with all lines or with few.
+    #[test]
+    fn of_many_characters_those_that_meet_may_join_and_few_others() {
+        // The last ones differ in their fourth byte only.
+        let characters = (0x4E00..0x4E00 + 600).chain(0x1F600..0x1F620);
+        let characters: Vec<String> = characters
+            .map(|code| char::from_u32(code).expect("a character").to_string())
+            .collect();
+        let n = characters.len() as u32;
+        for n_partners in [1, 6, 40] {
+            let partner = |left: u32, place: u32| (left * 7 + place * place) % n;
+            let pairs = (0..n).flat_map(|left| {
+                (0..n_partners).map(move |place| Pair {
+                    left,
+                    right: partner(left, place),
+                    rank: 0,
+                })
+            });
+            let cuts = Cuts::new(pairs, [].into_iter(), |id| {
+                characters[id as usize].as_bytes()
+            });
+            let mut n_wrong = 0;
+            for left in 0..n {
+                let meets: Vec<u32> = (0..n_partners).map(|place| partner(left, place)).collect();
+                for right in 0..n {
+                    let [before, behind] = [left, right].map(|id| &characters[id as usize]);
+                    let text = format!("{before}{behind}");
+                    let behind = Meeting::at(text.as_bytes(), before.len());
+                    let before = Meeting::at_start(text.as_bytes());
+                    let may_join = cuts.may_join(before, behind) & 1 != 0;
+                    assert!(may_join || !meets.contains(&right), "{text}");
+                    n_wrong += u32::from(may_join && !meets.contains(&right));
+                }
+            }
+            assert!(n_wrong < n * n / 5, "{n_partners}: {n_wrong}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Byte-pair merging: always the pair of the lowest rank, the leftmost of equals.
+//!
+//! Both kinds of tokenizer become one table, (id, id) -> rank, and a product id for each rank.
+//!
+//! Kind `merges` brings the table: rank is the place in the list. Of kind `ranks` any two
+//! neighbours may merge whose bytes joined have a rank. Yet for each token only one pair ever
+//! does. Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as
+//! symbols never part again; so the merges within them are those of t's bytes merged alone: the
+//! lowest of all pairs, where it lies within, is the lowest within. Merging t alone passes through
+//! at most one state of two symbols, and (a, b) is that state.
+//!
+//! So of kind `ranks` tokens are taken by rising length, each is merged alone with the pairs known so
+//! far (all that are shorter, which is all it can hold), and the last pair is its entry; a token
+//! that gets stuck before is never a product. Ranks need not rise with length for this, and no limit
+//! on rank is put while merging: a pair of higher rank may have to come first.
+//!
+//! And of kind `merges` all pairs but the last one of their token are left out. Lists that were made
+//! from ranks have every way to part a token, more than twice as many as there are tokens (Llama 3);
+//! without them the products are in the order of their ids, and the table is half as large.
+
+mod atoms;
+pub mod boundaries;
+mod long;
+pub mod pair_table;
+mod short;
+
+use std::thread;
+
+use crate::merge::atoms::Atoms;
+use crate::merge::long::LongMerge;
+use crate::merge::pair_table::{NO_RANK, Pair, PairTable};
+use crate::merge::short::ShortMerge;
+
+/// Up to this many symbols are merged by scanning, more in `long_merge`. The scan costs n^2 at the
+/// speed of vector minima, and one word of bits says which symbols are left.
+const MAX_SHORT: usize = 64;
+/// Up to this many, which is most, by scanning what fits one or two registers.
+const MAX_SHORTEST: usize = 16;
+/// Tokens that take ten times as long as starting a thread does.
+const MANY_TOKENS: usize = 4096;
+
+/// `(left id, right id, product id)`.
+pub type Merge = (u32, u32, u32);
+
+/// Why no table could be made; the message is for people.
+#[derive(Debug)]
+pub struct TooManyMerges(pub usize);
+
+/// Merges the bytes of one piece to ids.
+pub struct Merger {
+    /// The id of each byte.
+    start: Box<[u32; 256]>,
+    /// The rank of each pair of bytes, `first << 8 | second`: the first look-up of every piece.
+    start_ranks: Box<[u32]>,
+    pairs: PairTable,
+    atoms: Atoms,
+    /// Until `find_atoms`: whether merging comes to each id, by id.
+    made: Vec<bool>,
+}
+
+/// Memory for merging, kept between pieces.
+#[derive(Default)]
+pub struct MergeScratch {
+    ids: Vec<u32>,
+    long: LongMerge,
+}
+
+impl MergeScratch {
+    /// Gives memory back that one very long piece has taken.
+    fn shrink(&mut self) {
+        const KEPT: usize = 1 << 16;
+        if self.ids.capacity() > KEPT {
+            *self = MergeScratch::default();
+        }
+    }
+}
+
+impl Merger {
+    /// Kind `merges`: the merges in order of rank, and all tokens that encoding can produce, single
+    /// bytes included, with their ids.
+    pub fn from_merges(
+        start: [u32; 256],
+        merges: &[Merge],
+        tokens: &[(&[u8], u32)],
+    ) -> Result<Merger, TooManyMerges> {
+        if merges.len() >= NO_RANK as usize {
+            return Err(TooManyMerges(merges.len()));
+        }
+        let all = Merger::of_all(start, merges);
+        let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
+        let mut last_pairs = vec![None; n_ids as usize];
+        let mut made = vec![false; n_ids as usize];
+        for (&(_, id), pair) in tokens.iter().zip(all.last_pairs(tokens)) {
+            let (left, right) = pair.unwrap_or((u32::MAX, u32::MAX));
+            last_pairs[id as usize] = Some((left, right));
+            let rank = pair.map_or(NO_RANK, |_| all.pairs.rank(left, right));
+            made[id as usize] = rank != NO_RANK && all.pairs.product(rank) == id;
+        }
+        for id in start {
+            made[id as usize] = true;
+        }
+        let (n_merges, mut merges) = (merges.len(), merges.to_vec());
+        merges.retain(|&(left, right, product)| {
+            // Of a product that is not among the tokens nothing is known.
+            let last = last_pairs.get(product as usize).copied().flatten();
+            last.is_none_or(|last| last == (left, right))
+        });
+        let pruned = if merges.len() == n_merges {
+            all
+        } else {
+            Merger::of_all(start, &merges)
+        };
+        Ok(Merger { made, ..pruned })
+    }
+
+    fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {
+        let products = || merges.iter().map(|&(_, _, product)| product);
+        // Ids that rise with the ranks may as well be the ranks: then none need be looked up.
+        let are_ranks = products().is_sorted_by(|one, next| one < next);
+        let mut merger = if are_ranks {
+            let n_ids = products().next_back().map_or(0, |last| last + 1);
+            Merger::without_pairs(start, merges.len(), (0..n_ids).collect())
+        } else {
+            Merger::without_pairs(start, merges.len(), products().collect())
+        };
+        for (place, &(left, right, product)) in (0..).zip(merges) {
+            let rank = if are_ranks { product } else { place };
+            merger.pairs.insert(left, right, rank);
+        }
+        merger.fill_start_ranks();
+        merger
+    }
+
+    /// Kind `ranks`: all tokens that encoding can produce, single bytes included, with their ids,
+    /// which are their ranks. See the top of the file.
+    pub fn from_ranks(start: [u32; 256], tokens: &[(&[u8], u32)]) -> Merger {
+        let ids = 0..tokens.iter().map(|t| t.1 + 1).max().unwrap_or(0);
+        let mut made = vec![false; ids.len()];
+        let mut merger = Merger::without_pairs(start, tokens.len(), ids.collect());
+        let mut by_length: Vec<(&[u8], u32)> =
+            tokens.iter().copied().filter(|t| t.0.len() > 1).collect();
+        by_length.sort_by_key(|t| t.0.len());
+        let (pairs, longer) =
+            by_length.split_at(by_length.iter().take_while(|t| t.0.len() == 2).count());
+        for &(token, id) in pairs {
+            let (left, right) = (start[token[0] as usize], start[token[1] as usize]);
+            made[id as usize] |= merger.pairs.insert(left, right, id);
+        }
+        merger.fill_start_ranks();
+        // Tokens of one length hold none of each other: only shorter ones are merged within them.
+        for as_long in longer.chunk_by(|one, next| one.0.len() == next.0.len()) {
+            for (&(_, id), pair) in as_long.iter().zip(merger.last_pairs(as_long)) {
+                if let Some((left, right)) = pair {
+                    made[id as usize] |= merger.pairs.insert(left, right, id);
+                }
+            }
+        }
+        for id in start {
+            made[id as usize] = true;
+        }
+        merger.made = made;
+        merger
+    }
+
+    fn without_pairs(start: [u32; 256], n_pairs: usize, products: Vec<u32>) -> Merger {
+        Merger {
+            start: Box::new(start),
+            start_ranks: vec![NO_RANK; 1 << 16].into(),
+            pairs: PairTable::new(n_pairs, products),
+            atoms: Atoms::none(),
+            made: Vec::new(),
+        }
+    }
+
+    /// Lets characters start as their tokens where that changes nothing; from here on pieces must
+    /// be UTF-8. `tokens` are those that encoding can produce, `bytes_of` gives those of an id.
+    pub fn find_atoms<'v>(
+        &mut self,
+        tokens: impl Iterator<Item = (&'v [u8], u32)>,
+        bytes_of: impl Fn(u32) -> &'v [u8],
+    ) {
+        let merge = |left, right| {
+            let rank = self.pairs.rank(left, right);
+            (rank != NO_RANK).then(|| (rank, self.pairs.product(rank)))
+        };
+        self.atoms = Atoms::new(&self.start, tokens, merge, self.pairs.iter(), bytes_of);
+        self.made = Vec::new();
+    }
+
+    /// All pairs that merge.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.pairs.iter()
+    }
+
+    fn fill_start_ranks(&mut self) {
+        for first in 0..256 {
+            for second in 0..256 {
+                self.start_ranks[first << 8 | second] =
+                    self.pairs.rank(self.start[first], self.start[second]);
+            }
+        }
+    }
+
+    /// The last pair of each token, by two threads where there are many.
+    fn last_pairs(&self, tokens: &[(&[u8], u32)]) -> Vec<Option<(u32, u32)>> {
+        let of = |tokens: &[(&[u8], u32)]| -> Vec<_> {
+            let mut scratch = MergeScratch::default();
+            let pair_of = |&(token, _): &(&[u8], u32)| self.last_pair(token, &mut scratch);
+            tokens.iter().map(pair_of).collect()
+        };
+        if tokens.len() < MANY_TOKENS {
+            return of(tokens);
+        }
+        let (first, second) = tokens.split_at(tokens.len() / 2);
+        thread::scope(|scope| {
+            let others = thread::Builder::new().spawn_scoped(scope, || of(second));
+            let mut pairs = of(first);
+            match others {
+                Ok(others) => pairs.extend(others.join().expect("merging does not panic")),
+                Err(_) => pairs.extend(of(second)),
+            }
+            pairs
+        })
+    }
+
+    /// The last two symbols that merging `token` alone comes to; None when it stops before.
+    fn last_pair(&self, token: &[u8], scratch: &mut MergeScratch) -> Option<(u32, u32)> {
+        let mut found = None;
+        self.merge(token, scratch, 2, |ids| {
+            if let [left, right] = *ids {
+                found = Some((left, right));
+            }
+        });
+        found
+    }
+
+    /// Whether merging the bytes of this token comes to its id and nothing else. Before
+    /// `find_atoms`.
+    pub fn makes(&self, id: u32) -> bool {
+        self.made[id as usize]
+    }
+
+    /// Calls `take` once with the ids of a piece of at least one byte.
+    #[inline(always)]
+    pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
+        self.merge(piece, scratch, 1, take);
+    }
+
+    /// Merges until `at_most` symbols are left or no pair has a rank.
+    #[inline(always)]
+    fn merge(
+        &self,
+        piece: &[u8],
+        scratch: &mut MergeScratch,
+        at_most: usize,
+        take: impl FnOnce(&[u32]),
+    ) {
+        if piece.len() <= MAX_SHORTEST {
+            return self.merge_short::<MAX_SHORTEST>(piece, at_most, take);
+        }
+        if piece.len() <= MAX_SHORT && piece.is_ascii() {
+            return self.merge_short::<MAX_SHORT>(piece, at_most, take);
+        }
+        scratch.ids.clear();
+        self.atoms
+            .start(&self.start, piece, |id| scratch.ids.push(id));
+        match scratch.ids.len() {
+            n if n <= MAX_SHORTEST => {
+                let mut short = ShortMerge::<MAX_SHORTEST>::of(&scratch.ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most));
+            }
+            n if n <= MAX_SHORT => {
+                let mut short = ShortMerge::<MAX_SHORT>::of(&scratch.ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most));
+            }
+            _ => {
+                self.merge_long(scratch, at_most);
+                take(&scratch.ids);
+            }
+        }
+        scratch.shrink();
+    }
+
+    /// A piece of at most `N` bytes.
+    #[inline(always)]
+    fn merge_short<const N: usize>(&self, piece: &[u8], at_most: usize, take: impl FnOnce(&[u32])) {
+        let mut short = ShortMerge::<N>::empty();
+        if piece.is_ascii() {
+            short.start_from_bytes(piece, &self.start, &self.start_ranks);
+        } else {
+            self.atoms
+                .start(&self.start, piece, |id| short.push(id, &self.pairs));
+        }
+        take(short.merge(&self.pairs, at_most));
+    }
+
+    #[inline(never)]
+    fn merge_long(&self, scratch: &mut MergeScratch, at_most: usize) {
+        scratch.long.merge(
+            &mut scratch.ids,
+            at_most,
+            self.pairs.n_ranks(),
+            |left, right| self.pairs.rank(left, right),
+            |rank| self.pairs.product(rank),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Decoding for Python: what ids are taken, and straight into what object the bytes are written.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU32;
+
+use numpy::{PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::decode::vocabulary::Vocabulary;
+use crate::decode::{Ids, Measure};
+use crate::mem::huge_pages;
+use crate::python::gil::releasing_gil_if_long;
+use crate::python::unfilled::{new_ascii, new_bytes};
+
+/// The bytes of `ids`, as a str if `as_text` and they are ASCII; or the index of the first element
+/// that is no id with a token.
+pub fn decode_list<'py>(
+    vocabulary: &Vocabulary,
+    ids: &Bound<'py, PyList>,
+    as_text: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = ids.py();
+    let mut plain: Vec<u32> = Vec::with_capacity(ids.len());
+    while plain.len() < ids.len() {
+        let index = plain.len();
+        if let Some(id) = plain_int(ids, index) {
+            plain.push(id);
+            continue;
+        }
+        match ids.get_item(index)?.extract() {
+            Ok(id) => plain.push(id),
+            // One before it may be unknown; that one is the first.
+            Err(_) => {
+                let first = vocabulary.measure(&plain[..]).err();
+                return Ok(first.unwrap_or(index).into_pyobject(py)?.into_any());
+            }
+        }
+    }
+    decode(py, vocabulary, &plain[..], as_text)
+}
+
+/// An element that is an int, and no other thing that can be taken for one, below 2^32.
+#[inline(always)]
+fn plain_int(ids: &Bound<'_, PyList>, index: usize) -> Option<u32> {
+    // SAFETY: `index` is below the length, which was just asked for, and no other code runs before
+    // the element was read: reading an exact int calls none. The element is borrowed from the list
+    // meanwhile, under the GIL.
+    unsafe {
+        let element = ffi::PyList_GET_ITEM(ids.as_ptr(), index as ffi::Py_ssize_t);
+        if ffi::PyLong_CheckExact(element) == 0 {
+            return None;
+        }
+        let mut overflow = 0;
+        let value = ffi::PyLong_AsLongAndOverflow(element, &mut overflow);
+        // Out of range gives -1 and no exception.
+        u32::try_from(value).ok()
+    }
+}
+
+/// As `decode_list`, of an array.
+pub fn decode_array<'py>(
+    py: Python<'py>,
+    vocabulary: &Vocabulary,
+    ids: &PyReadonlyArray1<'py, u32>,
+    as_text: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !ids.data().is_aligned() {
+        return Err(PyValueError::new_err("the array is not aligned"));
+    }
+    if !ids.is_c_contiguous() {
+        return decode(py, vocabulary, &ids.as_array().to_vec()[..], as_text);
+    }
+    // SAFETY: the array is held, so its memory stays where it is, is aligned and initialized, and
+    // has `len` elements; NumPy refuses to resize an array that is held by others. Elements may be
+    // written meanwhile, by other threads, as they may be in any NumPy function that releases the
+    // GIL; so they are read one by one as atomics, and what was read once is not relied on again:
+    // `fill` checks every id and every bound anew.
+    let shared = unsafe { std::slice::from_raw_parts(ids.data().cast::<AtomicU32>(), ids.len()) };
+    decode(py, vocabulary, shared, as_text)
+}
+
+fn decode<'py, I: Ids + Sync + ?Sized>(
+    py: Python<'py>,
+    vocabulary: &Vocabulary,
+    ids: &I,
+    as_text: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    match releasing_gil_if_long(py, 4 * ids.count(), || vocabulary.measure(ids)) {
+        Err(index) => Ok(index.into_pyobject(py)?.into_any()),
+        Ok(Measure { n_bytes, is_ascii }) => {
+            let is_text = as_text && is_ascii;
+            let (object, out) = if is_text {
+                new_ascii(py, n_bytes)?
+            } else {
+                new_bytes(py, n_bytes)?
+            };
+            let is_as_measured = releasing_gil_if_long(py, n_bytes, || {
+                huge_pages::advise(out.as_ptr(), out.len());
+                vocabulary.fill(ids, out) == n_bytes
+                    && !(is_text && I::MAY_CHANGE && !is_all_ascii(out))
+            });
+            if !is_as_measured {
+                return Err(PyRuntimeError::new_err(
+                    "the ids were changed by another thread while they were decoded",
+                ));
+            }
+            Ok(object)
+        }
+    }
+}
+
+/// Of memory that has been filled: a str that says it is ASCII must be.
+fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
+    // SAFETY: the layout is the same, and `fill` has written all of it, as its answer says.
+    let bytes = unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) };
+    bytes.is_ascii()
+}

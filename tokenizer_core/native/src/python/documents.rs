@@ -1,0 +1,96 @@
+//! Batches of documents for Python, as files of ids have them: no wider than they need be.
+//!
+//! Corpora are encoded batch after batch. Ids are made in memory that stays with the thread, and
+//! copied to an array of their size: fresh memory for all that there could be would cost a page
+//! fault for every 4 kB, a tenth of the time.
+
+use std::cell::Cell;
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::encode::specials::Batch;
+use crate::python::gil::releasing_gil_if_long;
+
+/// Room for so many ids may stay with a thread.
+const MAX_KEPT_IDS: usize = 4 << 20;
+
+thread_local! {
+    static KEPT: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Ids of u16 or u32, where those of each text begin and the last end, the bytes of each text.
+pub type Arrays<'py> = (
+    Bound<'py, PyAny>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u64>>,
+);
+
+enum Ids {
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
+}
+
+/// What `encode` makes of `texts`, as `narrow` ids or wide ones. UnicodeDecodeError where one is not
+/// UTF-8, ValueError where an id is too large to be narrow.
+pub fn encode<'py>(
+    py: Python<'py>,
+    texts: &[PyBackedBytes],
+    narrow: bool,
+    encode: impl FnOnce(&[&str], &mut Batch) + Send,
+) -> PyResult<Arrays<'py>> {
+    let lengths: Vec<u64> = texts.iter().map(|text| text.len() as u64).collect();
+    let n_bytes = lengths.iter().sum::<u64>() as usize;
+    let made = releasing_gil_if_long(py, n_bytes, || {
+        let mut checked = Vec::with_capacity(texts.len());
+        for text in texts {
+            match simdutf8::basic::from_utf8(text) {
+                Ok(text) => checked.push(text),
+                // Where the error is only the slower one tells.
+                Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
+            }
+        }
+        let mut batch = Batch {
+            ids: KEPT.take(),
+            ends: Vec::with_capacity(texts.len() + 1),
+        };
+        batch.ids.clear();
+        batch.ends.push(0);
+        encode(&checked, &mut batch);
+        let ids = copied(&batch.ids, narrow);
+        if batch.ids.capacity() <= MAX_KEPT_IDS {
+            KEPT.set(batch.ids);
+        }
+        Ok((ids, batch.ends))
+    });
+    let (ids, ends) = match made {
+        Ok(made) => made,
+        Err((bytes, error)) => {
+            return Err(PyErr::from_value(
+                PyUnicodeDecodeError::new_utf8(py, bytes, error)?.into_any(),
+            ));
+        }
+    };
+    let ids = match ids {
+        Some(Ids::Narrow(ids)) => ids.into_pyarray(py).into_any(),
+        Some(Ids::Wide(ids)) => ids.into_pyarray(py).into_any(),
+        None => {
+            return Err(PyValueError::new_err(
+                "an id does not fit two bytes; do without narrow",
+            ));
+        }
+    };
+    Ok((ids, ends.into_pyarray(py), lengths.into_pyarray(py)))
+}
+
+fn copied(ids: &[u32], narrow: bool) -> Option<Ids> {
+    if !narrow {
+        return Some(Ids::Wide(ids.to_vec()));
+    }
+    // All bits together: without a branch for each, this is done in vectors.
+    let bits = ids.iter().fold(0, |bits, id| bits | id);
+    u16::try_from(bits).ok()?;
+    Some(Ids::Narrow(ids.iter().map(|&id| id as u16).collect()))
+}

@@ -1,0 +1,454 @@
+//! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use crate::decode::vocabulary::Vocabulary;
+use crate::encode::Encoder;
+use crate::encode::edits::Change;
+use crate::encode::specials::{Batch, SpecialTokens};
+use crate::json;
+use crate::mem::{buffer_pool, huge_pages};
+use crate::merge::Merge;
+use crate::merge::pair_table::ID_BITS;
+use crate::python::arrays::array_of;
+use crate::python::decoding;
+use crate::python::documents;
+use crate::python::gil::releasing_gil_if_long;
+use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
+use crate::python::text::{self as texts, with_changed, with_texts};
+use crate::python::unfilled::new_bytes;
+use crate::simd::AnyKernel;
+use crate::split::Scanner;
+use crate::unicode::{UNICODE_TABLES, class_of};
+
+type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
+type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
+type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
+
+/// Adds all of this file to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("UNICODE_TABLES", UNICODE_TABLES)?;
+    module.add("KERNEL", AnyKernel::chosen().name())?;
+    module.add_class::<NativeEncoder>()?;
+    module.add_class::<NativeSpecials>()?;
+    module.add_function(wrap_pyfunction!(split, module)?)?;
+    module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
+    module.add_function(wrap_pyfunction!(restless_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
+    Ok(())
+}
+
+/// Encodes and decodes for one tokenizer; see `_native.pyi`.
+#[pyclass(frozen, module = "tokenizer_core._native")]
+struct NativeEncoder {
+    encoder: Encoder,
+    scanner: Option<Scanner>,
+    ints: Ints,
+    no_specials: SpecialTokens,
+}
+
+/// Strings that are one id each; see `_native.pyi`.
+#[pyclass(frozen, module = "tokenizer_core._native")]
+struct NativeSpecials {
+    tokens: SpecialTokens,
+}
+
+#[pymethods]
+impl NativeSpecials {
+    #[new]
+    fn new(ids: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let ids: Vec<(PyBackedStr, u32)> = pairs_of(ids)?;
+        let ids: Vec<(&str, u32)> = ids.iter().map(|(content, id)| (&**content, *id)).collect();
+        if ids.iter().any(|(content, _)| content.is_empty()) {
+            return Err(PyValueError::new_err("an empty string would be everywhere"));
+        }
+        let tokens =
+            SpecialTokens::new(&ids).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(NativeSpecials { tokens })
+    }
+}
+
+#[pymethods]
+impl NativeEncoder {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        vocab: &Bound<'_, PyDict>,
+        token_to_id: &Bound<'_, PyDict>,
+        merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
+        take_whole: bool,
+        pattern: Option<&str>,
+    ) -> PyResult<Self> {
+        let scanner = pattern.map(scanner_of).transpose()?;
+        let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
+        let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
+        let merges = merges
+            .map(|merges| ids_of_merges(&merges, token_to_id))
+            .transpose()?;
+        let vocab = vocab
+            .iter()
+            .map(|(id, token)| (*id, token.as_bytes()))
+            .collect();
+        let known: Vec<(&[u8], u32)> = known
+            .iter()
+            .map(|(token, id)| (token.as_bytes(), *id))
+            .collect();
+        let encoder = py
+            .detach(|| build(vocab, &known, merges.as_deref(), take_whole))
+            .map_err(PyValueError::new_err)?;
+        Ok(NativeEncoder {
+            encoder,
+            scanner,
+            ints: Ints::default(),
+            no_specials: SpecialTokens::none(),
+        })
+    }
+
+    #[pyo3(signature = (text, specials=None))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyString>,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        if text.code_point_len()? > MAX_SHORT {
+            let ids = self.ids_of(py, text, 1, specials, &[])?;
+            let list = self.list_of(py, &ids);
+            buffer_pool::keep(ids);
+            return list;
+        }
+        let encode = |ids| self.append_short(py, text, specials, ids);
+        with_short_ids(encode, |ids| self.list_of(py, ids))
+    }
+
+    #[pyo3(signature = (text, num_threads=1, specials=None, changes=vec![]))]
+    fn encode_to_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyString>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+        changes: Vec<Change>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let ids = self.ids_of(py, text, num_threads, specials, &changes)?;
+        array_of(py, ids)
+    }
+
+    /// (the ids as the text of a JSON array, their number)
+    #[pyo3(signature = (text, specials=None, changes=vec![], prefix_ids=vec![], suffix_ids=vec![]))]
+    fn encode_to_json<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyString>,
+        specials: Option<&NativeSpecials>,
+        changes: Vec<Change>,
+        prefix_ids: Vec<u32>,
+        suffix_ids: Vec<u32>,
+    ) -> PyResult<JsonAndCount<'py>> {
+        let json_of = |ids: &[u32]| {
+            let parts = [&prefix_ids[..], ids, &suffix_ids];
+            let n_ids = parts.iter().map(|part| part.len()).sum();
+            Ok((json_bytes(py, &parts)?, n_ids))
+        };
+        if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
+            let ids = self.ids_of(py, text, 1, specials, &changes)?;
+            let json = json_of(&ids);
+            buffer_pool::keep(ids);
+            return json;
+        }
+        with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
+    }
+
+    #[pyo3(signature = (texts, num_threads=1, specials=None))]
+    fn encode_batch<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Bound<'py, PyString>>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let batch = self.batch_of(py, &texts, num_threads, specials)?;
+        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
+        let lists: Vec<Bound<'py, PyList>> = starts
+            .zip(&batch.ends)
+            .map(|(start, end)| self.list_of(py, &batch.ids[start as usize..*end as usize]))
+            .collect::<PyResult<_>>()?;
+        buffer_pool::keep(batch.ids);
+        PyList::new(py, lists)
+    }
+
+    /// The ids of all texts, and where those of each begin and those of the last end.
+    #[pyo3(signature = (texts, num_threads=1, specials=None))]
+    fn encode_batch_to_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Bound<'py, PyString>>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<IdsAndOffsets<'py>> {
+        let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
+        batch.ends.insert(0, 0);
+        Ok((array_of(py, batch.ids)?, batch.ends.into_pyarray(py)))
+    }
+
+    /// (ids, where those of each text begin and the last end, UTF-8 bytes of each text)
+    #[pyo3(signature = (texts, around, narrow, specials=None))]
+    fn encode_documents<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<PyBackedBytes>,
+        around: (Option<u32>, Option<u32>),
+        narrow: bool,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<documents::Arrays<'py>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let encoder = &self.encoder;
+        documents::encode(py, &texts, narrow, |texts, batch| {
+            encoder.encode_between_ids(scanner, specials, texts, around, batch);
+        })
+    }
+
+    fn encode_pre_tokens<'py>(
+        &self,
+        py: Python<'py>,
+        pre_tokens: Vec<PyBackedStr>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let n_bytes: usize = pre_tokens.iter().map(|pre_token| pre_token.len()).sum();
+        let mut ids = Vec::new();
+        releasing_gil_if_long(py, n_bytes, || {
+            self.encoder
+                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids);
+        });
+        self.list_of(py, &ids)
+    }
+
+    #[pyo3(signature = (text, limit=None, specials=None))]
+    fn count(
+        &self,
+        py: Python<'_>,
+        text: &Bound<'_, PyString>,
+        limit: Option<usize>,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<usize> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let encoder = &self.encoder;
+        if limit.is_some() {
+            // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
+            let text = text.to_str()?;
+            return Ok(releasing_gil_if_long(py, text.len(), || {
+                encoder.count_document(scanner, specials, text, limit)
+            }));
+        }
+        with_changed(py, text, &[], |text| {
+            encoder.count_source(scanner, specials, &text)
+        })
+    }
+
+    #[pyo3(signature = (ids, as_text=false))]
+    fn decode_list<'py>(
+        &self,
+        ids: &Bound<'py, PyList>,
+        as_text: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        decoding::decode_list(&self.encoder.vocabulary, ids, as_text)
+    }
+
+    #[pyo3(signature = (ids, as_text=false))]
+    fn decode_array<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u32>,
+        as_text: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        decoding::decode_array(py, &self.encoder.vocabulary, &ids, as_text)
+    }
+
+    /// (hits, misses, entries, maximum)
+    fn cache_statistics(&self) -> (u64, u64, u64, u64) {
+        let statistics = self.encoder.statistics();
+        let maximum = statistics.maximum;
+        (
+            statistics.hits,
+            statistics.misses,
+            statistics.entries,
+            maximum,
+        )
+    }
+}
+
+impl NativeEncoder {
+    fn scanner(&self) -> PyResult<Scanner> {
+        self.scanner
+            .ok_or_else(|| PyValueError::new_err("this tokenizer's split pattern is not compiled"))
+    }
+
+    fn specials_or_none<'s>(&'s self, specials: Option<&'s NativeSpecials>) -> &'s SpecialTokens {
+        specials.map_or(&self.no_specials, |specials| &specials.tokens)
+    }
+
+    /// Appends the ids of a text of at most `MAX_SHORT` characters.
+    fn append_short(
+        &self,
+        py: Python<'_>,
+        text: &Bound<'_, PyString>,
+        specials: Option<&NativeSpecials>,
+        mut ids: Vec<u32>,
+    ) -> PyResult<Vec<u32>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        with_changed(py, text, &[], move |text| {
+            let encoder = &self.encoder;
+            encoder.append_source(scanner, specials, &text, &mut ids)?;
+            Ok(ids)
+        })
+    }
+
+    fn ids_of(
+        &self,
+        py: Python<'_>,
+        text: &Bound<'_, PyString>,
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+        changes: &[Change],
+    ) -> PyResult<Vec<u32>> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        with_changed(py, text, changes, |text| {
+            let encoded = self
+                .encoder
+                .encode_texts(scanner, specials, &[text], num_threads);
+            encoded.map(|batch| batch.ids).map_err(|(_, why)| why)
+        })
+    }
+
+    fn batch_of(
+        &self,
+        py: Python<'_>,
+        texts: &[Bound<'_, PyString>],
+        num_threads: usize,
+        specials: Option<&NativeSpecials>,
+    ) -> PyResult<Batch> {
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        with_texts(py, texts, |texts| {
+            self.encoder
+                .encode_texts(scanner, specials, texts, num_threads)
+        })
+    }
+
+    fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
+        self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
+    }
+}
+
+fn pairs_of<'py, K, V>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(K, V)>>
+where
+    K: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    V: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+{
+    dict.iter()
+        .map(|(key, value)| {
+            Ok((
+                key.extract().map_err(Into::into)?,
+                value.extract().map_err(Into::into)?,
+            ))
+        })
+        .collect()
+}
+
+fn ids_of_merges(
+    merges: &[(Bound<'_, PyBytes>, Bound<'_, PyBytes>)],
+    token_to_id: &Bound<'_, PyDict>,
+) -> PyResult<Vec<Merge>> {
+    let py = token_to_id.py();
+    let id_of = |token: &Bound<'_, PyBytes>| -> PyResult<u32> {
+        token_to_id
+            .get_item(token)?
+            .ok_or_else(|| PyKeyError::new_err(token.clone().unbind()))?
+            .extract()
+    };
+    merges
+        .iter()
+        .map(|(left, right)| {
+            let product = PyBytes::new(py, &[left.as_bytes(), right.as_bytes()].concat());
+            Ok((id_of(left)?, id_of(right)?, id_of(&product)?))
+        })
+        .collect()
+}
+
+fn build(
+    vocab: Vec<(u32, &[u8])>,
+    known: &[(&[u8], u32)],
+    merges: Option<&[Merge]>,
+    take_whole: bool,
+) -> Result<Encoder, String> {
+    if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
+        return Err(format!("an id of 2^{ID_BITS} or more"));
+    }
+    Encoder::build(Vocabulary::new(vocab), known, merges, take_whole)
+}
+
+fn scanner_of(pattern: &str) -> PyResult<Scanner> {
+    Scanner::from_name(pattern)
+        .ok_or_else(|| PyValueError::new_err(format!("no compiled split pattern {pattern:?}")))
+}
+
+/// The pre-tokens of a text by a named pattern.
+#[pyfunction]
+fn split<'t>(text: &'t str, pattern: &str) -> PyResult<Vec<&'t str>> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    scanner_of(pattern)?.for_each(text, |piece| {
+        pieces.push(&text[start..start + piece.len()]);
+        start += piece.len();
+    });
+    Ok(pieces)
+}
+
+/// The class byte of every code point, for the test that compares them with `regex`.
+#[pyfunction]
+fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
+    let classes: Vec<u8> = (0..0x11_0000).map(class_of).collect();
+    PyBytes::new(py, &classes)
+}
+
+/// Where NFC may touch a text; see `nfc.rs`.
+#[pyfunction]
+fn restless_runs(
+    text: &Bound<'_, PyString>,
+    max_runs: usize,
+) -> PyResult<Option<Vec<(usize, usize)>>> {
+    texts::restless_runs(text, max_runs)
+}
+
+/// Ids as the text of a JSON array.
+#[pyfunction]
+fn json_of_ids<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // A copy, because another thread may write to the array while the GIL is released.
+    let ids = ids.as_array().to_vec();
+    json_bytes(py, &[&ids])
+}
+
+/// The text of one JSON array of the ids of all parts.
+fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
+    let n_ids: usize = parts.iter().map(|part| part.len()).sum();
+    let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
+    let (bytes, out) = new_bytes(py, n_bytes)?;
+    releasing_gil_if_long(py, n_bytes, || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        json::ids::write(parts, out);
+    });
+    Ok(bytes)
+}
+
+/// The text at the beginning of a JSON document, and what stands behind it; see `json_text.rs`.
+#[pyfunction]
+fn cut_json_text<'py>(py: Python<'py>, document: &[u8]) -> Option<TextAndRest<'py>> {
+    let (text, rest) = releasing_gil_if_long(py, document.len(), || json::text::cut(document))?;
+    Some((PyString::new(py, &text), PyBytes::new(py, rest)))
+}

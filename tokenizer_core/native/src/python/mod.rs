@@ -1,0 +1,19 @@
+//! What Python sees: conversions, the GIL, exceptions, and no algorithm.
+
+mod arrays;
+mod decoding;
+mod documents;
+mod encoder;
+mod gil;
+mod lists;
+mod text;
+mod training;
+mod unfilled;
+
+use pyo3::prelude::*;
+
+/// Adds everything to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    encoder::register(module)?;
+    training::register(module)
+}

@@ -1,0 +1,205 @@
+//! Texts from Python as UTF-8.
+
+use std::ops::Range;
+
+use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use pyo3::types::string::PyStringData;
+
+use crate::encode::edits::{Change, Changed};
+use crate::encode::windows::Source;
+use crate::python::gil::releasing_gil_if_long;
+use crate::simd::AnyKernel;
+use crate::unicode::nfc;
+use crate::unicode::utf8::{CodeUnit, NoUtf8, append_utf8};
+
+const ASKED_FROM_BYTES: usize = 1024;
+
+/// A text as Python has it: where that is ASCII it is UTF-8, and nothing is to be written.
+#[derive(Clone, Copy)]
+pub enum Text<'t> {
+    Utf8(&'t str),
+    Latin1(&'t [u8]),
+    TwoBytes(&'t [u16]),
+    FourBytes(&'t [u32]),
+}
+
+/// What `work` makes of `texts`. The GIL is released where they are long.
+///
+/// Raises UnicodeEncodeError for a lone surrogate.
+pub fn with_texts<T: Send>(
+    py: Python<'_>,
+    texts: &[Bound<'_, PyString>],
+    work: impl FnOnce(&[Text]) -> Result<T, (usize, NoUtf8)> + Send,
+) -> PyResult<T> {
+    let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
+    let n_bytes = sources.iter().map(Text::n_bytes).sum();
+    let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
+    done.map_err(|(place, why)| error_of(&texts[place], why))
+}
+
+/// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
+/// GIL is released where it is long.
+///
+/// Raises UnicodeEncodeError for a lone surrogate, and ValueError where the changes are in no order or not
+/// of this text.
+pub fn with_changed<T: Send>(
+    py: Python<'_>,
+    text: &Bound<'_, PyString>,
+    changes: &[Change],
+    work: impl FnOnce(Changed<Text>) -> Result<T, NoUtf8> + Send,
+) -> PyResult<T> {
+    let source = Text::of(text)?;
+    let changed = Changed::new(source, changes)
+        .ok_or_else(|| PyValueError::new_err("changes that are in no order or beyond the text"))?;
+    let done = releasing_gil_if_long(py, source.n_bytes(), || work(changed));
+    done.map_err(|why| error_of(text, why))
+}
+
+impl Source for Text<'_> {
+    type Error = NoUtf8;
+
+    fn n_characters(&self) -> usize {
+        match self {
+            Text::Utf8(text) => text.len(),
+            Text::Latin1(bytes) => bytes.len(),
+            Text::TwoBytes(units) => units.len(),
+            Text::FourBytes(units) => units.len(),
+        }
+    }
+
+    fn n_bytes_at_most(&self) -> usize {
+        let of_one = match self {
+            Text::Utf8(_) => 1,
+            Text::Latin1(_) => u8::MAX_BYTES,
+            Text::TwoBytes(_) => u16::MAX_BYTES,
+            Text::FourBytes(_) => u32::MAX_BYTES,
+        };
+        of_one * self.n_characters()
+    }
+
+    fn around(&self, place: usize) -> Option<(u32, u32)> {
+        Some((self.code(place - 1), self.code(place)))
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        match self {
+            Text::Utf8(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
+        // SAFETY: what is appended is UTF-8 of whole characters, also where it ends in an error.
+        self.part(window)
+            .append_utf8_to(unsafe { own.as_mut_vec() })
+    }
+
+    fn no_memory(&self) -> NoUtf8 {
+        NoUtf8::Memory
+    }
+}
+
+fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
+    match why {
+        NoUtf8::Surrogate => surrogate_error(text),
+        NoUtf8::Memory => PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids"),
+    }
+}
+
+fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
+    let refused = text.to_str();
+    refused.expect_err("a surrogate has no UTF-8")
+}
+
+/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`. Raises
+/// UnicodeEncodeError for a lone surrogate.
+pub fn restless_runs(
+    text: &Bound<'_, PyString>,
+    max_runs: usize,
+) -> PyResult<Option<Vec<(usize, usize)>>> {
+    // SAFETY: as in `Text::of`.
+    let runs = match unsafe { text.data() }? {
+        PyStringData::Ucs1(_) => Ok(Some(Vec::new())),
+        PyStringData::Ucs2(units) => runs_in(text.py(), units, max_runs),
+        PyStringData::Ucs4(units) => runs_in(text.py(), units, max_runs),
+    };
+    runs.map_err(|_| surrogate_error(text))
+}
+
+fn runs_in<U: CodeUnit>(
+    py: Python<'_>,
+    units: &[U],
+    max_runs: usize,
+) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
+    releasing_gil_if_long(py, size_of_val(units), || {
+        nfc::restless_runs(units, max_runs)
+    })
+}
+
+impl<'t> Text<'t> {
+    fn of<'py>(text: &'t Bound<'py, PyString>) -> PyResult<Text<'t>> {
+        // SAFETY: a `str` does not change, and lives as long as the reference to it. That PyO3 knows
+        // its layout here is what the tests of texts of each width show.
+        Ok(match unsafe { text.data() }? {
+            PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => Text::Utf8(text.to_str()?),
+            PyStringData::Ucs1(bytes) => Text::Latin1(bytes),
+            PyStringData::Ucs2(units) => Text::TwoBytes(units),
+            PyStringData::Ucs4(units) => Text::FourBytes(units),
+        })
+    }
+
+    fn n_bytes(&self) -> usize {
+        match self {
+            Text::Utf8(text) => text.len(),
+            Text::Latin1(bytes) => bytes.len(),
+            Text::TwoBytes(units) => size_of_val(*units),
+            Text::FourBytes(units) => size_of_val(*units),
+        }
+    }
+
+    /// One of its characters.
+    fn code(&self, place: usize) -> u32 {
+        match self {
+            Text::Utf8(text) => text.as_bytes()[place].into(),
+            Text::Latin1(bytes) => bytes[place].into(),
+            Text::TwoBytes(units) => units[place].into(),
+            Text::FourBytes(units) => units[place],
+        }
+    }
+
+    /// Some of its characters.
+    fn part(&self, range: Range<usize>) -> Text<'t> {
+        match *self {
+            Text::Utf8(text) => Text::Latin1(&text.as_bytes()[range]),
+            Text::Latin1(bytes) => Text::Latin1(&bytes[range]),
+            Text::TwoBytes(units) => Text::TwoBytes(&units[range]),
+            Text::FourBytes(units) => Text::FourBytes(&units[range]),
+        }
+    }
+
+    /// Appends the UTF-8 of what is none yet.
+    fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
+        let kernel = AnyKernel::chosen();
+        match self {
+            Text::Utf8(_) => Ok(()),
+            Text::Latin1(bytes) => append_utf8(kernel, bytes, own),
+            Text::TwoBytes(units) => append_utf8(kernel, units, own),
+            Text::FourBytes(units) => append_utf8(kernel, units, own),
+        }
+    }
+}
+
+/// Python knows it of each `str`; of a short one looking is faster than asking.
+fn is_ascii(text: &Bound<'_, PyString>, bytes: &[u8]) -> PyResult<bool> {
+    if bytes.len() < ASKED_FROM_BYTES {
+        return Ok(bytes.is_ascii());
+    }
+    let py = text.py();
+    let answer = py
+        .get_type::<PyString>()
+        .call_method1(intern!(py, "isascii"), (text,))?;
+    answer.extract()
+}

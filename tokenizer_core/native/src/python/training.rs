@@ -1,0 +1,288 @@
+//! What Python sees of the trainer: conversions, the GIL, exceptions, and no algorithm.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::split::Scanner;
+use crate::train::count::{
+    Ceiling, Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules,
+};
+use crate::train::learn::{LearnError, Learned, Rules, TieBreak, Tuning, learn};
+
+/// How often Python is asked whether to go on.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Adds all of this file to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PretokenCounter>()?;
+    module.add_class::<WordCounts>()
+}
+
+/// Counts the pre-tokens of chunks of files in threads of its own.
+#[pyclass]
+struct PretokenCounter {
+    /// None once `finish` or `close` was called.
+    counter: Option<Counter>,
+}
+
+#[pymethods]
+impl PretokenCounter {
+    #[new]
+    fn new(
+        pattern: &str,
+        special_tokens: Vec<String>,
+        num_threads: usize,
+        ceiling: Option<(usize, PathBuf)>,
+    ) -> PyResult<Self> {
+        let scanner = Scanner::from_name(pattern).ok_or_else(|| {
+            PyValueError::new_err(format!("no compiled split pattern {pattern:?}"))
+        })?;
+        let rules = CountingRules::new(scanner, &special_tokens)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(PretokenCounter {
+            counter: Some(Counter::new(
+                rules,
+                num_threads,
+                ceiling.map(|(memory_bytes, folder)| Ceiling {
+                    memory_bytes,
+                    folder,
+                }),
+            )),
+        })
+    }
+
+    /// Hands out the bytes from `start` to `end` of an open file; waits while enough are under
+    /// way. False when a chunk has failed and `finish` will tell which.
+    fn submit(
+        &mut self,
+        py: Python<'_>,
+        descriptor: RawFd,
+        start: u64,
+        end: u64,
+    ) -> PyResult<bool> {
+        let counter = self.counter.as_mut().ok_or_else(closed)?;
+        if descriptor < 0 || end < start {
+            return Err(PyValueError::new_err("no such descriptor or no such chunk"));
+        }
+        // SAFETY: the descriptor is not -1, and is borrowed only for the copy made here. Were it
+        // closed meanwhile, copying or reading it would fail with an error.
+        let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
+        let file = Arc::new(File::from(file));
+        Ok(py.detach(|| counter.submit(Chunk { file, start, end })))
+    }
+
+    /// Bytes of the chunks counted so far.
+    fn bytes_done(&self) -> PyResult<u64> {
+        Ok(self.counter.as_ref().ok_or_else(closed)?.bytes_done())
+    }
+
+    /// `(counts, number of documents, times a table was written to the disk)`, or the number of the first chunk that cannot be counted:
+    /// it is not UTF-8, or its file has become shorter.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let counter = self.counter.take().ok_or_else(closed)?;
+        match py.detach(|| counter.finish()) {
+            Ok(counted) => {
+                let words = WordCounts {
+                    words: counted.words,
+                };
+                let figures = (words, counted.n_documents, counted.n_spills);
+                Ok(figures.into_pyobject(py)?.into_any())
+            }
+            Err(CountError::Chunk(number, ChunkFailure::NotUtf8(_) | ChunkFailure::Unreadable)) => {
+                Ok(number.into_pyobject(py)?.into_any())
+            }
+            Err(CountError::Scratch(error)) => Err(error.into()),
+            Err(CountError::WorkerLost) => Err(PyRuntimeError::new_err(
+                "a counting thread panicked; see standard error",
+            )),
+        }
+    }
+
+    /// Ends the threads, each after the chunk it is at; nothing is counted any more.
+    fn close(&mut self, py: Python<'_>) {
+        let counter = self.counter.take();
+        py.detach(|| drop(counter));
+    }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("the counter is finished or closed")
+}
+
+/// Distinct pre-tokens with their counts, packed.
+#[pyclass(frozen)]
+struct WordCounts {
+    words: CountedWords,
+}
+
+#[pymethods]
+impl WordCounts {
+    /// Packs a dict of pre-tokens and counts.
+    #[staticmethod]
+    fn from_dict(counts: &Bound<'_, PyDict>) -> PyResult<WordCounts> {
+        let mut words = CountedWords::default();
+        for (word, count) in counts {
+            let word: &str = word.extract()?;
+            words.push(word.as_bytes(), count.extract()?);
+        }
+        Ok(WordCounts { words })
+    }
+
+    /// The same as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (word, count) in &self.words {
+            let word = std::str::from_utf8(word).expect("taken from a str");
+            dict.set_item(word, count)?;
+        }
+        Ok(dict)
+    }
+
+    /// The same in the order of the words; itself where it is in that order.
+    fn sorted(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let words = slf.get();
+        let sorted = slf.py().detach(|| {
+            let words = &words.words;
+            (!words.is_sorted()).then(|| words.sorted())
+        });
+        match sorted {
+            Some(words) => Bound::new(slf.py(), WordCounts { words }),
+            None => Ok(slf),
+        }
+    }
+
+    /// Bytes of all pre-tokens, each once.
+    fn text_bytes(&self) -> usize {
+        self.words.iter().map(|(word, _)| word.len()).sum()
+    }
+
+    /// Up to `n_words` words from `place` on, which is 0 for the first: the characters of each (u32),
+    /// the count of each (u64), all of them joined, and the place behind them.
+    fn columns<'py>(
+        &self,
+        py: Python<'py>,
+        place: usize,
+        n_words: usize,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let (lengths, counts, text, place) = self.words.columns(place, n_words);
+        let [lengths, counts, text] =
+            [lengths, counts, text].map(|column| PyBytes::new(py, &column));
+        (lengths, counts, text, place).into_pyobject(py)
+    }
+
+    fn __len__(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The sum of all counts.
+    #[getter]
+    fn n_pre_tokens(&self) -> u64 {
+        self.words.n_occurrences()
+    }
+
+    /// Bytes of all pre-tokens, each as often as it was counted.
+    #[getter]
+    fn n_bytes(&self) -> u64 {
+        self.words.n_bytes()
+    }
+
+    /// `(merges, whether no pair was left, numbers of tokens)`; see `learn_merges`.
+    ///
+    /// `first_merges` are pairs of bytes, each side a single byte or the product of one before.
+    /// `after_merge` is called with the number of merges learned several times a second and after
+    /// the last; what it raises ends the run.
+    #[allow(clippy::too_many_arguments)] // those of the Python function, by name
+    fn learn<'py>(
+        &self,
+        py: Python<'py>,
+        n_merges: usize,
+        tie_break: &str,
+        after_merge: Option<Py<PyAny>>,
+        min_frequency: u64,
+        max_token_length: Option<usize>,
+        first_merges: Vec<(PyBackedBytes, PyBackedBytes)>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let rules = Rules {
+            tie_break: match tie_break {
+                "lexicographic" => TieBreak::Lexicographic,
+                "huggingface" => TieBreak::HuggingFace,
+                _ => return Err(PyValueError::new_err(format!("no tie break {tie_break:?}"))),
+            },
+            min_frequency,
+            max_token_length: max_token_length.unwrap_or(usize::MAX),
+            first_merges: number_symbols(&first_merges)?,
+        };
+        let mut raised = None;
+        let mut next_poll = Instant::now() + POLL;
+        let mut ask = |n_done: usize| {
+            if n_done < n_merges && Instant::now() < next_poll {
+                return true;
+            }
+            let answer = Python::attach(|py| match &after_merge {
+                Some(after_merge) => after_merge.call1(py, (n_done,)).map(|_| ()),
+                None => py.check_signals(),
+            });
+            next_poll = Instant::now() + POLL;
+            raised = answer.err();
+            raised.is_none()
+        };
+        let learned = py.detach(|| {
+            learn(
+                self.words.iter(),
+                n_merges,
+                &rules,
+                Tuning::default(),
+                &mut ask,
+            )
+        });
+        match learned {
+            Ok(learned) => answer(py, &learned),
+            Err(LearnError::Cancelled) => {
+                Err(raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))
+            }
+            Err(LearnError::CountOverflow) => Err(PyValueError::new_err(
+                "the counts add up to more symbols than fit 64 bits",
+            )),
+        }
+    }
+}
+
+/// The pairs as symbols, once it is certain that each can be merged when its turn comes.
+fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u32, u32)>> {
+    let mut symbols: HashMap<Vec<u8>, u32> = (0..=255).map(|b| (vec![b], u32::from(b))).collect();
+    let mut pairs = Vec::with_capacity(merges.len());
+    for (left, right) in merges {
+        let product = [&left[..], &right[..]].concat();
+        let known = (symbols.get(&left[..]), symbols.get(&right[..]));
+        let (&(Some(&left), Some(&right)), false) = (&known, symbols.contains_key(&product)) else {
+            return Err(PyValueError::new_err(format!(
+                "first merge {} is not of two tokens into a new one",
+                pairs.len()
+            )));
+        };
+        pairs.push((left, right));
+        symbols.insert(product, symbols.len() as u32);
+    }
+    Ok(pairs)
+}
+
+fn answer<'py>(py: Python<'py>, learned: &Learned) -> PyResult<Bound<'py, PyTuple>> {
+    // One object for a token, however many merges it takes part in.
+    let n_tokens = learned.tokens.len();
+    let tokens: Vec<_> = (0..n_tokens)
+        .map(|id| PyBytes::new(py, learned.tokens.get(id)))
+        .collect();
+    let merges = learned.merges.iter();
+    let merges = merges.map(|&(left, right)| (&tokens[left as usize], &tokens[right as usize]));
+    let merges = PyList::new(py, merges)?;
+    (merges, learned.no_pair_left, &learned.token_counts).into_pyobject(py)
+}

@@ -1,0 +1,433 @@
+//! Where pre-tokens start in a block of 64 bytes, by arithmetic on the bits of its classes.
+//!
+//! A block begins at a boundary, so it needs nothing of what stands before it. Of the starts found
+//! only those are told that no byte behind the block could change; the next block begins at the
+//! last of them, or within a run of letters behind it (`may_go_on_inside`). What the arithmetic does not cover (a digit outside ASCII in a group of three, a
+//! combining mark or unlike cases where o200k would have to look ahead) ends the block before it,
+//! and where a block tells no start but its own, the scanner of `scan.rs` decides one pre-token.
+//! `starts` must agree with that scanner on every text; the tests and a fuzzer compare them.
+
+use crate::split::blocks::classes::{BLOCK, Classes};
+use crate::split::contractions::{contraction, contraction_of_any_case};
+use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
+
+/// Bytes behind the last start from which on it is faster to go on among them than to read them again.
+const WORTH_GOING_ON: u32 = 20;
+
+/// A split pattern that can be followed block by block.
+pub trait BlockGrammar {
+    /// The bits of the starts that are certain in the block of `text` at `at`, which is read as a
+    /// boundary. Bit 0 is always set.
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64;
+}
+
+impl BlockGrammar for Gpt2 {
+    #[inline(always)]
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+        let Classes {
+            letter,
+            number,
+            space,
+            blank,
+            ..
+        } = classes;
+        let unlike = |of: u64| of & !(of << 1);
+        let other = !(letter | number | space);
+        // A blank is joined by what follows it.
+        let visible = (unlike(letter) | unlike(number) | unlike(other)) & !(blank << 1);
+        let mut starts = visible | unlike(space) | classes.last_of(space, !0);
+        let mut apostrophes = starts & classes.apostrophe;
+        while apostrophes != 0 {
+            let place = apostrophes.trailing_zeros() as usize;
+            apostrophes &= apostrophes - 1;
+            if let Some(end) = contraction(text, at + place) {
+                starts = restart(starts, place + 1, end - at);
+            }
+        }
+        starts & classes.certain_of_space(space) | 1
+    }
+}
+
+impl BlockGrammar for Cl100k {
+    #[inline(always)]
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+        starts_like_cl100k::<3>(classes, text, at)
+    }
+}
+
+impl BlockGrammar for Llama3 {
+    #[inline(always)]
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+        starts_like_cl100k::<3>(classes, text, at)
+    }
+}
+
+impl BlockGrammar for Qwen2 {
+    #[inline(always)]
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+        starts_like_cl100k::<1>(classes, text, at)
+    }
+}
+
+impl BlockGrammar for O200k {
+    #[inline(always)]
+    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+        let Shared {
+            mut starts,
+            certain,
+            taken,
+        } = shared_starts::<3>(&classes);
+        let Classes {
+            letter,
+            upper,
+            inner,
+            ..
+        } = classes;
+        let of_lower = letter & !upper;
+        starts |= upper & !inner & (of_lower << 1);
+        // Left to the scanner: a mark, which is both a letter's and a symbol's; an upper-case
+        // letter behind one of both cases; `/` behind a newline that belongs to symbols.
+        let upper_behind_both = upper & !inner & (classes.both << 1);
+        let unclear = classes.mark | upper_behind_both | classes.slash & (taken << 1);
+        let mut apostrophes = classes.apostrophe & (letter << 1);
+        while apostrophes != 0 {
+            let place = apostrophes.trailing_zeros() as usize;
+            apostrophes &= apostrophes - 1;
+            if let Some(end) = contraction_of_any_case(text, at + place) {
+                starts = restart(starts, place, end - at);
+                // An apostrophe right behind one belongs to no word.
+                apostrophes &= !bit(end - at);
+            }
+        }
+        starts & certain & below_first(unclear) | 1
+    }
+}
+
+/// These differ in how they end white space at the end of a text, which no block tells.
+#[inline(always)]
+fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: usize) -> u64 {
+    let Shared {
+        mut starts,
+        certain,
+        ..
+    } = shared_starts::<DIGITS>(&classes);
+    let mut apostrophes = starts & classes.apostrophe;
+    while apostrophes != 0 {
+        let place = apostrophes.trailing_zeros() as usize;
+        apostrophes &= apostrophes - 1;
+        if let Some(end) = contraction_of_any_case(text, at + place) {
+            starts = restart(starts, place + 1, end - at);
+        }
+    }
+    starts & certain | 1
+}
+
+/// What cl100k, llama3, qwen2 and o200k have in common: all but contractions and cases.
+struct Shared {
+    starts: u64,
+    certain: u64,
+    /// The newlines that belong to the symbols before them.
+    taken: u64,
+}
+
+#[inline(always)]
+fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
+    let Classes {
+        letter,
+        number,
+        newline,
+        blank,
+        inner,
+        ..
+    } = *classes;
+    let other = !(letter | number | classes.space);
+    // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first of a run of newlines, where
+    // it stands behind a symbol, through the run.
+    let taken = newline & !newline.wrapping_add(other << 1 & newline);
+    let space = classes.space & !taken;
+    let newline = newline & !taken;
+    let level = space & !newline;
+    let mut certain = classes.certain_of_space(space);
+    // `\s*[\r\n]+|\s+(?!\S)|\s`: through the last newline, then all but the last character.
+    let behind_newline = level & newline << 1;
+    let mut starts = space & !(space << 1) | classes.last_of(space, level) | behind_newline;
+    if level.wrapping_add(behind_newline) & newline != 0 {
+        starts = join_blank_lines(starts, behind_newline, level, newline);
+    }
+    // `[^\r\n\p{L}\p{N}]?\p{L}+`: level space always joins a word, and a single symbol does
+    // where no blank has taken it.
+    let first_other = other & !(other << 1) & !(blank << 1);
+    let behind_single = (first_other << 1).wrapping_add(inner) & !inner;
+    starts |= first_other | letter & !(letter << 1) & !(level << 1) & !behind_single;
+    if DIGITS == 1 {
+        starts |= number & !inner;
+    } else {
+        let first = number & !(number << 1);
+        starts |= first;
+        let behind_three = number & number << 1 & number << 2 & number << 3;
+        if behind_three != 0 {
+            let mut third = first << 3 & behind_three;
+            while third != 0 {
+                starts |= third;
+                third = third << 3 & behind_three;
+            }
+            // Outside ASCII a digit is more than a byte.
+            certain &= below_first(number & (inner | inner >> 1));
+        }
+    }
+    Shared {
+        starts,
+        certain,
+        taken,
+    }
+}
+
+/// Takes back the starts behind a newline of level space that another newline ends.
+#[cold]
+fn join_blank_lines(mut starts: u64, mut behind_newline: u64, level: u64, newline: u64) -> u64 {
+    while behind_newline != 0 {
+        let place = behind_newline.trailing_zeros();
+        behind_newline &= behind_newline - 1;
+        let end = place + (level >> place).trailing_ones();
+        if end < BLOCK as u32 && newline >> end & 1 != 0 {
+            starts &= !(1 << place);
+        }
+    }
+    starts
+}
+
+impl Classes {
+    /// The bits that starts may have for all that the end of the block tells: within white space
+    /// that goes to the end, only its first character is sure to start something.
+    #[inline(always)]
+    fn certain_of_space(&self, space: u64) -> u64 {
+        let unused = (BLOCK - self.valid) as u32;
+        // `valid` is at least 1: a block is not empty, and its first character fits.
+        let run = (!(space << unused)).leading_zeros().min(self.valid as u32);
+        let end = self.valid as u32 - run;
+        below(end as usize + usize::from(run > 0))
+    }
+
+    /// The places up to the last of `starts`, or all where any later one may be gone on from though it
+    /// is no start: what stands there is a letter of both cases, and before it, back to the last
+    /// start, only such letters and perhaps one character that joins them. What is read from there on
+    /// is read as it would be from the start: a run of letters goes on, and o200k, which asks
+    /// whether a lower-case one came before, has met none.
+    #[inline(always)]
+    pub fn may_go_on_inside(&self, starts: u64) -> u64 {
+        let up_to_last = u64::MAX >> starts.leading_zeros();
+        let last = starts & !(up_to_last >> 1);
+        let behind = below(self.valid) & !up_to_last;
+        let rest_of_first = self.inner & behind & below_first(!self.inner & behind);
+        let behind = behind & !rest_of_first;
+        let of_lower = self.letter & !self.both & !self.upper;
+        // Behind a mark or a digit as the first, starts may be hidden; a lower-case letter is one case.
+        let unclear = self.mark | self.number | of_lower;
+        let is_worth_it = behind.count_ones() >= WORTH_GOING_ON;
+        if is_worth_it && behind & !self.both == 0 && last & unclear == 0 {
+            below(self.valid)
+        } else {
+            up_to_last
+        }
+    }
+
+    /// The starts of the last characters of runs of `space` that something visible follows, of
+    /// those which are `of`.
+    #[inline(always)]
+    fn last_of(&self, space: u64, of: u64) -> u64 {
+        let mut last = space & !(space >> 1) & of;
+        let mut wide = last & self.inner;
+        if wide != 0 {
+            last &= !wide;
+            while wide != 0 {
+                let place = wide.trailing_zeros();
+                wide &= wide - 1;
+                // The nearest byte before that is no inner one.
+                last |= 1 << (63 - (!self.inner & ((1 << place) - 1)).leading_zeros());
+            }
+        }
+        last
+    }
+}
+
+/// The starts with none from `place` on until `end`, which is one.
+#[inline(always)]
+fn restart(starts: u64, place: usize, end: usize) -> u64 {
+    starts & (below(place) | !below(end)) | bit(end)
+}
+
+#[inline(always)]
+fn bit(place: usize) -> u64 {
+    if place < BLOCK { 1 << place } else { 0 }
+}
+
+/// The bits below a place of at most 64.
+#[inline(always)]
+fn below(place: usize) -> u64 {
+    if place < BLOCK {
+        (1 << place) - 1
+    } else {
+        u64::MAX
+    }
+}
+
+/// The bits below the lowest of `bits`; all when there is none.
+#[inline(always)]
+fn below_first(bits: u64) -> u64 {
+    bits.wrapping_sub(1) & !bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Portable;
+    use crate::split::Grammar;
+    use crate::split::blocks::classes::classes;
+
+    /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
+    /// blocks told.
+    fn compare<G: Grammar + BlockGrammar>(text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let (mut pos, mut n_told) = (0, 0);
+        while pos < bytes.len() {
+            let classes = classes(Portable, bytes, pos);
+            let mut starts = G::starts(classes, bytes, pos);
+            assert_eq!(starts & 1, 1);
+            let block = pos;
+            let last = 63 - starts.leading_zeros() as usize;
+            let inside = classes.may_go_on_inside(starts) & !classes.inner;
+            for place in (last + 1..BLOCK).filter(|place| inside >> place & 1 != 0) {
+                let ends = [last, place].map(|place| G::advance(bytes, block + place));
+                assert_eq!(ends[0], ends[1], "from {block} + {place} in {text:?}");
+            }
+            loop {
+                let end = G::advance(bytes, pos);
+                starts &= starts - 1;
+                if starts == 0 {
+                    // The scanner decides; whatever comes next begins at a boundary.
+                    if pos == block {
+                        pos = end;
+                    }
+                    break;
+                }
+                let told = block + starts.trailing_zeros() as usize;
+                assert_eq!(told, end, "behind {pos} in {text:?}");
+                pos = end;
+                n_told += 1;
+            }
+        }
+        n_told
+    }
+
+    fn compare_all(text: &str) {
+        compare::<Gpt2>(text);
+        compare::<Cl100k>(text);
+        compare::<Llama3>(text);
+        compare::<Qwen2>(text);
+        compare::<O200k>(text);
+    }
+
+    const PARTS: [&str; 64] = [
+        " ", " ", "  ", "   ", "\n", "\n", "\n\n", "\r\n", "\t", "\u{3000}", "\u{a0}", "\u{85}",
+        "a", "b", "the", "word", "B", "Cd", "EF", "xY", "s", "t", "'", "'s", "'S", "'ll", "'lL",
+        "'re", "'vE", "'d", "'\u{17f}", "\u{17f}", "1", "12", "345", "6789", "²", "１", "٣", ".",
+        "..", "!", ",", "/", "//", "\n/", "-", "\"", "(", "，", "。", "“", "中", "文字", "ひ",
+        "ー", "é", "É", "ß", "Ж", "ы", "\u{301}", "ʰ", "🙂",
+    ];
+
+    #[test]
+    fn blocks_agree_with_the_scanner_on_random_texts() {
+        let mut state = 7u64;
+        let mut next = move || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize
+        };
+        for round in 0..60_000 {
+            // Few kinds of parts in a text make the rare neighbours meet.
+            let kinds: Vec<&str> = (0..1 + next() % 9).map(|_| PARTS[next() % 64]).collect();
+            let n_parts = if round % 10 == 0 { 200 } else { next() % 40 };
+            let text: String = (0..n_parts).map(|_| kinds[next() % kinds.len()]).collect();
+            compare_all(&text);
+        }
+    }
+
+    #[test]
+    fn every_pair_and_triple_of_parts_agrees_at_every_place_of_a_block() {
+        for first in PARTS {
+            for second in PARTS {
+                compare_all(&[first, second].concat().repeat(3));
+                for padding in [0, 1, 57, 59, 60, 61, 62, 63] {
+                    let text = ["x".repeat(padding).as_str(), first, second, "y z"].concat();
+                    compare_all(&text);
+                    compare_all(&text.replacen('x', "\n", 70));
+                }
+                for third in PARTS {
+                    compare_all(&[first, second, third, first].concat());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_character_agrees_between_others() {
+        for character in '\0'..=char::MAX {
+            let text = format!("a{character}b {character}{character}1\n{character}.{character}A\t");
+            compare_all(&text);
+        }
+    }
+
+    #[test]
+    fn what_goes_on_through_a_block_may_be_gone_on_from_where_no_case_matters() {
+        fn last_places<G: BlockGrammar>(text: &str) -> Vec<usize> {
+            let text = text.as_bytes();
+            let block = classes(Portable, text, 0);
+            let starts = G::starts(block, text, 0);
+            let inside = block.may_go_on_inside(starts) & !block.inner;
+            vec![
+                63 - starts.leading_zeros() as usize,
+                63 - inside.leading_zeros() as usize,
+            ]
+        }
+        let run = "日本語".repeat(9);
+        for (before, last) in [
+            ("", 0),
+            ("a 1 ", 3),
+            ("x 「", 5),
+            ("「", 0),
+            ("a.", 1),
+            ("a1A", 2),
+        ] {
+            let text = format!("{before}{run}");
+            let places = last_places::<O200k>(&text);
+            // The last character that is whole begins at most five bytes before the end.
+            assert!(places[0] == last && places[1] >= 59, "{before}: {places:?}");
+        }
+        for before in ["a", "é", "\u{301}", "𝟏"] {
+            let places = last_places::<O200k>(&format!("{before}{run}"));
+            assert_eq!(places, [0, 0], "{before}");
+        }
+        assert_eq!(last_places::<Cl100k>(&format!("𝟏{run}")), [0, 0]);
+        for within in ["a", "A", "é", "\u{301}", "Ж"] {
+            let text = format!("x {}{within}{run}", "日本語".repeat(4));
+            let [last, inside] = last_places::<O200k>(&text)[..] else {
+                panic!("two places");
+            };
+            assert_eq!(last, inside, "{within}");
+        }
+    }
+
+    #[test]
+    fn blocks_tell_most_of_ordinary_text() {
+        let text = "It's a plain text, with 1234 words and \"marks\".\n\n  He'll say: nothing!\n"
+            .repeat(50);
+        for n_told in [
+            compare::<Gpt2>(&text),
+            compare::<Cl100k>(&text),
+            compare::<O200k>(&text),
+        ] {
+            assert!(n_told > 800, "{n_told}");
+        }
+    }
+}

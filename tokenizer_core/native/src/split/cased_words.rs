@@ -1,0 +1,55 @@
+//! Words of o200k: upper case, then lower case. Letters and marks that are neither are of both.
+
+use crate::split::runs::run;
+use crate::unicode::{LL, LM, LO, LT, LU, M, class_at};
+
+const UPPER_ONLY: u8 = LU | LT;
+const BOTH_CASES: u8 = LM | LO | M;
+
+/// The upper-case run from `pos`: its end, and the end of the last character in it that is of
+/// both cases. `U*` may give that character back to `W+`, and nothing behind it.
+#[inline(always)]
+fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
+    let mut last_of_both = None;
+    loop {
+        let (class, len) = class_at(text, pos);
+        if class & (UPPER_ONLY | BOTH_CASES) == 0 {
+            return (pos, last_of_both);
+        }
+        pos += len;
+        if class & BOTH_CASES != 0 {
+            last_of_both = Some(pos);
+        }
+    }
+}
+
+/// `U*W+|U+W*` at `pos`, where a letter or mark stands: where it ends.
+///
+/// `U*` takes all it can. If a `\p{Ll}` follows, `W+` goes on from there. If not, `U*` gives back
+/// characters until one is of both cases: `W+` takes that one and stops, as only upper case
+/// follows. If there is none, the second alternative takes the upper-case run. What is given back
+/// is upper case only, and the next match takes it whole: no character is read more than twice.
+#[inline(always)]
+pub fn word(text: &[u8], pos: usize) -> usize {
+    let (end, last_of_both) = upper_run(text, pos);
+    let (class, len) = class_at(text, end);
+    if class & LL != 0 {
+        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
+    } else {
+        last_of_both.unwrap_or(end)
+    }
+}
+
+/// As `word` where the mark before `pos` was taken as the optional first character. When the first
+/// alternative fails with it so taken, it is tried as the first of `U*W+`: of both cases, it makes
+/// `W+` match by itself, and the upper-case run behind it is left.
+#[inline(always)]
+pub fn word_after_mark(text: &[u8], pos: usize) -> usize {
+    let (end, last_of_both) = upper_run(text, pos);
+    let (class, len) = class_at(text, end);
+    if class & LL != 0 {
+        run(text, end + len, |class| class & (LL | BOTH_CASES) != 0)
+    } else {
+        last_of_both.unwrap_or(pos)
+    }
+}

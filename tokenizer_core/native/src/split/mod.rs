@@ -1,0 +1,308 @@
+//! Text to pre-tokens: the named split patterns of `patterns.py` as scanners over UTF-8 bytes.
+//!
+//! Each grammar is one function, `advance(text, pos) -> end`: where the pre-token that starts at
+//! `pos` ends. They are exactly the regular expressions, alternative by alternative, and the
+//! reference for anything faster. None looks behind, so a scan may start at any boundary, and two
+//! scans that share one boundary agree from there on. Each character is looked at a bounded number
+//! of times, whatever the text: the reasons stand where they are needed.
+//!
+//! Counting and encoding use [`Scanner`]:
+//!
+//! ```
+//! use tokenizer_native::split::Scanner;
+//! let scanner = Scanner::from_name("gpt2").unwrap();
+//! let text = "It's 5 o'clock";
+//! let mut pieces = Vec::new();
+//! scanner.for_each(text, |piece: &[u8]| pieces.push(std::str::from_utf8(piece).unwrap()));
+//! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
+//! ```
+
+mod ascii_words;
+pub mod blocks;
+mod cased_words;
+mod contractions;
+mod runs;
+pub mod safe_cuts;
+
+use crate::split::ascii_words::{cased_word, letters};
+use crate::split::cased_words::{word, word_after_mark};
+use crate::split::contractions::contraction_behind;
+use crate::split::contractions::{contraction, contraction_of_any_case};
+use crate::split::runs::{SpaceRun, bytes_run, digits, is_other, run};
+use crate::unicode::{L, M, N, S, class_at};
+
+/// One of the named split patterns; its own tag, so that it is copied freely between threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scanner {
+    Gpt2,
+    Cl100k,
+    Llama3,
+    Qwen2,
+    O200k,
+}
+
+impl Scanner {
+    pub const NAMES: [(&'static str, Scanner); 5] = [
+        ("gpt2", Scanner::Gpt2),
+        ("cl100k", Scanner::Cl100k),
+        ("llama3", Scanner::Llama3),
+        ("qwen2", Scanner::Qwen2),
+        ("o200k", Scanner::O200k),
+    ];
+
+    /// The scanner of a named pattern of `patterns.py`; None for any other name.
+    pub fn from_name(name: &str) -> Option<Scanner> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
+        Some(found.1)
+    }
+
+    /// Where the pre-token that starts at `pos` ends. `text` is the bytes of UTF-8 text that ends
+    /// where `text` ends, and `pos < text.len()` is a pre-token boundary of it.
+    pub fn advance(self, text: &[u8], pos: usize) -> usize {
+        match self {
+            Scanner::Gpt2 => Gpt2::advance(text, pos),
+            Scanner::Cl100k => Cl100k::advance(text, pos),
+            Scanner::Llama3 => Llama3::advance(text, pos),
+            Scanner::Qwen2 => Qwen2::advance(text, pos),
+            Scanner::O200k => O200k::advance(text, pos),
+        }
+    }
+
+    /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`.
+    #[inline]
+    pub fn for_each<'t>(self, text: &'t str, visit: impl FnMut(&'t [u8])) {
+        let text = text.as_bytes();
+        match self {
+            Scanner::Gpt2 => visit_all::<Gpt2>(text, visit),
+            Scanner::Cl100k => visit_all::<Cl100k>(text, visit),
+            Scanner::Llama3 => visit_all::<Llama3>(text, visit),
+            Scanner::Qwen2 => visit_all::<Qwen2>(text, visit),
+            Scanner::O200k => visit_all::<O200k>(text, visit),
+        }
+    }
+}
+
+#[inline(always)]
+fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
+    let mut pos = 0;
+    while pos < text.len() {
+        let end = G::advance(text, pos);
+        visit(&text[pos..end]);
+        pos = end;
+    }
+}
+
+/// A split pattern as a type, so that loops over it are compiled for it.
+pub trait Grammar {
+    /// See [`Scanner::advance`]. The answer is greater than `pos`.
+    fn advance(text: &[u8], pos: usize) -> usize;
+}
+
+pub struct Gpt2;
+pub struct Cl100k;
+pub struct Llama3;
+pub struct Qwen2;
+pub struct O200k;
+
+impl Grammar for Gpt2 {
+    /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        let first = text[pos];
+        if first == b'\''
+            && let Some(end) = contraction(text, pos)
+        {
+            return end;
+        }
+        let start = pos + usize::from(first == b' ');
+        if let Some(end) = letters(text, start) {
+            return end;
+        }
+        let (class, len) = class_at(text, start);
+        if class & L != 0 {
+            run(text, start + len, |class| class & L != 0)
+        } else if class & N != 0 {
+            run(text, start + len, |class| class & N != 0)
+        } else if class & S == 0 && len != 0 {
+            run(text, start + len, is_other)
+        } else {
+            let space = SpaceRun::read(text, pos);
+            // All of it when the text ends there; what follows else gets its last character.
+            if space.end == text.len() {
+                space.end
+            } else {
+                space.without_last()
+            }
+        }
+    }
+}
+
+impl Grammar for Cl100k {
+    /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+`
+    /// `| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<3>(text, pos, |space, text_end| {
+            if space.end == text_end {
+                space.end
+            } else {
+                space.through_last_newline_or_without_last()
+            }
+        })
+    }
+}
+
+impl Grammar for Llama3 {
+    /// As `Cl100k` but `\s*[\r\n]+|\s+(?!\S)|\s+`: newlines come before the end of the text.
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<3>(text, pos, SpaceRun::newline_first)
+    }
+}
+
+impl Grammar for Qwen2 {
+    /// As `Llama3` with `\p{N}` for `\p{N}{1,3}`.
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        advance_like_cl100k::<1>(text, pos, SpaceRun::newline_first)
+    }
+}
+
+impl Grammar for O200k {
+    /// The alternatives of o200k, P standing for `[^\r\n\p{L}\p{N}]`, U for
+    /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, W for `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`, C for contractions:
+    /// `P?U*W+C?|P?U+W*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    #[inline(always)]
+    fn advance(text: &[u8], pos: usize) -> usize {
+        let first = text[pos];
+        if let Some(end) = cased_word(text, pos + usize::from(first == b' ')) {
+            return contraction_behind(text, end);
+        }
+        let (class, len) = class_at(text, pos);
+        if class & N != 0 {
+            return digits::<3>(text, pos + len);
+        }
+        if class & L != 0 {
+            return contraction_behind(text, word(text, pos));
+        }
+        let next = pos + len;
+        if first != b'\r' && first != b'\n' {
+            let (next_class, _) = class_at(text, next);
+            if next_class & (L | M) != 0 {
+                let end = if class & M != 0 {
+                    word_after_mark(text, next)
+                } else {
+                    word(text, next)
+                };
+                return contraction_behind(text, end);
+            }
+            if class & M != 0 {
+                return contraction_behind(text, next);
+            }
+            if class & S == 0 || (first == b' ' && next_class & (S | N) == 0 && next < text.len()) {
+                let end = run(text, next, is_other);
+                return bytes_run(text, end, |b| b == b'\r' || b == b'\n' || b == b'/');
+            }
+        }
+        SpaceRun::newline_first(SpaceRun::read(text, pos), text.len())
+    }
+}
+
+/// The grammars of cl100k and its descendants differ in how many digits go together and in what
+/// they do with white space.
+#[inline(always)]
+fn advance_like_cl100k<const DIGITS: usize>(
+    text: &[u8],
+    pos: usize,
+    end_of_space: impl Fn(SpaceRun, usize) -> usize,
+) -> usize {
+    let first = text[pos];
+    if first == b'\''
+        && let Some(end) = contraction_of_any_case(text, pos)
+    {
+        return end;
+    }
+    if let Some(end) = letters(text, pos + usize::from(first == b' ')) {
+        return end;
+    }
+    let (class, len) = class_at(text, pos);
+    let next = pos + len;
+    if class & L != 0 {
+        return run(text, next, |class| class & L != 0);
+    }
+    if class & N != 0 {
+        return digits::<DIGITS>(text, next);
+    }
+    if first != b'\r' && first != b'\n' {
+        let (next_class, next_len) = class_at(text, next);
+        if next_class & L != 0 {
+            return run(text, next + next_len, |class| class & L != 0);
+        }
+        if class & S == 0 || (first == b' ' && next_class & (S | N) == 0 && next_len != 0) {
+            let end = run(text, next, is_other);
+            return bytes_run(text, end, |b| b == b'\r' || b == b'\n');
+        }
+    }
+    end_of_space(SpaceRun::read(text, pos), text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(name: &str, text: &'static str) -> Vec<&'static str> {
+        let mut pieces = Vec::new();
+        let scanner = Scanner::from_name(name).unwrap();
+        scanner.for_each(text, |piece| {
+            pieces.push(std::str::from_utf8(piece).unwrap())
+        });
+        pieces
+    }
+
+    #[test]
+    fn a_newline_before_a_last_space_tells_cl100k_from_llama3() {
+        assert_eq!(split("cl100k", "a\n "), ["a", "\n "]);
+        assert_eq!(split("llama3", "a\n "), ["a", "\n", " "]);
+        assert_eq!(split("gpt2", "a\n  b"), ["a", "\n ", " b"]);
+    }
+
+    #[test]
+    fn digits_go_by_three_or_one() {
+        assert_eq!(split("gpt2", " 1234"), [" 1234"]);
+        assert_eq!(split("llama3", " 1234"), [" ", "123", "4"]);
+        assert_eq!(split("qwen2", "12"), ["1", "2"]);
+    }
+
+    #[test]
+    fn the_long_s_is_a_contraction_where_case_is_ignored() {
+        assert_eq!(split("gpt2", "it'ſ"), ["it", "'", "ſ"]);
+        assert_eq!(split("cl100k", "it'ſ"), ["it", "'ſ"]);
+        assert_eq!(split("o200k", "it'ſx"), ["it'ſ", "x"]);
+        assert_eq!(split("cl100k", "we'LLx"), ["we", "'LL", "x"]);
+    }
+
+    #[test]
+    fn o200k_gives_upper_case_back() {
+        assert_eq!(split("o200k", "camelCaseABC"), ["camel", "Case", "ABC"]);
+        assert_eq!(split("o200k", "中ABC"), ["中", "ABC"]);
+        assert_eq!(split("o200k", "中ABCd"), ["中ABCd"]);
+        assert_eq!(split("o200k", "\u{301}ABC"), ["\u{301}", "ABC"]);
+        assert_eq!(split("o200k", "\u{301}\u{301}AB"), ["\u{301}\u{301}", "AB"]);
+        assert_eq!(split("o200k", "a/\n/\n b"), ["a", "/\n/\n", " b"]);
+    }
+
+    #[test]
+    fn work_is_linear_on_runs() {
+        // A quadratic scan of these would take minutes.
+        for unit in [
+            "a", "A", "中", " ", "\n", " \n", "\u{301}", "A\u{301}", "^", "1", "\u{85}",
+        ] {
+            let text = unit.repeat(1 << 20);
+            for (_, scanner) in Scanner::NAMES {
+                let mut covered = 0;
+                scanner.for_each(&text, |piece| covered += piece.len());
+                assert_eq!(covered, text.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where a text may be cut in two that are encoded apart.
+//!
+//! Where every pattern has a boundary and neither side reads across it: behind a letter that neither a
+//! letter, a mark nor an apostrophe follows, behind the last digit of a number, and before a blank that
+//! follows anything visible. Text in any script has such places, but for one run of letters, of emoji or
+//! of blanks.
+
+use crate::unicode::{L, M, N, S, class_of};
+
+/// Whether text may be cut between two characters, whatever else stands there.
+pub(crate) fn is_safe_cut(before: u32, behind: u32) -> bool {
+    let (class_before, class_behind) = (class_of(before), class_of(behind));
+    let ends_word = class_before & L != 0 && class_behind & (L | M) == 0;
+    ends_word && behind != u32::from('\'')
+        || class_before & N != 0 && class_behind & N == 0
+        || class_before & S == 0 && behind == u32::from(' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::split::Scanner;
+
+    /// One character or more of each kind that a pattern tells apart.
+    const KINDS: [&str; 23] = [
+        "r",
+        "e",
+        "\u{200d}",
+        "\u{903}",
+        "V",
+        "s",
+        "S",
+        "l",
+        "\u{17f}",
+        "\u{2b0}",
+        "\u{1c5}",
+        "\u{4e2d}",
+        "\u{301}",
+        "1",
+        "\u{bd}",
+        " ",
+        "\n",
+        "\r",
+        "\u{3000}",
+        "'",
+        "/",
+        ".",
+        "\u{1f642}",
+    ];
+
+    fn pieces(scanner: Scanner, text: &str) -> Vec<&[u8]> {
+        let mut pieces = Vec::new();
+        scanner.for_each(text, |piece| pieces.push(piece));
+        pieces
+    }
+
+    fn assert_cuts_are_safe(text: &str) -> usize {
+        let mut n_cuts = 0;
+        for (place, behind) in text.char_indices().skip(1) {
+            let (left, right) = text.split_at(place);
+            let before = left.chars().next_back().expect("skipped the first");
+            if is_safe_cut(before.into(), behind.into()) {
+                n_cuts += 1;
+                for (name, scanner) in Scanner::NAMES {
+                    let apart = [pieces(scanner, left), pieces(scanner, right)].concat();
+                    assert_eq!(apart, pieces(scanner, text), "{name} {text:?} {place}");
+                }
+            }
+        }
+        n_cuts
+    }
+
+    #[test]
+    fn a_cut_changes_no_pre_token_of_any_text_of_four_kinds_nor_of_longer_ones() {
+        let mut n_cuts = 0;
+        for number in 0..KINDS.len().pow(4) {
+            let kind = |place| KINDS[number / KINDS.len().pow(place) % KINDS.len()];
+            n_cuts += assert_cuts_are_safe(&[kind(0), kind(1), kind(2), kind(3)].concat());
+        }
+        assert!(n_cuts > 50_000);
+        let mut state = 11u64;
+        for _ in 0..20_000 {
+            let kinds = (0..14).map(|_| {
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                KINDS[(state >> 33) as usize % KINDS.len()]
+            });
+            assert_cuts_are_safe(&kinds.collect::<String>());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A table of words and how often each was seen.
+//!
+//! A word of up to 15 bytes is its own key: its bytes, and its length in the last byte. A longer
+//! one has its hash and its place in a common text as key. So most lookups touch one slot.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::counted_words::{CountedWords, push_number, read_number};
+use super::sorted_runs::write_run;
+use crate::mem::keyed_hash::HashKeys;
+use crate::mem::prefetch::prefetch;
+use crate::split::Scanner;
+
+const LONGEST_SHORT: usize = 15;
+/// In the second half of a key; the length of a short word stays far below.
+const IS_LONG: u64 = 1 << 63;
+/// Keys made ahead of their lookups, so that slots are fetched from memory meanwhile.
+const BATCH: usize = 32;
+const FIRST_SLOTS: usize = 1 << 12;
+
+/// `count` 0 is an empty slot.
+#[derive(Clone, Copy)]
+struct Slot {
+    key: [u64; 2],
+    count: u64,
+}
+
+const EMPTY: Slot = Slot {
+    key: [0; 2],
+    count: 0,
+};
+
+impl Slot {
+    /// Its word, which is in `text` or, where it is short, is written to `short`.
+    fn word<'a>(&self, text: &'a [u8], short: &'a mut [u8; 16]) -> &'a [u8] {
+        if self.key[1] & IS_LONG != 0 {
+            return self.long_word(text);
+        }
+        *short = (u128::from(self.key[1]) << 64 | u128::from(self.key[0])).to_le_bytes();
+        &short[..usize::from(short[15])]
+    }
+
+    fn long_word<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        let mut rest = &text[(self.key[1] & !IS_LONG) as usize..];
+        let len = read_number(&mut rest);
+        &rest[..len as usize]
+    }
+}
+
+/// Open addressing, at most three quarters full, nothing ever removed.
+pub(super) struct WordTable {
+    hash_keys: HashKeys,
+    slots: Vec<Slot>,
+    n_words: usize,
+    /// Each longer word once: its length, then its bytes.
+    text: Vec<u8>,
+}
+
+impl WordTable {
+    /// An empty table with hash keys of its own: the slots of one table, in order, are no order in
+    /// another. (With the same keys, adding a table to one half as large fills the beginning of
+    /// that first, and probing there becomes quadratic.)
+    pub(super) fn new() -> WordTable {
+        WordTable {
+            hash_keys: HashKeys::random(),
+            slots: vec![EMPTY; FIRST_SLOTS],
+            n_words: 0,
+            text: Vec::new(),
+        }
+    }
+
+    /// Distinct words.
+    pub(super) fn len(&self) -> usize {
+        self.n_words
+    }
+
+    /// What it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.text.capacity()
+    }
+
+    /// All words and counts as a sorted run; the table is empty after.
+    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<File> {
+        let mut taken: Vec<Slot> = std::mem::replace(&mut self.slots, vec![EMPTY; FIRST_SLOTS]);
+        taken.retain(|slot| slot.count > 0);
+        let text = std::mem::take(&mut self.text);
+        self.n_words = 0;
+        taken.sort_unstable_by(|a, b| {
+            let (mut of_a, mut of_b) = ([0; 16], [0; 16]);
+            a.word(&text, &mut of_a).cmp(b.word(&text, &mut of_b))
+        });
+        write_run(folder, |run| {
+            let mut short = [0; 16];
+            taken
+                .iter()
+                .try_for_each(|slot| run.push(slot.word(&text, &mut short), slot.count))
+        })
+    }
+
+    /// Counts every pre-token of `text`.
+    pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) {
+        let bytes = text.as_bytes();
+        let mut batch = [([0; 2], 0); BATCH];
+        let (mut n_waiting, mut start) = (0, 0);
+        scanner.for_each(text, |word| {
+            if word.len() <= LONGEST_SHORT {
+                let key = short_key(bytes, start, word.len());
+                let hash = hash_short(self.hash_keys, key);
+                self.prefetch(hash);
+                batch[n_waiting] = (key, hash);
+                n_waiting += 1;
+                if n_waiting == BATCH {
+                    self.add_short_words(&batch);
+                    n_waiting = 0;
+                }
+            } else {
+                self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
+            }
+            start += word.len();
+        });
+        self.add_short_words(&batch[..n_waiting]);
+    }
+
+    /// Counts one word `count` times.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, word: &[u8], count: u64) {
+        if word.len() <= LONGEST_SHORT {
+            let key = short_key(word, 0, word.len());
+            self.reserve(1);
+            self.add_short_word(key, hash_short(self.hash_keys, key), count);
+        } else {
+            self.add_long_word(word, self.hash_keys.of_bytes(word), count);
+        }
+    }
+
+    /// Adds the counts of another table.
+    pub(super) fn add_all(&mut self, other: &WordTable) {
+        for slot in other.slots.iter().filter(|slot| slot.count > 0) {
+            if slot.key[1] & IS_LONG == 0 {
+                self.reserve(1);
+                self.add_short_word(slot.key, hash_short(self.hash_keys, slot.key), slot.count);
+            } else {
+                let word = other.long_word(slot);
+                self.add_long_word(word, self.hash_keys.of_bytes(word), slot.count);
+            }
+        }
+    }
+
+    /// The words and counts, without what only the counting needed.
+    pub(super) fn into_words(self) -> CountedWords {
+        let taken = || self.slots.iter().filter(|slot| slot.count > 0);
+        let size = taken().map(|slot| {
+            let short = (slot.key[1] >> 56) as usize;
+            // A length and a count of one byte each are usual.
+            if slot.key[1] & IS_LONG == 0 {
+                short + 2
+            } else {
+                1
+            }
+        });
+        let size = size.sum::<usize>() + self.text.len();
+        let mut words = CountedWords::with_capacity(size + size / 64);
+        for slot in taken() {
+            words.push(slot.word(&self.text, &mut [0; 16]), slot.count);
+        }
+        words
+    }
+
+    fn add_short_words(&mut self, batch: &[([u64; 2], u64)]) {
+        self.reserve(batch.len());
+        for &(key, hash) in batch {
+            self.add_short_word(key, hash, 1);
+        }
+    }
+
+    /// There is room for it.
+    #[inline(always)]
+    fn add_short_word(&mut self, key: [u64; 2], hash: u64, count: u64) {
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = &mut self.slots[at];
+            if slot.key == key {
+                slot.count += count;
+                return;
+            }
+            if slot.count == 0 {
+                *slot = Slot { key, count };
+                self.n_words += 1;
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn add_long_word(&mut self, word: &[u8], hash: u64, count: u64) {
+        self.reserve(1);
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot.count == 0 {
+                break;
+            }
+            if slot.key[1] & IS_LONG != 0 && slot.key[0] == hash && self.long_word(&slot) == word {
+                self.slots[at].count += count;
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+        let key = [hash, IS_LONG | self.text.len() as u64];
+        self.slots[at] = Slot { key, count };
+        self.n_words += 1;
+        push_number(&mut self.text, word.len() as u64);
+        self.text.extend_from_slice(word);
+    }
+
+    fn long_word(&self, slot: &Slot) -> &[u8] {
+        slot.long_word(&self.text)
+    }
+
+    #[inline(always)]
+    fn reserve(&mut self, n_more: usize) {
+        if (self.n_words + n_more) * 4 > self.slots.len() * 3 {
+            self.grow();
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let size = self.slots.len() * 2;
+        let slots = std::mem::replace(&mut self.slots, vec![EMPTY; size]);
+        for slot in slots.into_iter().filter(|slot| slot.count > 0) {
+            let is_long = slot.key[1] & IS_LONG != 0;
+            let hash = if is_long {
+                slot.key[0]
+            } else {
+                hash_short(self.hash_keys, slot.key)
+            };
+            let mut at = hash as usize & (size - 1);
+            while self.slots[at].count > 0 {
+                at = (at + 1) & (size - 1);
+            }
+            self.slots[at] = slot;
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        let at = hash as usize & (self.slots.len() - 1);
+        prefetch(self.slots.as_ptr().wrapping_add(at));
+    }
+}
+
+#[inline(always)]
+fn hash_short(keys: HashKeys, key: [u64; 2]) -> u64 {
+    keys.of_u128(u128::from(key[1]) << 64 | u128::from(key[0]))
+}
+
+/// The key of the word of `len` bytes, at most 15, at `start` of `text`.
+#[inline(always)]
+fn short_key(text: &[u8], start: usize, len: usize) -> [u64; 2] {
+    let bytes = match text.get(start..start + 16) {
+        Some(bytes) => <[u8; 16]>::try_from(bytes).expect("16 bytes"),
+        None => {
+            let mut bytes = [0; 16];
+            bytes[..len].copy_from_slice(&text[start..start + len]);
+            bytes
+        }
+    };
+    let word = u128::from_le_bytes(bytes) & ((1 << (8 * len)) - 1);
+    [word as u64, (word >> 64) as u64 | (len as u64) << 56]
+}

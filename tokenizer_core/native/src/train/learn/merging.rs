@@ -1,0 +1,203 @@
+//! What one merge does: to the words it stands in, to its neighbours' counts, and which new pairs
+//! it makes.
+
+use super::pair_queue::Pair;
+use super::pair_table::key_of;
+use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour, Unsigned};
+use crate::mem::prefetch::prefetch;
+
+const NOWHERE: u64 = u64::MAX;
+/// How many entries ahead the arena is fetched while a list is walked.
+const PREFETCH_DISTANCE: usize = 16;
+
+impl<S: Unsigned, P: Unsigned> Learner<S, P> {
+    pub(super) fn merge(&mut self, index: u32) {
+        let pair = self.pairs[index as usize];
+        self.pairs[index as usize].count = 0;
+        let product = S::of(self.order.push(pair.left.get(), pair.right.get()));
+        let span = self.spans[pair.left.get()].get() + self.spans[pair.right.get()].get();
+        self.spans.push(P::of(span));
+        self.before.push(NO_NEIGHBOUR);
+        self.after.push(NO_NEIGHBOUR);
+        self.replace(&pair, product);
+        let more = self.add_pairs_before(pair.left, product) | self.add_pairs_after(&pair, product);
+        if more {
+            self.write_places();
+        }
+        for symbol in self.seen_before.drain(..) {
+            self.before[symbol.get()] = NO_NEIGHBOUR;
+        }
+        for symbol in self.seen_after.drain(..) {
+            self.after[symbol.get()] = NO_NEIGHBOUR;
+        }
+        self.hits.clear();
+    }
+
+    /// Writes `product` over every occurrence of `pair`, left to right, and notes what it touches.
+    fn replace(&mut self, pair: &Pair<S>, product: S) {
+        let left_span = self.spans[pair.left.get()].get();
+        let right_span = self.spans[pair.right.get()].get();
+        let span = left_span + right_span;
+        let list = pair.start as usize..(pair.start + pair.len) as usize;
+        let mut group = 0;
+        // Noted one behind: whether the right neighbour is replaced too must be known.
+        let mut previous = None;
+        for entry in list.clone() {
+            if entry + PREFETCH_DISTANCE < list.end {
+                let soon = self.places[entry + PREFETCH_DISTANCE].get();
+                prefetch(self.symbols.as_ptr().wrapping_add(soon));
+            }
+            let place = self.places[entry].get();
+            if self.symbols[place] != pair.left || self.symbols[place + left_span] != pair.right {
+                continue;
+            }
+            if right_span > 1 {
+                self.symbols[place + left_span] = Self::dead();
+            }
+            self.symbols[place] = product;
+            self.symbols[place + span - 1] = product;
+            if let Some(previous) = previous {
+                self.note(previous, span, product, &mut group);
+            }
+            previous = Some(place);
+        }
+        if let Some(previous) = previous {
+            self.note(previous, span, product, &mut group);
+        }
+    }
+
+    #[inline(always)]
+    fn note(&mut self, place: usize, span: usize, product: S, group: &mut usize) {
+        if place >= self.groups[*group].end {
+            *group = find_group(&self.groups, *group, place);
+        }
+        let count = self.groups[*group].count;
+        self.n_tokens -= count;
+        let mut left = self.symbols[place - 1];
+        let right = self.symbols[place + span];
+        if left == product {
+            left = Self::boundary(); // noted by that one, as its right neighbour
+        }
+        if left != Self::boundary() {
+            let neighbour = &mut self.before[left.get()];
+            if neighbour.cursor == 0 {
+                self.seen_before.push(left);
+            }
+            neighbour.count += count;
+            neighbour.cursor += 1;
+        }
+        if right != Self::boundary() {
+            let neighbour = &mut self.after[right.get()];
+            if neighbour.cursor == 0 {
+                self.seen_after.push(right);
+            }
+            neighbour.count += count;
+            neighbour.cursor += 1;
+        }
+        self.hits.push(Hit {
+            place: P::of(place),
+            left,
+            right,
+        });
+    }
+
+    fn add_pairs_before(&mut self, merged_left: S, product: S) -> bool {
+        let mut any = false;
+        for i in 0..self.seen_before.len() {
+            let symbol = self.seen_before[i];
+            let neighbour = self.before[symbol.get()];
+            self.lower(key_of(symbol, merged_left), neighbour.count);
+            let start = self.add_pair(symbol, product, neighbour);
+            any |= start != NOWHERE;
+            self.before[symbol.get()].cursor = start;
+        }
+        any
+    }
+
+    fn add_pairs_after(&mut self, merged: &Pair<S>, product: S) -> bool {
+        let mut any = false;
+        for i in 0..self.seen_after.len() {
+            let symbol = self.seen_after[i];
+            let neighbour = self.after[symbol.get()];
+            // Behind the product stood the beginning of another.
+            let stood = if symbol == product {
+                merged.left
+            } else {
+                symbol
+            };
+            self.lower(key_of(merged.right, stood), neighbour.count);
+            let start = self.add_pair(product, symbol, neighbour);
+            any |= start != NOWHERE;
+            self.after[symbol.get()].cursor = start;
+        }
+        any
+    }
+
+    fn lower(&mut self, key: u64, by: u64) {
+        if let Some(number) = self.table.get(key) {
+            let count = &mut self.pairs[number as usize].count;
+            // The merged pair itself is at 0 and may be met: `aa` in `aaa`.
+            *count = count.saturating_sub(by);
+        }
+    }
+
+    /// Whether the product of these two is not too long.
+    pub(super) fn may_be_merged(&self, left: S, right: S) -> bool {
+        (self.order).fits(left.get(), right.get(), self.max_token_length)
+    }
+
+    /// Adds a pair if it reaches the threshold and may be merged; where its places begin, or
+    /// NOWHERE.
+    fn add_pair(&mut self, left: S, right: S, neighbour: Neighbour) -> u64 {
+        if neighbour.count < self.threshold || !self.may_be_merged(left, right) {
+            return NOWHERE;
+        }
+        let start = self.places.len() as u64;
+        let len = neighbour.cursor;
+        self.places.resize((start + len) as usize, P::of(0));
+        let number = self.pairs.len() as u32;
+        let pair = Pair {
+            count: neighbour.count,
+            start,
+            len,
+            left,
+            right,
+        };
+        self.table.get_or_insert(key_of(left, right), number);
+        self.queue.add(number, &pair, &self.order);
+        self.pairs.push(pair);
+        start
+    }
+
+    fn write_places(&mut self) {
+        for hit in &self.hits {
+            if hit.left != Self::boundary() {
+                let cursor = &mut self.before[hit.left.get()].cursor;
+                if *cursor != NOWHERE {
+                    let place = hit.place.get() - self.spans[hit.left.get()].get();
+                    self.places[*cursor as usize] = P::of(place);
+                    *cursor += 1;
+                }
+            }
+            if hit.right != Self::boundary() {
+                let cursor = &mut self.after[hit.right.get()].cursor;
+                if *cursor != NOWHERE {
+                    self.places[*cursor as usize] = hit.place;
+                    *cursor += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The group that `place` lies in, which is behind group `from`.
+pub(super) fn find_group(groups: &[Group], from: usize, place: usize) -> usize {
+    let mut step = 1;
+    let mut low = from + 1;
+    while low + step < groups.len() && groups[low + step].end <= place {
+        low += step;
+        step *= 2;
+    }
+    let high = (low + step + 1).min(groups.len());
+    low + groups[low..high].partition_point(|group| group.end <= place)
+}

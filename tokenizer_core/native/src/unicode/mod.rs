@@ -1,0 +1,87 @@
+//! Classes of characters, read from the generated tables.
+//!
+//! A class is a byte with at most one bit set; no code point is in two classes (the generator
+//! checks it), and 0 means none of them: punctuation, symbols, controls, unassigned.
+
+pub mod nfc;
+mod nfc_ranges;
+mod tables;
+pub mod utf8;
+
+use crate::unicode::tables::{BLOCKS, INDEX, SHIFT};
+
+pub use crate::unicode::tables::{LL, LM, LO, LT, LU, M, N, S, UNICODE_TABLES};
+
+/// `\p{L}`
+pub const L: u8 = LU | LL | LT | LM | LO;
+
+/// The class of any code point below 0x110000, surrogates included.
+#[inline(always)]
+pub fn class_of(code: u32) -> u8 {
+    let block = INDEX[(code >> SHIFT) as usize] as usize;
+    BLOCKS[(block << SHIFT) | (code & ((1 << SHIFT) - 1)) as usize]
+}
+
+/// The class and the length in bytes of the character that starts at `pos`; `(0, 0)` at the end.
+///
+/// `text` is UTF-8 and `pos` the start of a character. Anything else gives a wrong class or, on
+/// broken UTF-8, a panic, never a read outside `text`.
+#[inline(always)]
+pub fn class_at(text: &[u8], pos: usize) -> (u8, usize) {
+    match text.get(pos) {
+        None => (0, 0),
+        // The first block of the tables is ASCII.
+        Some(&byte) if byte < 0x80 => (BLOCKS[byte as usize], 1),
+        Some(&byte) => class_of_multibyte(text, pos, byte),
+    }
+}
+
+#[inline(always)]
+fn class_of_multibyte(text: &[u8], pos: usize, first: u8) -> (u8, usize) {
+    let follower = |i: usize| u32::from(text[pos + i] & 0x3F);
+    let first = u32::from(first);
+    if first < 0xE0 {
+        (class_of((first & 0x1F) << 6 | follower(1)), 2)
+    } else if first < 0xF0 {
+        (
+            class_of((first & 0x0F) << 12 | follower(1) << 6 | follower(2)),
+            3,
+        )
+    } else {
+        let code = (first & 0x07) << 18 | follower(1) << 12 | follower(2) << 6 | follower(3);
+        (class_of(code), 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ascii_is_the_first_block() {
+        for byte in 0..0x80u8 {
+            assert_eq!(BLOCKS[byte as usize], class_of(u32::from(byte)));
+        }
+    }
+
+    #[test]
+    fn every_character_is_decoded_from_its_bytes() {
+        for character in '\0'..=char::MAX {
+            let mut buffer = [0; 4];
+            let bytes = character.encode_utf8(&mut buffer).as_bytes();
+            let expected = (class_of(character.into()), bytes.len());
+            assert_eq!(class_at(bytes, 0), expected, "{character:?}");
+        }
+    }
+
+    #[test]
+    fn classes_are_those_of_regex_not_of_rust() {
+        assert_eq!(class_of('ſ'.into()), LL);
+        assert_eq!(class_of('ʰ'.into()), LM);
+        assert_eq!(class_of('中'.into()), LO);
+        assert_eq!(class_of('\u{301}'.into()), M);
+        assert_eq!(class_of('½'.into()), N);
+        assert_eq!(class_of('\u{85}'.into()), S);
+        assert_eq!(class_of('\u{200b}'.into()), 0);
+    }
+}

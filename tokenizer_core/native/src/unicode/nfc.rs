@@ -1,0 +1,167 @@
+//! Where NFC may touch a text, seen quickly; normalizing is left to Python.
+
+use std::sync::LazyLock;
+
+use crate::simd::{AnyKernel, Kernel, OnKernel};
+use crate::unicode::nfc_ranges::RANGES;
+use crate::unicode::utf8::{CodeUnit, NoUtf8};
+
+/// One bit for each code point up to the last that NFC may touch.
+static RESTLESS: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let last = RANGES.last().expect("there are some").1;
+    let mut bits = vec![0; last as usize / 64 + 1];
+    for (first, last) in RANGES {
+        for code in first..=last {
+            bits[code as usize / 64] |= 1 << (code % 64);
+        }
+    }
+    bits
+});
+
+/// Whether NFC may touch a code point, by itself or together with its neighbours.
+pub fn is_restless(code: u32) -> bool {
+    let code = code as usize;
+    RESTLESS
+        .get(code / 64)
+        .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
+}
+
+/// First places and ends of the runs of characters that NFC may touch; None if there are more of them
+/// than `max_runs`. Every other character normalizes to itself, and what begins with it normalizes
+/// alone. Fails where one is a surrogate.
+pub fn restless_runs<U: CodeUnit>(
+    units: &[U],
+    max_runs: usize,
+) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
+    AnyKernel::chosen().run(RestlessRuns { units, max_runs })
+}
+
+struct RestlessRuns<'u, U> {
+    units: &'u [U],
+    max_runs: usize,
+}
+
+impl<U: CodeUnit> OnKernel for RestlessRuns<'_, U> {
+    type Output = Result<Option<Vec<(usize, usize)>>, NoUtf8>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, _: K) -> Self::Output {
+        let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
+        for (place, block) in self.units.chunks(BLOCK).enumerate() {
+            if is_plain(block) {
+                continue;
+            }
+            for (at, &unit) in (place * BLOCK..).zip(block) {
+                let code = unit.into();
+                if code & !0x7FF == 0xD800 {
+                    return Err(NoUtf8::Surrogate);
+                }
+                if !is_restless(code) {
+                    continue;
+                }
+                let n_runs = runs.len();
+                match runs.last_mut() {
+                    Some((_, end)) if *end == at => *end = at + 1,
+                    _ if n_runs == self.max_runs => is_more = true,
+                    _ => runs.push((at, at + 1)),
+                }
+            }
+        }
+        Ok((!is_more).then_some(runs))
+    }
+}
+
+/// Code points looked at together.
+const BLOCK: usize = 32;
+
+/// Frequent characters that are never restless, from the first to before the last: Latin, Cyrillic,
+/// quotes and dashes, kana, ideographs, Hangul, emoji. The first begin at zero.
+const PLAIN: [(u32, u32); 8] = [
+    (0, 0x300),
+    (0x400, 0x483),
+    (0x2002, 0x20D0),
+    (0x3001, 0x302A),
+    (0x3041, 0x3099),
+    (0x309B, 0xA000),
+    (0xAC00, 0xD7A4),
+    (0x1F000, 0x20000),
+];
+
+/// Whether all are of those.
+#[inline(always)]
+fn is_plain<U: CodeUnit>(block: &[U]) -> bool {
+    let all_within = |ranges: &[(u32, u32)]| {
+        block.iter().fold(true, |all, &unit| {
+            let code: u32 = unit.into();
+            let is_within = |&(first, end): &(u32, u32)| code.wrapping_sub(first) < end - first;
+            all & ranges
+                .iter()
+                .fold(false, |any, range| any | is_within(range))
+        })
+    };
+    all_within(&PLAIN[..1]) || all_within(&PLAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(text: &str) -> Vec<u32> {
+        text.chars().map(u32::from).collect()
+    }
+
+    #[test]
+    fn what_is_passed_over_is_not_restless() {
+        for code in PLAIN.iter().flat_map(|&(first, end)| first..end) {
+            assert!(!(0xD800..0xE000).contains(&code));
+            assert!(!is_restless(code), "{code:x}");
+        }
+    }
+
+    #[test]
+    fn one_restless_character_is_seen_wherever_it_stands() {
+        for filler in [
+            "a",
+            "\u{e9}",
+            "\u{4e2d}",
+            "\u{3042}",
+            "\u{1f642}",
+            "\u{ac00}x",
+        ] {
+            for n_before in 0..140 {
+                let before = filler.repeat(n_before);
+                assert_eq!(restless_runs(&units(&before), 0), Ok(Some(vec![])));
+                for restless in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
+                    let behind = filler.repeat(70);
+                    let text = units(&format!("{before}{restless}{behind}"));
+                    let place = units(&before).len();
+                    assert_eq!(restless_runs(&text, 1), Ok(Some(vec![(place, place + 1)])));
+                    assert_eq!(restless_runs(&text, 0), Ok(None));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn runs_go_on_across_blocks_and_end_at_what_is_settled() {
+        for n_before in 55..70 {
+            for n_restless in 1..150 {
+                let text = "x".repeat(n_before) + &"\u{301}".repeat(n_restless) + "y\u{323}";
+                let end = n_before + n_restless;
+                let expected = vec![(n_before, end), (end + 1, end + 2)];
+                assert_eq!(restless_runs(&units(&text), 2), Ok(Some(expected)));
+                assert_eq!(restless_runs(&units(&text), 1), Ok(None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_surrogate_is_seen_behind_more_runs_than_are_asked_for() {
+        for n_runs in [0, 1, 5] {
+            let mut text = units(&"e\u{301}".repeat(n_runs));
+            text.push(0xDC80);
+            text.extend(units(&"x".repeat(200)));
+            assert_eq!(restless_runs(&text, 2), Err(NoUtf8::Surrogate));
+        }
+    }
+}
