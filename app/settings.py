@@ -1,8 +1,7 @@
-"""Settings: the environment read once, checked, frozen.
+"""Settings of the service: read from the environment once, checked, frozen.
 
-Every variable is here with its default and its meaning, so that the table in the documentation can
-be tested against `describe()`. Built by `app.main` and `app.cli` and handed down; nothing else
-reads the environment.
+Each field has its default and its description. `python -m app.settings > docs/settings.md`
+writes the documentation, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -20,9 +20,35 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.egress import ListedHost
 
 PREFIX: Final = "TOKENIZER_"
-_KNOWN_ELSEWHERE: Final = frozenset(
-    {"TOKENIZER_TEST_DATA", "TOKENIZER_REQUIRE_NATIVE", "TOKENIZER_URL", "TOKENIZER_API_KEY"}
-)
+_OTHER_VARIABLES: Final = {
+    "TOKENIZER_URL": "The client: address of the service.",
+    "TOKENIZER_API_KEY": "The client: its key.",
+    "TOKENIZER_KERNEL": "The native engine: `avx512`, `avx2` or `portable`, to compare them. The "
+    "ids are the same. Unset: the fastest that the processor has.",
+    "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",
+    "TOKENIZER_TEST_DATA": "The tests: folder of the larger corpora and vocabularies.",
+}
+"""Variables that other parts of the project read, and what they are for."""
+
+_PAGE_HEAD: Final = """\
+# Settings
+
+The service reads its settings from the environment once, at start. It refuses to start with a
+wrong value and names the variable, the reason and the default. It warns about a `TOKENIZER_`
+variable that it does not know.
+
+This page is generated: `python -m app.settings > docs/settings.md`.
+
+| variable | default | meaning |
+|---|---|---|"""
+
+_PAGE_MIDDLE: Final = """
+## Other variables
+
+Other parts of the project read these.
+
+| variable | meaning |
+|---|---|"""
 
 KeyList = Annotated[tuple[SecretStr, ...], NoDecode]
 WordList = Annotated[tuple[str, ...], NoDecode]
@@ -30,11 +56,11 @@ FolderList = Annotated[tuple[Path, ...], NoDecode]
 
 
 class SettingsError(ValueError):
-    """A variable holds what it cannot; the message names the variable and the remedy."""
+    """A variable has a wrong value. The message names the variable and the remedy."""
 
 
 class Settings(BaseSettings):
-    """What the service was told at start. `Settings.from_environment()` reads it.
+    """The settings of one service. `Settings.from_environment()` reads them.
 
     Example:
         >>> Settings(port=9000, corpus_roots="corpora:more").corpus_roots
@@ -55,156 +81,161 @@ class Settings(BaseSettings):
     )
     store: str | None = Field(
         default=None,
-        description="Where versions and the active pointer are, if hosts share them: "
-        "`s3://bucket/prefix`, or a folder. Unset: in TOKENIZER_ARTIFACTS_DIR.",
+        description="Store that several hosts share for published tokenizers and the active "
+        "pointer: `s3://bucket/prefix` or a folder. Unset: TOKENIZER_ARTIFACTS_DIR.",
     )
     corpus_roots: FolderList = Field(
         default=(Path("corpora"),),
-        description="Folders a training run may read, separated by `:`; its paths are below them.",
+        description="Folders that training jobs may read, separated by `:`. Paths in requests "
+        "are relative to them.",
     )
     admin_keys: KeyList = Field(
         default=(),
-        description="Keys for training and promotion, separated by commas. "
-        "None: one is generated at start and printed once.",
+        description="Keys for the admin routes (training, promotion, uploads), separated by "
+        "commas. Unset: the service generates one at start and prints it once.",
     )
     read_keys: KeyList = Field(
         default=(),
-        description="Keys for encoding and the other read routes, separated by commas. "
-        "None: these routes are open.",
+        description="Keys for encoding and the other read routes, separated by commas. Unset: "
+        "these routes are open.",
     )
     require_admin_key: bool = Field(
         default=False,
-        description="Refuse to start without TOKENIZER_ADMIN_KEYS, as the container does.",
+        description="Refuse to start without TOKENIZER_ADMIN_KEYS. The container image sets it.",
     )
-    workers: int = Field(default=1, ge=1, le=256, description="Serving processes.")
+    workers: int = Field(default=1, ge=1, le=256, description="Number of serving processes.")
     default: str = Field(
         default="starter",
         min_length=1,
-        description="Tokenizer served until one is promoted: `name` or `name@version`.",
+        description="Tokenizer to serve until one is promoted: `name` or `name@version`.",
     )
     engine: Literal["auto", "native", "python"] = Field(
         default="auto",
-        description="What computes the ids and trains: `native`, `python`, or `auto`: native where "
-        "it was built.",
+        description="Engine that encodes and trains: `native`, `python`, or `auto` for native "
+        "where it is built, else python.",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        default="info", description="`critical`, `error`, `warning`, `info` or `debug`."
+        default="info",
+        description="Least severe level to log: `critical`, `error`, `warning`, `info` or `debug`.",
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="`text`, or `json`: one object a line."
+        default="text", description="Format of the log: `text`, or `json` for one object per line."
     )
     max_body_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1024,
         le=1 << 40,
-        description="Largest request body in bytes; streams have no limit.",
+        description="Largest request body in bytes. Streams and corpus uploads are exempt.",
     )
     max_connections: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000,
-        description="Connections each serving process holds; unset: as the limit of open files "
-        "allows, at most 10000.",
+        description="Most connections per serving process. Unset: derived from the limit of "
+        "open files, at most 10000.",
     )
     header_seconds: float = Field(
         default=10,
         gt=0,
         le=3600,
-        description="Seconds in which the headers of a request must arrive; a body has as long "
-        "before its minimum rate counts.",
+        description="Time in seconds for the headers of a request to arrive. A body gets the "
+        "same time before its minimum rate applies.",
     )
     send_seconds: float = Field(
         default=60,
         gt=0,
         le=3600,
-        description="Seconds a client may take nothing of its answer.",
+        description="Time in seconds a client may go without reading any of its response.",
     )
     stream_idle_seconds: float = Field(
         default=300,
         gt=0,
         le=86400,
-        description="Seconds a stream may wait for 1024 bytes of its text, or for its reader.",
+        description="Time in seconds a stream may wait for the next 1024 bytes of its input, or"
+        " for its reader.",
     )
     threads: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="Threads for large requests in each process; unset: one for each core, at "
-        "most four.",
+        description="Threads for large requests, per process. Unset: one per core, at most four.",
     )
     corpora_max_bytes: int = Field(
         default=100 * 1024 * 1024 * 1024,
         ge=1024,
         le=1 << 50,
-        description="Largest size of all uploaded corpora together, in bytes, and of what one "
-        "training run fetches from URLs.",
+        description="Largest total size of uploaded corpora in bytes, and the most that one "
+        "training job may download.",
     )
     corpus_url_hosts: WordList = Field(
         default=(),
-        description="Hosts a training run may fetch from, separated by commas: `host` or "
-        "`host:port`, whose address must be public, or with `=address` or `=network` that one.",
+        description="Hosts that training jobs may download from, separated by commas: "
+        "`host[:port]`, which must resolve to a public address, or "
+        "`host[:port]=ADDRESS` to allow that address or network. Unset: none.",
     )
     token_files_max_bytes: int | None = Field(
         default=None,
         ge=1024,
         le=1 << 50,
-        description="Largest size of all token files together, in bytes, looked at when a job is "
-        "asked for; unset: what the disk has.",
+        description="Largest total size of token files in bytes, checked when a job is "
+        "requested. Unset: limited by the disk.",
     )
     train_queue: int = Field(
         default=8,
         ge=0,
         le=10_000,
-        description="Jobs, training or encoding, that may wait; 0: none, 409 when busy.",
+        description="Jobs of any kind that may wait. 0: no queue; a request gets 409 while a "
+        "job runs.",
     )
     jobs_database: SecretStr | None = Field(
         default=None,
-        description="Database of the jobs that replicas share: "
-        "`postgresql://user:password@host/database`; unset: a SQLite file in the artifacts folder.",
+        description="Job database that replicas share: "
+        "`postgresql://user:password@host/database`. Unset: a SQLite file in the "
+        "artifacts folder.",
     )
     lease_seconds: float = Field(
         default=60,
         ge=1,
         le=86400,
-        description="Seconds after which another host may begin a job again whose server has not "
-        "said that it lives.",
+        description="Job lease in seconds: another host may restart a job whose lease was not "
+        "renewed for this long.",
     )
     train_memory_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
         le=1 << 50,
-        description="Most resident memory of a job in bytes, whatever its request allows; unset: "
-        "no bound but the request's.",
+        description="Most resident memory of one job in bytes. A request can only set a lower "
+        "limit. Unset: only the limit of the request applies.",
     )
     train_threads: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="Threads, or processes of the Python engine, that count or encode a corpus; "
-        "unset: one for each core.",
+        description="Threads (processes with the Python engine) that count or encode a corpus. "
+        "Unset: one per core.",
     )
     executor: Literal["local", "ray"] = Field(
         default="local",
-        description="Who counts for a training job, and encodes: `local`, its own process, or "
-        "`ray`, a cluster whose nodes see its files at the same paths.",
+        description="Where jobs count and encode: `local` in the job's own process, or `ray` on"
+        " a cluster whose nodes see the files at the same paths.",
     )
     ray_address: str = Field(
         default="auto",
         min_length=1,
-        description="Where that cluster is: `host:port`, or `auto`: on this machine.",
+        description="Address of the Ray cluster: `host:port`, or `auto` for one on this machine.",
     )
     run_storage: str | None = Field(
         default=None,
         min_length=1,
-        description="Where the cluster's workers keep what they have done, a folder they share or "
-        "`s3://bucket/prefix`; unset: the job's folder below the artifacts.",
+        description="Storage for the intermediate results of Ray workers: a shared folder or "
+        "`s3://bucket/prefix`. Unset: the job's folder below the artifacts.",
     )
     keep_versions: int = Field(
         default=0,
         ge=0,
         le=1_000_000,
-        description="Versions of a name that stay when a job publishes another; 0: all. What is in "
-        "use always stays.",
+        description="Versions of a name to keep when a job publishes a new one. 0: all. "
+        "Versions in use are always kept.",
     )
 
     @field_validator("admin_keys", "read_keys", mode="before")
@@ -239,10 +270,10 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """The settings the environment holds.
+        """Read the settings from the environment.
 
         Raises:
-            SettingsError: a variable is wrong; names it, says why, and what it may be.
+            SettingsError: a variable has a wrong value.
         """
         try:
             return cls()
@@ -251,20 +282,30 @@ class Settings(BaseSettings):
 
     @property
     def thread_count(self) -> int:
-        """Threads that work on large requests."""
+        """Threads for large requests."""
         return self.threads or min(4, os.cpu_count() or 1)
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """Rows (variable, default, meaning), in order: what the documentation shows."""
+    """Rows (variable, default, meaning) in the order of the fields."""
     return [
         (PREFIX + name.upper(), _render_default(field.default), field.description or "")
         for name, field in Settings.model_fields.items()
     ]
 
 
+def render_page() -> str:
+    """The text of docs/settings.md."""
+    settings = [
+        f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |"
+        for name, default, meaning in describe()
+    ]
+    others = [f"| `{name}` | {meaning} |" for name, meaning in _OTHER_VARIABLES.items()]
+    return "\n".join([_PAGE_HEAD, *settings, _PAGE_MIDDLE, *others, ""])
+
+
 def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
-    """One line for each `TOKENIZER_` variable that means nothing here: a misspelling is said.
+    """One line for each `TOKENIZER_` variable that no part of the project reads.
 
     Example:
         >>> unknown_variables({"TOKENIZER_PORTS": "1"})
@@ -273,16 +314,16 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
     known = {row[0] for row in describe()}
     found = set(os.environ if environment is None else environment)
     lines = []
-    for name in sorted(found - known - _KNOWN_ELSEWHERE):
+    for name in sorted(found - known - _OTHER_VARIABLES.keys()):
         if name.startswith(PREFIX):
             near = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {near[0]}?" if near else "see the table of settings"
+            remedy = f"did you mean {near[0]}?" if near else "see docs/settings.md"
             lines.append(f"{name} is not a setting; {remedy}")
     return lines
 
 
 def _require_postgres_address(address: str) -> None:
-    """Raise ValueError, which repeats nothing of it, unless it can be one and can be used."""
+    """Raise ValueError unless it is a PostgreSQL address; the message repeats nothing of it."""
     try:
         parts = urlsplit(address)
         # An @ in a password would make the rest of it a part of the host, which errors name.
@@ -317,3 +358,7 @@ def _explain(error: ValidationError) -> str:
         default = f" Unset it for the default ({_render_default(field.default)})." if field else ""
         lines.append(f"{PREFIX}{name.upper()}: {item['msg']}.{meaning}{default}")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_page())
