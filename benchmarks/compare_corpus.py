@@ -1,28 +1,27 @@
-"""Turn the same corpus into token files with this project and with what people use, in turns.
+r"""Encode the same corpus to token files with this project and with the usual tools, and compare.
 
     python3 -m venv peers && peers/bin/pip install numpy datasets tokenizers tiktoken gigatoken
-    .venv/bin/python benchmarks/compare_corpus.py --vocab gpt2.tokenizer.json \\
+    .venv/bin/python benchmarks/compare_corpus.py --vocab gpt2.tokenizer.json \
         --ranks r50k_base.tiktoken --peers peers/bin/python news.txt stories.txt
 
-A document of a text ends at <|endoftext|>. All write the same file: uint16 ids, each document and
-behind it the id of <|endoftext|>, by GPT-2's vocabulary. The contenders:
+A document ends at <|endoftext|>. Every contender writes the same file: uint16 ids of GPT-2's
+vocabulary, with the id of <|endoftext|> after each document. The contenders:
 
 - `ours-1`, `ours-2`: `tokenizer corpus encode` with one and two workers. It also hashes the text,
-  checks every id, counts how often each is used, writes the document index and the manifest, and
-  puts all on the disk (fsync).
-- `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`, and the
-  ids copied shard by shard into a memmap, as nanoGPT does.
+  checks every id, counts the use of each id, writes the document index and the manifest, and calls
+  fsync.
+- `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`; the ids
+  are copied shard by shard into a memmap, as nanoGPT does.
 - `nanogpt`: nanoGPT's `prepare.py`: `datasets`, `map(num_proc=2)` with tiktoken, a memmap.
-- `pool`: llm.c's way: tiktoken in a `multiprocessing.Pool` of two, arrays written as they come.
+- `pool`: llm.c's method: tiktoken in a `multiprocessing.Pool` of two; arrays are written in order.
 - `gigatoken-1`, `gigatoken-2`: `encode_files` with one and two threads, all ids in memory, and
   `ndarray.tofile`.
 
-`datasets` is given the documents in memory, already cut, and no cache to look into. Figures are of
-fresh processes from their start to their end: *s* on the clock and *cpu* on all processors, which
-other work on the machine moves less. *start* is the same on a text of one document: the time to
-import, to load the vocabulary and to start workers. Contenders take turns, in an order that
-rotates; medians are printed. The text is in the page cache. The exit status is 1 when two files of
-ids differ.
+`datasets` gets the documents in memory, already split, and no cache. Each figure covers a fresh
+process from start to end: *s* is wall time, *cpu* the processor time of all processes, which other
+load disturbs less. *start* is the same for a text of one document: the time to import, load the
+vocabulary and start workers. The contenders take turns in rotating order, and the table shows
+medians. The text is in the page cache. The exit status is 1 if two files of ids differ.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ CONTENDERS: Final = "ours-1,ours-2,datasets,nanogpt,pool,gigatoken-1,gigatoken-2
 
 
 def documents(text: str) -> list[str]:
-    """What stands before each separator, and behind the last one if anything does."""
+    """The documents: the text before each separator, and the rest if it is not empty."""
     found = Path(text).read_bytes().decode().split(END)
     return found if found[-1] else found[:-1]
 
@@ -146,7 +145,7 @@ def gigatoken(job: dict[str, Any]) -> None:
 
 
 def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespace) -> list[str]:
-    """What is run, and writes `folder`/train.bin."""
+    """The command of a contender; it writes `folder`/train.bin."""
     name, _, number = contender.partition("-")
     if name == "ours":
         files = ["corpus", "encode", str(text), "--files", str(args.vocab), "--quiet"]
@@ -165,7 +164,7 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
 
 
 def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, float, str]:
-    """Seconds of a fresh process on the clock and on processors, and the hash of what it wrote."""
+    """Wall and processor seconds of a fresh process, and the hash of its output."""
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch) / "tokens"
         command = command_of(contender, text.resolve(), folder, args)
@@ -193,7 +192,7 @@ def children_cpu_seconds() -> float:
 
 
 def compare(text: Path, args: argparse.Namespace) -> bool:
-    """Measure all on one text and print a table; whether they wrote the same."""
+    """Measure all contenders on one text, print a table, return whether the outputs are equal."""
     contenders = args.contenders.split(",")
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         one = Path(scratch) / "one.txt"

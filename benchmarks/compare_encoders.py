@@ -1,20 +1,20 @@
-"""Encode the same text with this project and with others, in turns, and print speeds and ratios.
+"""Encode the same text with this project and with others, and print speeds and ratios.
 
     .venv/bin/python benchmarks/compare_encoders.py --vocab tokenizer.json news.txt books.txt
-    .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2.tokenizer.json news.txt \\
+    .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2.tokenizer.json news.txt \
         --peers ~/peers/bin/python --engines native,gigatoken,fastokens,tokenizers
 
-`--vocab` is Hugging Face's `tokenizer.json`. Others are measured where they can be imported: by
-this Python, or by the one that `--peers` names (a virtual environment with `pip install numpy
-gigatoken awkward fastokens tokenizers`).
+`--vocab` is a Hugging Face `tokenizer.json`. The others run where they can be imported: in this
+Python, or in the one that `--peers` names (a virtual environment with `pip install numpy gigatoken
+awkward fastokens tokenizers`).
 
-Every figure is of a fresh process, pinned to as many processors as it has threads, that has loaded
-its tokenizer and encoded a different 100 kB: *cold* is the text for the first time, *warm* the
-better of two more times. With one thread it is one text; with `--threads 2` and more it is a batch
-of documents, lines that come to some 10,000 characters each, as the others share nothing less.
-Engines take turns, in an order that rotates, and medians are printed, so that a slow minute of the
-machine hits all alike. The result is an array of uint32. The exit status is 1 when the ids of two
-engines differ: a fast engine with other ids is not fast.
+Each figure comes from a fresh process, pinned to as many processors as it has threads, that has
+loaded its tokenizer and encoded a different 100 kB. *cold* is the first pass over the text, *warm*
+the better of two more. With one thread the input is one text. With `--threads 2` or more it is a
+batch of documents, groups of lines of about 10,000 characters, because the others split no smaller
+unit. The engines take turns in rotating order, and the table shows medians, so that a slow minute
+of the machine affects all of them. The result is an array of uint32. The exit status is 1 if the
+ids of two engines differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODULES = {"gigatoken": "gigatoken", "fastokens": "fastokens", "tokenizers": "to
 DOCUMENT = 10_000
 
 Encode = Callable[[list[str]], Any]
-"""From a text, or several documents, to their ids, one after the other."""
+"""From a text or several documents to their ids, concatenated."""
 
 
 def ours(vocab: str, threads: int, engine: str) -> Encode:
@@ -95,7 +95,7 @@ def documents_of(text: str) -> list[str]:
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """What one fresh process does; `job` names engine, vocabulary, text and number of threads."""
+    """Run one measurement in a fresh process; `job` names engine, vocabulary, text and threads."""
     threads = job["threads"]
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     text = Path(job["text"]).read_bytes()[: job["n_bytes"]].decode("utf-8", errors="ignore")
@@ -137,7 +137,7 @@ def run(job: dict[str, Any], python: str) -> dict[str, Any]:
 
 
 def compare(text: Path, args: argparse.Namespace) -> bool:
-    """Measure all engines on one text and print a table; whether their ids are equal."""
+    """Measure all engines on one text, print a table, return whether their ids are equal."""
     engines = args.engines.split(",")
     runs: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
     for round_number in range(args.rounds):

@@ -1,19 +1,19 @@
-"""Serve the same texts by this service and by ten lines of FastAPI over tiktoken, and compare.
+"""Compare this service with ten lines of FastAPI over tiktoken, on the same texts.
 
     .venv/bin/python benchmarks/compare_http.py --vocab r50k_base.tiktoken news.txt
 
-`--vocab` is GPT-2's vocabulary as tiktoken's file. Both serve with one process, uvloop and
-httptools, pinned to one processor; the requests come from another process on another processor.
-Every figure is of a fresh server; the services take turns and medians are printed. The texts are
-all different, but come again when all were sent: the small ones once or twice, the large ones many
-times, so that ours finds most of them in its cache. The exit status is 1 when one answers with
-other ids, or with an error.
+`--vocab` is GPT-2's vocabulary as a tiktoken file. Both services run one process with uvloop and
+httptools on one processor; another process on another processor sends the requests. Each figure
+comes from a fresh server; the services take turns, and the table shows medians. The texts are
+distinct, but repeat when all have been sent: the small ones once or twice, the large ones many
+times, so that our service finds most of them in its cache. The exit status is 1 if a service
+returns other ids or an error.
 
-*small*: texts of 130 bytes over 32 connections, requests a second. *large*: texts of 1 MB over 4
-connections, MB of text a second, answered in JSON; *binary*: the same answered with the ids alone,
-which the ten lines cannot, so their JSON stands beside it. *p99*: 99 of 100 small requests are
-answered within so many milliseconds, at 30% of what `small` reached; *training*: the same while a
-job trains on the text.
+*small*: texts of 130 bytes over 32 connections, requests per second. *large*: texts of 1 MB over 4
+connections, MB of text per second, JSON responses. *binary*: the same with binary ids; the ten
+lines have no binary form, so the table repeats their JSON figure. *p99*: the 99th percentile in
+milliseconds of small requests at 30% of the rate of `small`. *training*: the same while a job
+trains on the text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOAD_SHARE = 0.3
 
 @dataclass
 class Plan:
-    """What is measured with what."""
+    """The parameters of one measurement."""
 
     vocab: Path
     text: Path
@@ -76,7 +76,7 @@ class Plan:
 
 @contextlib.contextmanager
 def ours(plan: Plan) -> Iterator[int]:
-    """This service, with the vocabulary as its default; the port."""
+    """Start this service with the vocabulary as its default; return the port."""
     artifacts = plan.folder / "artifacts"
     environment = {
         **os.environ,
@@ -99,7 +99,7 @@ def ours(plan: Plan) -> Iterator[int]:
 
 @contextlib.contextmanager
 def ten_lines(plan: Plan) -> Iterator[int]:
-    """The other service; the port."""
+    """Start the other service; return the port."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "ten_line_service:app", "--app-dir", str(HERE)]
     command += ["--port", str(port), "--loop", "uvloop", "--http", "httptools"]
@@ -110,7 +110,7 @@ def ten_lines(plan: Plan) -> Iterator[int]:
 
 @contextlib.contextmanager
 def serving(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
-    """`command` as a process on the first processor, from when it answers."""
+    """Run `command` on the first processor; yield once it responds."""
     first = min(os.sched_getaffinity(0))
     with tempfile.TemporaryFile() as log, subprocess.Popen(
         command, env=environment, stdout=log, stderr=log, cwd=HERE.parent,
@@ -139,7 +139,7 @@ def free_port() -> int:
 
 
 def body(text: str) -> dict[str, str]:
-    """The request; what the ten lines do not know of it they pass over."""
+    """The request; the ten lines ignore the fields they do not know."""
     return {"text": text, "allowed_special": "none"}
 
 
@@ -150,7 +150,7 @@ def ask(port: int, text: str) -> list[int]:
 
 
 def put_load(port: int, bodies: Path, seconds: float, **options: Any) -> dict[str, Any]:
-    """What `http_load` reports, from the last processor."""
+    """Run `http_load` on the last processor and return its report."""
     last = max(os.sched_getaffinity(0))
     job = {"port": port, "bodies": str(bodies), "seconds": seconds, "processor": last, **options}
     done = subprocess.run(
@@ -171,7 +171,7 @@ def compare_ids(plan: Plan, our_port: int, their_port: int) -> None:
 
 
 def measure(plan: Plan, port: int, *, is_ours: bool) -> dict[str, float]:
-    """Requests a second, MB a second, and milliseconds, of one fresh server."""
+    """Requests per second, MB per second and milliseconds of one fresh server."""
     small = put_load(port, plan.small, plan.seconds)
     rate = small["n_requests"] / small["seconds"]
     found = {"small": rate}
@@ -197,7 +197,7 @@ def p99_milliseconds(plan: Plan, port: int, rate: float) -> float:
 
 @contextlib.contextmanager
 def training(plan: Plan, port: int) -> Iterator[None]:
-    """A training job that runs all the while."""
+    """Keep a training job running."""
     url, headers = f"http://127.0.0.1:{port}/train", {"X-API-Key": ADMIN_KEY}
     job = {"input_paths": [plan.corpus.name], "vocab_size": 50_000, "promote": "manual"}
     started = httpx.post(url, json={**job, "name": "trained"}, headers=headers).raise_for_status()

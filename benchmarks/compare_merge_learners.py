@@ -1,12 +1,12 @@
-"""Ordered count buckets against a lazy max-heap: which queue of pairs the merge learner should use.
+"""Compare two pair queues for the merge learner: ordered count buckets and a lazy max-heap.
 
     python benchmarks/compare_merge_learners.py [--data FOLDER] [--repeat N]
 
-Both queues run under the same learner on the same counts; the merges must be equal. Each run is a
-fresh process, so that memory is that of one run. The library keeps the winner (`PairBuckets`); the
-loser lives here so that the comparison can be repeated.
+Both queues run under the same learner on the same counts, and the merges must be equal. Each run is
+a fresh process, so that its memory is that of one run. The library uses the winner (`PairBuckets`);
+the loser stays here so that the comparison can be repeated.
 
-On two cores of a cloud machine, Python 3.11, best of three, other work going on beside it:
+Two cores of a cloud machine, Python 3.11, best of three, with other load on the machine:
 
     corpus                     vocab  distinct    queue  seconds  peak +MB
     en_reuters_news.txt        10000     79608  buckets     0.70      31.1
@@ -16,9 +16,9 @@ On two cores of a cloud machine, Python 3.11, best of three, other work going on
     zh_modern_bitext.txt       10000    270091  buckets     9.39     234.2
     zh_modern_bitext.txt       10000    270091     heap    12.41     330.7
 
-The buckets are faster by a tenth to a quarter and need a quarter less memory, because only the
-pairs with the count that is open are compared and keyed. The whole of the first file (40 MB) was
-counted, and the first 8 MB of the second, whose pre-tokens are long (24 bytes on average).
+The buckets are 10 to 25 % faster and use a quarter less memory, because they compare and key only
+the pairs of the current count. The run counted the whole first file (40 MB) and the first 8 MB of
+the second, whose pre-tokens are long (24 bytes on average).
 """
 
 import argparse
@@ -44,13 +44,13 @@ CASES = [
 
 
 class LazyHeap:
-    """One heap of all pairs, by falling count, then key. A pair whose count fell since it was
-    pushed is pushed again with its count of now when it comes to the top."""
+    """A heap of all pairs by descending count, then key. A pair whose count fell since it was
+    pushed is pushed again with its current count when it reaches the top."""
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None:
         self._pair_counts = pair_counts
         self._token_keys = token_keys
-        # The keys of both sides stand side by side, shared by all pairs of a token, not joined.
+        # Store the keys of both sides separately: all pairs of a token share them.
         self._heap = [
             (-count, token_keys[pair[0]], token_keys[pair[1]], pair)
             for pair, count in pair_counts.items()
@@ -76,7 +76,7 @@ QUEUES: dict[str, type[PairQueue]] = {"buckets": PairBuckets, "heap": LazyHeap}
 
 
 def measure(counts_path: str, queue: str, vocab_size: int) -> dict[str, object]:
-    """One run, in this process."""
+    """Run once in this process."""
     counts = PretokenCounts.load(counts_path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
@@ -99,7 +99,7 @@ def hash_merges(merges: list[tuple[bytes, bytes]]) -> str:
 
 
 def measure_apart(counts_path: Path, queue: str, vocab_size: int) -> dict[str, object]:
-    """One run, in a process of its own."""
+    """Run once in a fresh process."""
     command = [sys.executable, __file__, "--one", str(counts_path), queue, str(vocab_size)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
     result: dict[str, object] = json.loads(done.stdout)
@@ -107,7 +107,7 @@ def measure_apart(counts_path: Path, queue: str, vocab_size: int) -> dict[str, o
 
 
 def cut_corpus(source: Path, size: int | None, folder: Path) -> Path:
-    """The first `size` bytes of a file, ended at a line; the file itself without a size."""
+    """The first `size` bytes of a file, cut at a line end; the whole file without a size."""
     if size is None:
         return source
     with source.open("rb") as file:

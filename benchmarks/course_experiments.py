@@ -1,14 +1,14 @@
-"""The tokenizer experiments of Stanford CS336, assignment 1, in one command.
+r"""Run the tokenizer experiments of Stanford CS336, assignment 1, with one command.
 
     .venv/bin/python benchmarks/course_experiments.py
-    .venv/bin/python benchmarks/course_experiments.py --stories TinyStoriesV2-train.txt \\
+    .venv/bin/python benchmarks/course_experiments.py --stories TinyStoriesV2-train.txt \
         --web owt_train.txt --output experiments
 
-Trains 10,000 entries on stories and 32,000 on web text, and measures what the assignment asks:
-time and memory of training, the longest token, bytes per token at home and on the other's text,
-throughput, the hours for a large corpus, and files of uint16. Every fiftieth document is held out:
-what is compressed was never trained on. Each step is a process of its own that runs the commands of
-the package. Documents end in <|endoftext|>.
+The script trains 10,000 tokens on stories and 32,000 on web text and measures what the assignment
+asks for: time and memory of training, the longest token, bytes per token on each text with each
+tokenizer, throughput, the hours for a large corpus, and uint16 files. It holds out every fiftieth
+document and measures compression on held-out text only. Each step runs the package's commands in a
+fresh process. Documents end in <|endoftext|>.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CORPORA = (
 )
 SEPARATOR = "<|endoftext|>"
 GIGABYTES = (82, 825)
-"""A corpus of pretraining, and the Pile of the assignment."""
+"""A pretraining corpus, and the Pile of the assignment."""
 
 HELD_OUT_EVERY = 50
 THROUGHPUT_BYTES = 100_000_000
@@ -54,7 +54,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Domain:
-    """One kind of text: what is trained on, what is held out, how many entries."""
+    """One kind of text: training file, held-out file, vocabulary size."""
 
     name: str
     source: Path
@@ -63,7 +63,7 @@ class Domain:
     vocab_size: int
 
     def split(self) -> int:
-        """Write the two files; how many documents are held out."""
+        """Write the two files; return the number of held-out documents."""
         n_held_out = 0
         with self.train.open("wb") as train, self.held_out.open("wb") as held_out:
             for number, text in enumerate(read_documents(self.source, separator=SEPARATOR)):
@@ -74,7 +74,7 @@ class Domain:
 
 
 def run(*command: str) -> str:
-    """What a command prints; it ends the whole run where it fails."""
+    """Return the output of a command; a failing command ends the run."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -88,15 +88,15 @@ def load(artifacts: Path | str, name: str) -> Tokenizer:
 
 
 def in_own_process(step: str, *arguments: str) -> Any:
-    """The answer of `--step`, from a process that has seen nothing yet."""
+    """Return the result of `--step`, run in a fresh process."""
     return json.loads(run(sys.executable, __file__, "--step", step, *arguments))
 
 
-# ----------------------------------------------------------------------- steps, each its process
+# ----------------------------------------------------------------- steps, each in a fresh process
 
 
 def step_compress(artifacts: str, name: str, path: str) -> dict[str, float]:
-    """Bytes per token over the documents of a file; the separators are not counted."""
+    """Bytes per token over the documents of a file, without the separators."""
     tokenizer = load(artifacts, name)
     documents = list(read_documents(path, separator=SEPARATOR))
     n_tokens = sum(len(tokenizer.encode_to_numpy(text)) for text in documents)
@@ -105,7 +105,7 @@ def step_compress(artifacts: str, name: str, path: str) -> dict[str, float]:
 
 
 def step_throughput(artifacts: str, name: str, path: str) -> dict[str, Any]:
-    """Bytes a second, one thread, the first time this process sees the text."""
+    """Bytes per second of one thread on text that is new to this process."""
     tokenizer = load(artifacts, name)
     documents, n_bytes = [], 0
     for text in read_documents(path, separator=SEPARATOR):
@@ -123,7 +123,7 @@ def step_throughput(artifacts: str, name: str, path: str) -> dict[str, Any]:
 
 
 def train(domain: Domain, artifacts: Path) -> dict[str, Any]:
-    """The report that training puts into the artifact, and the time of the whole process."""
+    """The training report of the artifact, and the time of the whole process."""
     started = time.perf_counter()
     tokenizer_command(
         "train", str(domain.train), "--vocab-size", str(domain.vocab_size), "--name", domain.name,
@@ -136,7 +136,7 @@ def train(domain: Domain, artifacts: Path) -> dict[str, Any]:
 
 
 def encode(domain: Domain, artifacts: Path, folder: Path) -> dict[str, Any]:
-    """The file of uint16, written by the command, verified, and opened as the assignment does."""
+    """Write the uint16 file with the command, verify it, and open it as the assignment does."""
     started = time.perf_counter()
     tokenizer_command(
         "corpus", "encode", str(domain.train), "--output", str(folder), "--dtype", "uint16",

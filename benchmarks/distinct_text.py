@@ -1,9 +1,9 @@
-"""Any amount of text that hardly repeats itself, the same for the same seed.
+"""Generate any amount of text that hardly repeats itself, reproducibly from a seed.
 
-Caches live on repetition: what real text repeats hides what a tokenizer does when they overflow.
-Here almost every word is new, in ten scripts, code and digits among them, with the white space,
-contractions and marks that patterns treat differently. It is no language, so rates measured on it
-are those of misses, not of real text.
+Caches profit from repetition: repeated words in real text hide what a tokenizer does when its
+caches overflow. Here almost every word is new, in ten scripts including code and digits, with the
+white space, contractions and marks that split patterns treat differently. Rates measured on this
+text are rates of cache misses, not of real text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 PIECE_CHARS = 1 << 18
-"""A piece is of one script; about this many characters."""
+"""Characters per piece, approximately; a piece has one script."""
 
 
 def _syllables(consonants: str, vowels: str) -> list[str]:
@@ -24,7 +24,7 @@ def _code_points(first: int, last: int) -> list[str]:
     return [chr(code) for code in range(first, last)]
 
 
-# Of each script what words are made of, and what stands between them about every third time.
+# For each script: the characters of words, and a separator used about every third time.
 _SPACES = [" "] * 12 + [", ", ". ", "\n", " - ", "'s ", "  ", "\n\n", " (", ") ", "’", "? "]
 _LATIN = _syllables("bcdfghjklmnprstvwz", "aeiou") + _syllables("aeiou", "nrst") + list("xyqAEST")
 _CODE = [" ", " = ", "(", ");\n    ", ".", "\n\t", "[", "] ", " {\n", "}\n\n", "::", " // ", "->"]
@@ -46,14 +46,14 @@ _SCRIPTS = [
 
 
 def _table(words: list[str], spaces: list[str]) -> list[str]:
-    """What to choose from, all alike: about three of `words` for one of `spaces`."""
+    """The population to draw from uniformly: about three of `words` for one of `spaces`."""
     n_spaces = max(1, round(len(words) / (3 * len(spaces))))
     n_words = max(1, round(3 * n_spaces * len(spaces) / len(words)))
     return [*words * n_words, *spaces * n_spaces]
 
 
 def distinct_text(n_bytes: int, seed: int = 2026) -> Iterator[str]:
-    """Pieces of text, `n_bytes` of UTF-8 or a little more together."""
+    """Yield pieces of text, in total `n_bytes` of UTF-8 or a little more."""
     rng = np.random.default_rng(seed)
     tables = [_table(words, spaces) for words, spaces in _SCRIPTS]
     made = 0

@@ -1,11 +1,11 @@
-"""What counting in a run costs beside counting on one machine, and what Ray adds to that.
+"""Measure the overhead of a distributed count over a local one, and of Ray on top of that.
 
     .venv/bin/python benchmarks/distributed_counting.py ../shared/data/corpora/*.txt
 
-Each way counts the same files, several times in turn, each time in a process and a run of its own:
-`count_pretokens`; a run by processes of this machine; the same run on a Ray cluster of this machine
-that is there already, with as many workers. All must come to the same file, byte for byte.
-docs/scale.md quotes the figures.
+Three ways count the same files alternately, several times, each time in a fresh process and run:
+`count_pretokens`, a run on local processes, and the same run with as many workers on a local Ray
+cluster that is already up. The resulting files must be equal byte for byte. docs/benchmarks.md
+quotes the figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATTERN = PATTERNS["gpt2"]
 
 
 def count(way: str, files: list[Path], workers: int, folder: Path) -> tuple[float, float]:
-    """Seconds until all is ready to begin, and seconds of counting, to the file on the disk."""
+    """Seconds until counting can start, and seconds of counting until the file is on disk."""
     started = time.perf_counter()
     output = folder / "counts"
     if way == "one machine":
@@ -59,7 +59,7 @@ def count(way: str, files: list[Path], workers: int, folder: Path) -> tuple[floa
 
 
 def measure(way: str, files: list[Path], workers: int) -> dict[str, object]:
-    """One time, here."""
+    """Run once in this process."""
     with tempfile.TemporaryDirectory(prefix="counting-") as name:
         start, seconds = count(way, files, workers, Path(name))
         digest = hashlib.sha256(Path(name, "counts").read_bytes()).hexdigest()
@@ -67,7 +67,7 @@ def measure(way: str, files: list[Path], workers: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure, print, and fail where the files differ."""
+    """Measure, print, and fail if the files differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--workers", type=int, default=2)

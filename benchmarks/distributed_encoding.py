@@ -1,12 +1,12 @@
-"""What encoding in a run costs beside encoding on one machine, and what Ray adds to that.
+r"""Measure the overhead of a distributed encoding over a local one, and of Ray on top of that.
 
-    .venv/bin/python benchmarks/distributed_encoding.py \\
+    .venv/bin/python benchmarks/distributed_encoding.py \
         --tokenizer ../shared/data/vocab/gpt2.tokenizer.json ../shared/data/corpora/*.txt
 
-Each way encodes the same files, several times in turn, each time in a process and a run of its own:
-`encode_corpus`; a run by processes of this machine; the same run on a Ray cluster of this machine
-that is there already, with as many workers. All must come to the same token files, byte for byte.
-docs/scale.md quotes the figures.
+Three ways encode the same files alternately, several times, each time in a fresh process and run:
+`encode_corpus`, a run on local processes, and the same run with as many workers on a local Ray
+cluster that is already up. The resulting token files must be equal byte for byte.
+docs/benchmarks.md quotes the figures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = ("one machine", "local run", "run on Ray")
 
 
 def encode(way: str, arguments: argparse.Namespace, folder: Path) -> float:
-    """Seconds until the token files are on the disk; the cluster is there before."""
+    """Seconds until the token files are on disk, on a cluster that is already up."""
     tokenizer = Tokenizer.from_tokenizer_json(arguments.tokenizer)
     plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>")
     what = (tokenizer, arguments.files, folder / "tokens", plan)
@@ -55,16 +55,16 @@ def encode(way: str, arguments: argparse.Namespace, folder: Path) -> float:
 
 
 def measure(way: str, arguments: argparse.Namespace) -> dict[str, object]:
-    """One time, here."""
+    """Run once in this process."""
     with tempfile.TemporaryDirectory(prefix="encoding-") as name:
         seconds = encode(way, arguments, Path(name))
-        # It has the sha256 of all the others.
+        # The manifest holds the sha256 of all other files.
         manifest = Path(name, "tokens", "manifest.json").read_bytes()
     return {"seconds": seconds, "digest": hashlib.sha256(manifest).hexdigest()}
 
 
 def main() -> int:
-    """Measure, print, and fail where the token files differ."""
+    """Measure, print, and fail if the token files differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)

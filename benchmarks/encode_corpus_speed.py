@@ -1,13 +1,13 @@
-"""From corpus files to token files, against the engine alone on the same documents in memory.
+r"""Compare encoding corpus files to token files with the engine alone on documents in memory.
 
     .venv/bin/python benchmarks/encode_corpus_speed.py --data ../shared/data
-    .venv/bin/python benchmarks/encode_corpus_speed.py --workers 2 --separator $'\\n' --repeats 7
+    .venv/bin/python benchmarks/encode_corpus_speed.py --workers 2 --separator $'\n' --repeats 7
 
-`encode` is `encode_corpus` whole: reading, hashing, encoding, counting, writing, fsync, manifest.
-`engine` is one call of `encode_batch_to_numpy` with as many threads, on the same documents, read
-and cut beforehand. Each run is a fresh process, and the two take turns, so that what else goes on
-hits both. Printed are medians of wall time and of processor time (which others hardly disturb), the
-peak memory of each, and the ratio of their speeds.
+`encode` is the whole of `encode_corpus`: read, hash, encode, count, write, fsync, manifest.
+`engine` is one call of `encode_batch_to_numpy` with as many threads on the same documents, read
+and split beforehand. Each run is a fresh process, and the two take turns, so that other load
+affects both. The table shows medians of wall time and of processor time (which other load hardly
+disturbs), the peak memory of each, and the ratio of the speeds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load_tokenizer(vocab: Path) -> Tokenizer:
 
 
 def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: str) -> None:
-    """One run, in this process; prints its figures."""
+    """Run once in this process and print the figures."""
     tokenizer = load_tokenizer(vocab)
     tokenizer.encode("warm")
     texts = []
@@ -65,7 +65,7 @@ def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: s
 
 
 def run(way: str, arguments: argparse.Namespace, vocab: Path, workers: int) -> list[float]:
-    """One run, in a fresh process."""
+    """Run once in a fresh process."""
     command = [sys.executable, __file__, "--one", way, str(vocab), str(workers)]
     command += ["--data", str(arguments.data), "--separator", arguments.separator]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,15 +1,15 @@
-"""Memory over gigabytes of text that hardly repeats itself: it must not grow.
+"""Check that memory stays flat over gigabytes of text that hardly repeats itself.
 
     .venv/bin/python benchmarks/flat_memory.py                     # 2 GB through each way, native
     .venv/bin/python benchmarks/flat_memory.py --ways stream --megabytes 500 --engine python
 
-Each way runs in a fresh process: `pieces` encodes each piece by itself, `threads` the same with
-two threads, `count` counts, `stream` feeds one StreamingEncoder. Ids are dropped at once. Printed
-is the resident memory against the bytes encoded so far; the exit status is 1 where it grows by
-more than `--tolerance-megabytes` after the first tenth, in which every cache has been filled.
+Each way runs in a fresh process: `pieces` encodes each piece separately, `threads` does the same
+with two threads, `count` counts, `stream` feeds one StreamingEncoder. Ids are dropped at once. The
+table shows resident memory against the bytes encoded so far. The exit status is 1 if memory grows
+by more than `--tolerance-megabytes` after the first tenth, which fills every cache.
 
-The trainer's counts are not here: they hold every distinct pre-token, so on such text they grow,
-by construction. What bounds them is the number of distinct pre-tokens of a corpus.
+The trainer's counts are not measured: they hold every distinct pre-token, so they grow on such
+text. The number of distinct pre-tokens of a corpus bounds them.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def encode_piece(tokenizer: Tokenizer, num_threads: int, piece: str) -> int:
 
 
 def feed_piece(stream: StreamingEncoder, piece: str) -> int:
-    # In small parts, as they come from a socket.
+    # In small parts, as from a socket.
     return sum(len(stream.feed(piece[at : at + 20_000])) for at in range(0, len(piece), 20_000))
 
 
 def step_of(way: str, tokenizer: Tokenizer) -> Callable[[str], int]:
-    """What is done with a piece; it answers the number of ids."""
+    """A function that encodes a piece and returns the number of ids."""
     steps: dict[str, Callable[[str], int]] = {
         "pieces": partial(encode_piece, tokenizer, 1),
         "threads": partial(encode_piece, tokenizer, 2),
@@ -65,7 +65,7 @@ def resident_bytes() -> int:
 
 
 def run(way: str, arguments: argparse.Namespace) -> None:
-    """Prints a table; exits with 1 where memory grew."""
+    """Print a table; exit with 1 if memory grew."""
     tokenizer = load_tokenizer(arguments.ranks, arguments.pattern, arguments.engine)
     step = step_of(way, tokenizer)
     n_bytes = arguments.megabytes * 1_000_000
@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--tolerance-megabytes", type=int, default=16)
     arguments = parser.parse_args()
-    # Freed memory that the allocator keeps for later looks like growth; give large blocks back.
+    # Memory that the allocator keeps after free looks like growth, so return large blocks.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")
     context = multiprocessing.get_context("spawn")
     failed = []

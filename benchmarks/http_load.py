@@ -1,10 +1,10 @@
-"""Requests over many connections, each sent when the answer before it is whole.
+"""Send requests over many connections, each one after the previous response is complete.
 
     .venv/bin/python benchmarks/http_load.py < job.json
 
-A process of its own, so that what it costs is not the server's. It looks at an answer no more than
-it must (status, Content-Length), which makes it several times faster than any server it measures.
-`compare_http.py` starts it; the job is a JSON object, see `Job`.
+It runs as a separate process, so that its cost does not count as the server's. It reads no more of
+a response than necessary (status, Content-Length), so it is several times faster than any server
+it measures. `compare_http.py` starts it; the job is a JSON object, see `Job`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 @dataclass
 class Job:
-    """What to send; `bodies` are files of one JSON body a line, each sent in its turn."""
+    """What to send; `bodies` are files with one JSON body per line, sent in order."""
 
     port: int
     bodies: str
@@ -35,13 +35,13 @@ class Job:
     path: str = "/encode"
     accept: str = "application/json"
     warm_up_seconds: float = 1.0
-    requests_per_second: float = 0.0  # 0: as fast as they are answered
+    requests_per_second: float = 0.0  # 0: as fast as responses come
     processor: int | None = None
 
 
 @dataclass
 class Result:
-    """What came back in the measured time."""
+    """The responses within the measured time."""
 
     n_requests: int = 0
     n_body_bytes: int = 0
@@ -52,7 +52,7 @@ class Result:
 
 
 class Connection(asyncio.Protocol):
-    """One client: sends the next request when it has the whole answer, or when it is due."""
+    """One client: sends the next request after the whole response, or when it is due."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

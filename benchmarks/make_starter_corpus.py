@@ -1,11 +1,11 @@
-"""The texts the starter tokenizer is trained on: the beginning of each corpus, cut at a document.
+"""Write the training texts of the starter: the beginning of each corpus, cut at a document.
 
     .venv/bin/python benchmarks/make_starter_corpus.py corpora/starter
     .venv/bin/tokenizer train corpora/starter/*.txt --name starter --vocab-size 32000 \
         --special-token '<|endoftext|>' --workers 2
 
-It also writes `benchmarks/starter_mix.json`, where each part ends: what comes after is text the
-starter has not seen, and `first_light.py starter` measures on that.
+It also writes `benchmarks/starter_mix.json` with the end of each part. `own_figures.py starter`
+measures on the text after that end, which the starter has not seen.
 """
 
 import json
@@ -17,8 +17,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 SEPARATOR = b"<|endoftext|>"
 
-# Bytes, not characters: a script of three bytes a character needs as many merges to reach the same
-# bytes a token. English news and books together have three times the weight of another language.
+# Bytes, not characters: a script with three bytes per character needs as many merges for the same
+# bytes per token. English news and books together have three times the weight of another language.
 MIX = {
     "en_reuters_news": 8_000_000,
     "en_books": 7_000_000,

@@ -1,15 +1,14 @@
-"""How quick the page is: its first paint, and the longest task on 1 MB of text.
+"""Measure the page: its first paint, and the longest task on 1 MB of text.
 
     .venv/bin/python benchmarks/page_speed.py
     .venv/bin/python benchmarks/page_speed.py --text news.txt --text chinese.txt
 
-Starts the service with the starter tokenizer and opens the page in the Chromium that is on the
-PATH, by Playwright. The first paint is the browser's own figure (`first-contentful-paint`), the
-median of five loads with an empty cache; `pieces` is when the first token is shown. Each text, cut
-at 1 MB, is put on the clipboard and pasted as a person does it, then scrolled through, clicked and
-shown in two panes. The longest task of each is what `PerformanceObserver` tells (`longtask`: the
-browser counts from 50 ms, and waiting for a busy processor too), the median of three rounds. The
-exit status is 1 where one took 200 ms or more.
+The script starts the service with the starter tokenizer and opens the page with Playwright in the
+Chromium on the PATH. The first paint is the browser's `first-contentful-paint`, the median of five
+loads with an empty cache; `pieces` is the time of the first token on screen. Each text, cut at 1
+MB, is pasted from the clipboard, scrolled, clicked and shown in two panes. The longest task is
+what `PerformanceObserver` reports (`longtask`: from 50 ms on, including waits for a busy
+processor), the median of three rounds. The exit status is 1 if one took 200 ms or more.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ SCROLL = """async () => {
 
 @contextmanager
 def serve() -> Iterator[str]:
-    """The service over a copy of the starter tokenizer; its address."""
+    """Serve a copy of the starter tokenizer; yield the address."""
     with tempfile.TemporaryDirectory() as folder:
         artifacts = Path(folder) / "artifacts"
         shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
@@ -80,7 +79,7 @@ def serve() -> Iterator[str]:
 
 
 def first_paint(browser: Browser, url: str) -> tuple[float, float]:
-    """Milliseconds to the first paint, and to the first token that is shown."""
+    """Milliseconds to the first paint and to the first token on screen."""
     paints, pieces = [], []
     for _ in range(N_LOADS):
         page = browser.new_page()
@@ -94,7 +93,7 @@ def first_paint(browser: Browser, url: str) -> tuple[float, float]:
 
 
 def longest_tasks(browser: Browser, url: str, text: str) -> dict[str, float]:
-    """What a person does with the text -> milliseconds of its longest task."""
+    """User action -> milliseconds of its longest task."""
     context = browser.new_context()
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page = context.new_page()
@@ -127,7 +126,7 @@ def _paste(page: Page) -> None:
 
 
 def own_text() -> str:
-    """1 MB of what is in the repository: English and code."""
+    """1 MB of English and code from the repository."""
     files = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("**/*.py")]
     return "".join(path.read_text(encoding="utf-8") for path in sorted(files))
 

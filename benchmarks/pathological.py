@@ -1,12 +1,12 @@
-"""Texts that drive careless tokenizers into quadratic time: time(2n) / time(n) must be near 2.
+"""Check that texts which make careless tokenizers quadratic take linear time.
 
     .venv/bin/python benchmarks/pathological.py
-    .venv/bin/python benchmarks/pathological.py --engine python --ranks o200k_base.tiktoken \\
+    .venv/bin/python benchmarks/pathological.py --engine python --ranks o200k_base.tiktoken \
         --pattern o200k
 
-Each time is that of a fresh process that has encoded nothing but a greeting, processor time, so
-that a busy machine does not matter much; the least of some rounds. A ratio near 2 is linear, near
-4 quadratic. The exit status is 1 where a ratio is 2.6 or more, or a process crashes.
+Each time is the processor time of a fresh process that has only encoded a greeting, the minimum of
+several rounds, so that a busy machine matters little. A ratio near 2 is linear, near 4 quadratic.
+The exit status is 1 if a ratio is 2.6 or more, or a process crashes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ INPUTS: dict[str, Callable[[int], str]] = {
 
 
 def encode_once(arguments: argparse.Namespace, name: str, n_bytes: int, answer: Connection) -> None:
-    """Sends the seconds of processor time that one text takes, and the number of ids."""
+    """Send the processor seconds for one text and the number of ids."""
     tokenizer = load_tokenizer(arguments.ranks, arguments.pattern, arguments.engine)
     text = INPUTS[name](n_bytes)
     tokenizer.encode_to_numpy("hello world")
@@ -72,7 +72,7 @@ def encode_once(arguments: argparse.Namespace, name: str, n_bytes: int, answer: 
 
 
 def seconds_of(arguments: argparse.Namespace, name: str, n_bytes: int) -> float | None:
-    """The least of the rounds; None where a process crashed or took longer than a minute."""
+    """The minimum of the rounds; None if a process crashed or took over a minute."""
     context = multiprocessing.get_context("spawn")
     least = None
     for _ in range(arguments.rounds):

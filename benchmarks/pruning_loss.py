@@ -1,12 +1,12 @@
-"""What a tokenizer loses whose counts were pruned: what is dropped, the bound, held-out text.
+"""Measure what pruning the counts costs a tokenizer: dropped counts, the bound, held-out text.
 
     .venv/bin/python benchmarks/pruning_loss.py ../shared/data/corpora/en_reuters_news.txt
     .venv/bin/python benchmarks/pruning_loss.py news.txt --min-count 2 10 --vocab-size 50000
 
-A tenth of the documents is drawn and kept apart; the others are counted, learned from, pruned and
-learned from again; and so is a sample of them that leaves as many distinct pre-tokens. `merges
-above it` are the merges, from the first on, that occur more often than the bound. docs/sizing.md
-has the figures of this project's corpora.
+The script holds out a random tenth of the documents. It counts the others, learns from the counts,
+prunes them and learns again; for comparison it does the same with a sample of the documents that
+has as many distinct pre-tokens as the pruned counts. `merges above it` is the number of leading
+merges that occur more often than the bound. docs/benchmarks.md has the figures for our corpora.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tokenizer_core.training import (
 
 END = "<|endoftext|>"
 STEPS = 10
-"""Of the search for a sample of a size."""
+"""Steps of the search for a sample of the wanted size."""
 
 COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
 
 
 def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
-    """A tenth of the documents, and the rest."""
+    """Split the documents into a tenth and the rest."""
     text = path.read_text(encoding="utf-8")
     parts = (text.split(separator) for separator in (END, "\n\n", "\n"))
     documents = next((found for found in parts if len(found) >= 100), [text])
@@ -46,7 +46,7 @@ def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
 
 
 def count(documents: list[str], pattern: str) -> PretokenCounts:
-    """The counts of these documents."""
+    """Count these documents."""
     text = END.join(documents)
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
         file.write(text.encode())
@@ -55,26 +55,26 @@ def count(documents: list[str], pattern: str) -> PretokenCounts:
 
 
 def bytes_per_token(run: TrainingResult, texts: list[str]) -> float:
-    """On these texts."""
+    """Bytes per token on these texts."""
     ids, _ = Tokenizer.from_spec(run.spec).encode_batch_to_numpy(texts)
     return sum(len(text.encode()) for text in texts) / len(ids)
 
 
 def n_equal(a: TrainingResult, b: TrainingResult) -> int:
-    """How many merges are the same before the first that is not."""
+    """The length of the common prefix of two merge lists."""
     pairs = zip(a.merges, b.merges, strict=False)
     return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a.merges), len(b.merges)))
 
 
 def n_above(run: TrainingResult, bound: int) -> int:
-    """How many merges, from the first on, joined more places than the bound."""
+    """The number of leading merges that joined more positions than the bound."""
     counts = run.learned.token_counts
     joined = (before - after for before, after in pairwise(counts))
     return next((n for n, places in enumerate(joined) if places <= bound), len(counts) - 1)
 
 
 def sample(documents: list[str], pattern: str, n_distinct: int) -> tuple[float, PretokenCounts]:
-    """The share of the documents that has about so many distinct pre-tokens, and their counts."""
+    """A fraction of the documents with about this many distinct pre-tokens, and its counts."""
     low, high = 0, len(documents)
     for _ in range(STEPS):
         middle = (low + high) // 2

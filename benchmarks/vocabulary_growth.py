@@ -1,13 +1,13 @@
-"""How many distinct pre-tokens a corpus has as it grows, and what counting more of it would cost.
+"""Measure how the distinct pre-tokens of a corpus grow, and estimate the cost of more text.
 
     .venv/bin/python benchmarks/vocabulary_growth.py ../shared/data/corpora/*.txt
     .venv/bin/python benchmarks/vocabulary_growth.py --sampling 32000 news.txt
     .venv/bin/python benchmarks/vocabulary_growth.py news.txt --pattern o200k --terabytes 1 100
 
-Heaps' law: of n bytes of one kind of text about K * n**beta pre-tokens are distinct. Each file is
-counted at doubling sizes; the exponent is the slope between the last two, because it falls as text
-grows. So what is said of much more text than was counted is an upper bound for text of the same
-kind, and no bound for another kind. docs/sizing.md tells how to read it.
+Heaps' law: n bytes of one kind of text have about K * n**beta distinct pre-tokens. The script
+counts each file at doubling sizes; the exponent is the slope between the last two, because it
+falls as text grows. An extrapolation is therefore an upper bound for text of the same kind, and
+says nothing about other kinds. docs/sizing.md explains how to read it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ END = "<|endoftext|>"
 SMALLEST = 1 << 19
 COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
 TABLE_BYTES = 64
-"""The most that counting holds for a distinct pre-token beside its bytes: slots of 24 bytes in a
-table that was doubled when it was three quarters full."""
+"""The most memory that counting needs per distinct pre-token in addition to its bytes: slots of 24
+bytes in a table that doubles when three quarters full."""
 
 RECORD_BYTES = 12
-"""Count and length of a pre-token in a file of counts, beside its bytes."""
+"""Bytes for count and length of a pre-token in a counts file, in addition to its bytes."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What one kind of text has at its size, and how that grows."""
+    """The distinct pre-tokens of one kind of text at its size, and their growth."""
 
     name: str
     n_bytes: int
@@ -48,7 +48,7 @@ class Growth:
     bytes_per_second: float
 
     def distinct_at(self, n_bytes: float) -> float:
-        """Distinct pre-tokens in so much of such text."""
+        """The estimated distinct pre-tokens in `n_bytes` of such text."""
         return self.n_distinct * (n_bytes / self.n_bytes) ** self.beta
 
 
@@ -76,7 +76,7 @@ def measure(path: Path, pattern: str) -> Growth:
 
 
 def show(found: list[Growth]) -> None:
-    """What was measured."""
+    """Print the measurements."""
     print("| text | MB | distinct | mean bytes | exponent | MB/s |")
     print("|---|---|---|---|---|---|")
     for one in found:
@@ -87,7 +87,7 @@ def show(found: list[Growth]) -> None:
 
 
 def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores: int) -> None:
-    """What counting so much of each kind would cost."""
+    """Print the estimated cost of counting this much of each kind."""
     n_bytes, shard = terabytes * 1e12, shard_gigabytes * 1e9
     print(f"\n{terabytes:g} TB in shards of {shard_gigabytes:g} GB, {cores} cores:\n")
     print("| text | distinct, at most | all counts | one shard's | to shuffle | counting, hours |")
@@ -105,8 +105,8 @@ def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores
 
 
 def show_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> None:
-    """What a tokenizer loses that was trained on a sample: documents are drawn, a tenth of them is
-    kept apart and encoded."""
+    """Print what a tokenizer trained on a sample loses, measured on a held-out tenth of the
+    documents."""
     documents = path.read_text(encoding="utf-8").split(END)
     if len(documents) < 100:  # one long text: its paragraphs will do
         documents = END.join(documents).split("\n\n")

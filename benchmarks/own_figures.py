@@ -1,12 +1,12 @@
-"""Every figure this project quotes for itself, measured again on your machine.
+"""Measure again every figure that this project quotes about itself.
 
-    .venv/bin/python benchmarks/first_light.py              # everything, some twenty minutes
-    .venv/bin/python benchmarks/first_light.py encode train # some of it
+    .venv/bin/python benchmarks/own_figures.py              # all of them, about twenty minutes
+    .venv/bin/python benchmarks/own_figures.py encode train # some of them
 
-Each figure comes from fresh processes that have not seen the text, contenders in turn, medians
-over the rounds; quote ratios of one run, not times of two. The texts are those of
-`../shared/data` (or TOKENIZER_TEST_DATA); `tiktoken` comes with the development dependencies.
-Nothing else should be running.
+Each figure comes from fresh processes that have not seen the text; contenders take turns, and the
+tables show medians over the rounds. Quote ratios of one run, not times of two runs. The texts come
+from `../shared/data` (or TOKENIZER_TEST_DATA); `tiktoken` is a development dependency. Run it on an
+otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GPT2 = {SEPARATOR: 50256}
 ENGLISH = "en_reuters_news"
 
 
-# ------------------------------------------------------------------ one measurement, one process
+# ------------------------------------------------------------- measurements, each in a fresh process
 
 
 def read_text(corpus: str, n_bytes: int, offset: int = 0) -> str:
@@ -51,14 +51,14 @@ def gpt2_tokenizer(engine: str = "python"):
 
 
 def engines() -> list[str]:
-    """The engines of this installation."""
+    """The installed engines."""
     from tokenizer_core.engines import resolve_engine
 
     return ["python"] if resolve_engine("auto") == "python" else ["python", "native"]
 
 
 def work_encode(engine: str, corpus: str, n_bytes: int) -> dict:
-    """Seconds to encode a text never seen, and again; ids compared by the parent."""
+    """Seconds of a first and a second pass over a text; the parent compares the ids."""
     import hashlib
 
     import numpy as np
@@ -93,7 +93,7 @@ def work_encode(engine: str, corpus: str, n_bytes: int) -> dict:
 
 
 def work_batch(num_workers: int, corpus: str, n_bytes: int) -> dict:
-    """Seconds of encode_batch over documents, starting the processes included."""
+    """Seconds of encode_batch over documents, including the start of the processes."""
     documents = read_text(corpus, n_bytes).split(SEPARATOR)
     tokenizer = gpt2_tokenizer()
     started = time.perf_counter()
@@ -104,7 +104,7 @@ def work_batch(num_workers: int, corpus: str, n_bytes: int) -> dict:
 
 
 def work_train(path: str, vocab_size: int, num_workers: int, engine: str) -> dict:
-    """One training run; time and memory as its own report states them, and from outside."""
+    """One training run: time and memory from its own report and from outside."""
     from tokenizer_core.training import train
 
     started = time.perf_counter()
@@ -119,7 +119,7 @@ def work_train(path: str, vocab_size: int, num_workers: int, engine: str) -> dic
 
 
 def work_naive_train(path: str, vocab_size: int) -> dict:
-    """Training as first written down: one process, all pairs recounted before every merge."""
+    """The textbook trainer: one process that recounts all pairs before every merge."""
     import regex
 
     started = time.perf_counter()
@@ -153,7 +153,7 @@ def work_small_train(path: str, vocab_size: int) -> dict:
 
 
 def work_iterable_memory(n_bytes: int) -> dict:
-    """Peak of memory while encode_iterable goes over lines, the cache filled beforehand."""
+    """Peak memory while encode_iterable reads lines with a full cache."""
     tokenizer = gpt2_tokenizer()
     lines = read_text(ENGLISH, n_bytes).splitlines(keepends=True)
     n_tokens = sum(1 for _ in tokenizer.encode_iterable(lines))
@@ -180,7 +180,7 @@ def work_pathological(unit: str, n_bytes: int) -> dict:
 
 
 def work_quality(corpus: str, offset: int, n_bytes: int) -> dict:
-    """Bytes a token of the starter and of GPT-2 on a part of a corpus."""
+    """Bytes per token of the starter and of GPT-2 on a part of a corpus."""
     from tokenizer_core import Tokenizer
     from tokenizer_core.registry.artifact_store import ArtifactStore
 
@@ -195,7 +195,7 @@ def work_quality(corpus: str, offset: int, n_bytes: int) -> dict:
 
 
 def measure(function: Callable[..., dict], **arguments) -> dict:
-    """One call in a fresh process."""
+    """Call once in a fresh process."""
     job = json.dumps({"function": function.__name__, "arguments": arguments})
     command = [sys.executable, str(Path(__file__).resolve()), "--job", job]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
@@ -206,7 +206,7 @@ def measure(function: Callable[..., dict], **arguments) -> dict:
 
 
 def in_turn(rounds: int, **contenders: Callable[[], dict]) -> dict[str, list[dict]]:
-    """Each contender once a round, in rotating order."""
+    """Run each contender once per round, in rotating order."""
     results: dict[str, list[dict]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
