@@ -34,7 +34,7 @@ GPT2 = {SEPARATOR: 50256}
 ENGLISH = "en_reuters_news"
 
 
-# ------------------------------------------------------------- measurements, each in a fresh process
+# ------------------------------------------------------------ measurements, each in a fresh process
 
 
 def read_text(corpus: str, n_bytes: int, offset: int = 0) -> str:
