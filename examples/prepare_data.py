@@ -1,12 +1,12 @@
-"""Prepare training data through the service: a folder of texts to a tokenizer and a memmap of ids.
+"""Prepare training data with the service: from a folder of texts to a tokenizer and mapped ids.
 
     TOKENIZER_URL=http://127.0.0.1:8000 TOKENIZER_API_KEY=... \
         python examples/prepare_data.py texts/ tokens/ --name stories --vocab-size 10000
 
-It uploads every `.txt` below the folder as one corpus, trains a tokenizer on it, encodes it with
-exactly that version to token files, downloads them, and reads a batch as a training loop does. The
-machine that runs it needs no tokenizer and little memory. Started again after an interruption it
-uploads and trains anew, and downloads only what is missing.
+The script uploads every `.txt` file below the folder as one corpus, trains a tokenizer on it,
+encodes the corpus with that version to token files, downloads them, and reads a batch like a
+training loop. It needs no tokenizer and little memory. After an interruption it uploads and trains
+again, and downloads only missing files.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from tokenizer_client import ClientError, TokenizerClient
-from tokenizer_client.schemas.jobs import AnyJobView
+from tokenizer_client import Client, ClientError
 
 END_OF_TEXT = "<|endoftext|>"
 PIECE_BYTES = 1 << 20
 
 
 def main() -> int:
-    """Run it; 0 when the data are there."""
+    """Run the script; return 0 on success."""
     arguments = parse_arguments()
     try:
-        with TokenizerClient() as client:
+        with Client() as client:
             prepare(client, arguments)
     except (ClientError, OSError, ValueError) as error:
         print(f"prepare_data: {error}", file=sys.stderr)
@@ -38,27 +38,27 @@ def main() -> int:
     return 0
 
 
-def prepare(client: TokenizerClient, arguments: argparse.Namespace) -> None:
-    """The whole way, from texts to a batch."""
+def prepare(client: Client, arguments: argparse.Namespace) -> None:
+    """Do all steps, from texts to a batch."""
     texts = sorted(arguments.texts.rglob("*.txt"))
     if not texts:
-        raise ValueError(f"there is no .txt file below {arguments.texts}")
+        raise ValueError(f"no .txt file below {arguments.texts}")
     upload(client, arguments.name, texts)
 
     tokenizer = train(client, arguments)
     print(f"trained {tokenizer}")
     if arguments.promote:
         client.promote(tokenizer)
-        print("promoted: it answers whoever names no tokenizer")
+        print("promoted: the service uses it for requests that name no tokenizer")
 
-    # Whatever is promoted meanwhile: the ids are those of the version that was just trained.
+    # Pin the version: somebody else may promote another tokenizer meanwhile.
     pinned = client.pinned(tokenizer)
     dtype = encode(pinned, arguments)
     show_batch(pinned, arguments.tokens / "train.bin", dtype, arguments.seed)
 
 
-def upload(client: TokenizerClient, corpus_id: str, texts: list[Path]) -> None:
-    """All texts as one corpus, END_OF_TEXT behind each; no text is ever in memory whole."""
+def upload(client: Client, corpus_id: str, texts: list[Path]) -> None:
+    """Upload all texts as one corpus, piece by piece, with END_OF_TEXT after each."""
     n_bytes = sum(text.stat().st_size + len(END_OF_TEXT) for text in texts)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="upload") as bar:
         client.upload_corpus(
@@ -69,7 +69,7 @@ def upload(client: TokenizerClient, corpus_id: str, texts: list[Path]) -> None:
 
 
 def pieces_of(texts: list[Path]) -> Iterator[bytes]:
-    """The bytes of the corpus."""
+    """Yield the bytes of the corpus."""
     for text in texts:
         with text.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
@@ -77,8 +77,8 @@ def pieces_of(texts: list[Path]) -> Iterator[bytes]:
         yield END_OF_TEXT.encode()
 
 
-def train(client: TokenizerClient, arguments: argparse.Namespace) -> str:
-    """Train on the corpus; `name@version` of what came out."""
+def train(client: Client, arguments: argparse.Namespace) -> str:
+    """Train on the corpus and return `name@version`."""
     job = client.train(
         corpus_ids=[arguments.name],
         name=arguments.name,
@@ -90,8 +90,8 @@ def train(client: TokenizerClient, arguments: argparse.Namespace) -> str:
     return f"{published.name}@{published.version}"
 
 
-def encode(client: TokenizerClient, arguments: argparse.Namespace) -> str:
-    """Encode the corpus to token files, and download them; the dtype of the ids."""
+def encode(client: Client, arguments: argparse.Namespace) -> str:
+    """Encode the corpus to token files, download them, and return the dtype of the ids."""
     job = client.encode_corpus(
         arguments.name, validation_share=arguments.validation_share, seed=arguments.seed
     )
@@ -103,48 +103,48 @@ def encode(client: TokenizerClient, arguments: argparse.Namespace) -> str:
             bar.update(n_done - bar.n)
 
         view = client.download_token_files(token_files_id, arguments.tokens, on_progress=show)
-    for split, what in view.splits.items():
+    for name, split in view.splits.items():
         print(
-            f"{split}: {what.documents} documents, {what.tokens} tokens, "
-            f"{what.bytes_per_token:.2f} bytes a token"
+            f"{name}: {split.documents} documents, {split.tokens} tokens, "
+            f"{split.bytes_per_token:.2f} bytes per token"
         )
     return view.dtype
 
 
-def wait(client: TokenizerClient, job_id: str, title: str) -> AnyJobView:
-    """The job once it is done, with a bar that shows its phase."""
+def wait(client: Client, job_id: str, title: str) -> Any:
+    """Show a bar until the job is done, and return the job."""
     with tqdm(total=100, unit="%", desc=title) as bar:
 
-        def show(job: AnyJobView) -> None:
+        def show(job: Any) -> None:
             bar.set_postfix_str(job.phase)
             bar.update(round(100 * job.progress) - bar.n)
 
         return client.wait_for_job(job_id, on_progress=show)
 
 
-def show_batch(client: TokenizerClient, path: Path, dtype: str, seed: int) -> None:
-    """A batch as a training loop takes it: windows of the mapped ids, targets one id further."""
+def show_batch(client: Client, path: Path, dtype: str, seed: int) -> None:
+    """Print a batch: windows of the mapped ids, and targets one id later."""
     ids = np.memmap(path, dtype=dtype, mode="r")
     batch_size, context_length = 4, min(32, len(ids) - 1)
     starts = np.random.default_rng(seed).integers(0, len(ids) - context_length, batch_size)
     inputs = np.stack([ids[start : start + context_length] for start in starts]).astype(np.int64)
     targets = np.stack([ids[start + 1 : start + 1 + context_length] for start in starts])
-    print(f"a batch {inputs.shape} of {len(ids)} mapped ids; its first row, and what it says:")
+    print(f"a batch {inputs.shape} of {len(ids)} mapped ids; its first row, and its text:")
     print(inputs[0])
     print(repr(client.decode(inputs[0])))
     print(f"its target: {client.decode(targets[0])!r}")
 
 
 def parse_arguments() -> argparse.Namespace:
-    """What to prepare, and where it goes."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("texts", type=Path, help="folder with .txt files (UTF-8)")
     parser.add_argument("tokens", type=Path, help="folder for the token files")
-    parser.add_argument("--name", default="prepared", help="of the tokenizer and the corpus")
+    parser.add_argument("--name", default="prepared", help="name of the tokenizer and the corpus")
     parser.add_argument("--vocab-size", type=int, default=10_000)
     parser.add_argument("--validation-share", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--promote", action="store_true", help="serve the new tokenizer to all")
+    parser.add_argument("--promote", action="store_true", help="serve the new tokenizer by default")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The client's page and its worked script are true: both are run, on a service of their own."""
+"""Run the blocks of docs/client.md and examples/prepare_data.py against a service."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_the_script_prepares_data(server: Server, artifacts: Path, tmp_path):
     ref = store.resolve("stories")
     assert f"trained {ref}" in done.stdout
     assert store.active() == ref
-    # What it printed is what lies there, and that is what was given.
+    # The printed figures are those of the files, and the files hold the texts.
     tokenizer = Tokenizer.from_spec(store.open(ref))
     dataset = TokenDataset.open(tmp_path / "tokens", tokenizer)
     ids = np.memmap(tmp_path / "tokens" / "train.bin", np.uint16, mode="r")

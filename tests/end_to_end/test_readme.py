@@ -126,7 +126,7 @@ def test_the_commands_of_a_service_print_what_the_page_says(server, page, n_comm
 def test_two_replicas_do_what_the_page_says(tmp_path):
     """Run the services and the commands of "Try it" in docs/replicas.md."""
     page = (REPOSITORY / "docs/replicas.md").read_text(encoding="utf-8")
-    page = page.partition("## Try it")[2].partition("On several hosts")[0]
+    page = page.partition("## Try it")[2].partition("## On several hosts")[0]
     for port in ("8001", "8002"):
         page = page.replace(port, str(free_port()))
     environment = environment_with_command(tmp_path)
