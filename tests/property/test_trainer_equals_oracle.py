@@ -1,8 +1,7 @@
-"""The trainer equals the naive one on random corpora: any engine, chunking, workers, specials."""
+"""The trainer equals the reference on random corpora: any engine, chunking, workers, specials."""
 
 import random
 import tempfile
-from dataclasses import asdict
 
 # `tokenizer_core.training.count_pretokens` is the function; the module is reached by its name.
 from importlib import import_module
@@ -13,14 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.naive_bpe import merge_pre_token
 from tests.native_module import native_module
-from tests.tokenizer_core.training.naive_trainer import (
-    count_naively,
-    learn_naively,
-    plain_stretches,
-    train_naively,
-)
+from tokenizer_core import reference
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
     LearningRules,
@@ -81,7 +74,7 @@ def mix(rng: random.Random, kinds: list[T], joined: T) -> T:
 
 
 def count_documents(text: str, specials: list[str]) -> int:
-    return sum(map(bool, plain_stretches(text, specials)))
+    return sum(bool(text) for text, _ in reference.split_at_special_tokens(text, specials))
 
 
 def write_corpus(folder: str, data: str | bytes) -> Path:
@@ -95,7 +88,7 @@ def write_corpus(folder: str, data: str | bytes) -> Path:
 @pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
 def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
     learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break)
-    expected = learn_naively(counts, n_merges, tie_break)
+    expected = reference.learn(counts, n_merges, tie_break)
     assert learned.merges == expected
     assert learned.no_pair_left == (len(expected) < n_merges)
     products = [left + right for left, right in expected]
@@ -115,17 +108,24 @@ def test_learner_with_rules_equals_oracle(
     engine, tie_break, counts, n_merges, min_frequency, max_token_length, given_words
 ):
     # Merges that make one token of each of these words, in the words counted or not.
-    first = learn_naively(dict.fromkeys(given_words, 1), 12, "lexicographic")
+    first = reference.learn(dict.fromkeys(given_words, 1), 12, "lexicographic")
     rules = LearningRules(min_frequency, max_token_length, tuple(first))
     n_merges += len(first)
     learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break, rules=rules)
-    expected = learn_naively(counts, n_merges, tie_break, **asdict(rules))
+
+    def may_merge(pair: tuple[bytes, bytes], count: int) -> bool:
+        is_short = max_token_length is None or len(pair[0] + pair[1]) <= max_token_length
+        return is_short and count >= min_frequency
+
+    expected = reference.learn(
+        counts, n_merges, tie_break, first_merges=rules.first_merges, may_merge=may_merge
+    )
     assert learned.merges == expected
     assert learned.no_pair_left == (len(expected) < n_merges)
     for n_learned, n_tokens in enumerate(learned.token_counts):
         merges = expected[: len(first) + n_learned]
         assert n_tokens == sum(
-            n * len(merge_pre_token(t.encode(), merges)) for t, n in counts.items()
+            n * len(reference.apply_merges(t.encode(), merges)) for t, n in counts.items()
         )
     assert len(learned.token_counts) == len(expected) - len(first) + 1
 
@@ -143,7 +143,7 @@ def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_by
             chunk_bytes=chunk_bytes,
             engine=engine,
         )
-    vocab, merges = train_naively(text, vocab_size, specials)
+    vocab, merges = reference.train(text, vocab_size, specials)
     assert result.merges == merges
     assert result.vocab == vocab
     assert (result.report.stopped_early is None) == (len(merges) == n_merges)
@@ -159,7 +159,7 @@ def test_counts_are_the_same_for_any_chunking(engine, pattern, text, specials, c
         whole = count_pretokens([path], **rules, chunk_bytes=1 << 30)
         cut = count_pretokens([path], **rules, chunk_bytes=chunk_bytes)
     assert cut == whole
-    assert cut.counts == count_naively(text, specials, PATTERNS[pattern].expression)
+    assert cut.counts == reference.count_words(text, specials, PATTERNS[pattern].expression)
     assert cut.n_documents == count_documents(text, specials)
 
 
@@ -177,7 +177,7 @@ def test_special_tokens_across_chunks(engine, seed, specials, chunk_bytes):
             chunk_bytes=chunk_bytes,
             engine=engine,
         )
-    assert counts.counts == count_naively(text, specials)
+    assert counts.counts == reference.count_words(text, specials)
     assert counts.n_documents == count_documents(text, specials)
 
 
@@ -208,7 +208,7 @@ def test_replacement_is_the_same_for_any_chunking_of_long_texts(seed, specials, 
             errors="replace",
             chunk_bytes=chunk_bytes,
         )
-    assert counts.counts == count_naively(data.decode("utf-8", "replace"), specials)
+    assert counts.counts == reference.count_words(data.decode("utf-8", "replace"), specials)
 
 
 @given(
@@ -227,7 +227,7 @@ def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
             errors="replace",
             chunk_bytes=chunk_bytes,
         )
-    assert counts.counts == count_naively(data.decode("utf-8", "replace"), specials)
+    assert counts.counts == reference.count_words(data.decode("utf-8", "replace"), specials)
 
 
 @pytest.mark.promise(18)
@@ -254,7 +254,7 @@ def test_trainer_equals_oracle_for_any_workers(
             num_workers=num_workers,
             engine=engine,
         )
-    assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
+    assert (result.vocab, result.merges) == reference.train(text, vocab_size, specials)
     assert result.report.num_workers == num_workers
     assert (result.report.engine, result.report.counting_engine) == (engine, engine)
 
@@ -285,7 +285,7 @@ def test_native_trainer_equals_oracle_for_any_threads(
             num_workers=num_threads,
             engine="native",
         )
-    assert (result.vocab, result.merges) == train_naively(text, vocab_size, specials)
+    assert (result.vocab, result.merges) == reference.train(text, vocab_size, specials)
     assert (result.report.engine, result.report.num_workers) == ("native", num_threads)
 
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
-from tests.naive_bpe import GPT2_AS_PUBLISHED
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.pretokenize import (
     find_last_safe_cut,
@@ -17,6 +16,7 @@ from tokenizer_core.pretokenize import (
     split_in_windows,
     split_settled,
 )
+from tokenizer_core.reference import GPT2_EXPRESSION
 
 NAMED = list(PATTERNS.values())
 TEXTS = adversarial_texts(n_random=400, seed=7)
@@ -31,7 +31,7 @@ def test_nothing_is_lost(pattern):
 
 def test_gpt2_splits_as_published():
     for text in TEXTS:
-        assert split(text, PATTERNS["gpt2"]) == regex.findall(GPT2_AS_PUBLISHED, text)
+        assert split(text, PATTERNS["gpt2"]) == regex.findall(GPT2_EXPRESSION, text)
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)

@@ -7,37 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.reference import split_at_special_tokens
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.special_tokens import SpecialTokenMatcher, forbid, resolve_policy
 
 contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
 
 
-def split_by_definition(text: str, tokens: list[str]) -> list[tuple[str, str | None]]:
-    parts: list[tuple[str, str | None]] = []
-    plain, i = "", 0
-    while i < len(text):
-        here = [t for t in tokens if text.startswith(t, i)]
-        if here:
-            token = max(here, key=len)
-            parts.append((plain, token))
-            plain, i = "", i + len(token)
-        else:
-            plain, i = plain + text[i], i + 1
-    return [*parts, (plain, None)]
-
-
 @given(contents, st.text("ab<", max_size=30))
 @settings(max_examples=500)
 def test_split_equals_the_definition(tokens, text):
-    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
 @given(contents, st.text("ab<", max_size=12), st.text("ab<", max_size=12))
 @settings(max_examples=1000)
 def test_what_is_settled_stays_whatever_follows(tokens, before, after):
     pairs, start, end = SpecialTokenMatcher(tokens).split_settled(before)
-    whole = split_by_definition(before + after, tokens)
+    whole = split_at_special_tokens(before + after, tokens)
     assert whole[: len(pairs)] == pairs
     # What follows the settled pairs is certainly plain up to `end`.
     assert whole[len(pairs)][0].startswith(before[start:end])
@@ -47,7 +34,7 @@ def test_every_cut_of_overlapping_tokens():
     tokens = ["<|a|>", "<|a|><|a|>", "|><|", "a"]
     matcher = SpecialTokenMatcher(tokens)
     for text in map("".join, itertools.product(["<|a|>", "|>", "a", "<|", "x"], repeat=4)):
-        whole = split_by_definition(text, tokens)
+        whole = split_at_special_tokens(text, tokens)
         for cut in range(len(text)):
             pairs, _, _ = matcher.split_settled(text[:cut])
             assert pairs == whole[: len(pairs)]
@@ -61,13 +48,13 @@ def test_a_complete_token_is_settled_at_once_when_nothing_longer_can_come():
 @given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=40), st.text("ab", max_size=40))
 @settings(max_examples=300)
 def test_many_tokens_that_begin_alike(tokens, text):
-    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
 def test_special_characters_of_expressions_are_plain():
     tokens = [".*", "a|b", "(?:", "\\", "[x]", "^$", "a{2}", "\n", "😀+"]
     text = "x.*y a|b(?:\\[x]^$aaa{2}\n😀+"
-    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
 def test_hundreds_of_tokens_each_the_beginning_of_the_next():
@@ -80,7 +67,7 @@ def test_hundreds_of_tokens_each_the_beginning_of_the_next():
 def test_tokens_at_the_edges_of_windows(before):
     text = "x" * before + "<|a|><|a|>" + "y" * 65_536 + "<|a|>"
     tokens = ["<|a|>", "<|a|><|a|>"]
-    assert list(SpecialTokenMatcher(tokens).split(text)) == split_by_definition(text, tokens)
+    assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
 def test_the_search_does_not_try_every_token_at_every_place():

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers.models import BPE
 
-from tests.naive_bpe import merge_by_ranks, merge_pre_token
 from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
 
 
@@ -29,7 +29,7 @@ def create(engine):
 def test_merges_equal_the_definition(create, seed, n_merges, text):
     merges = random_merges(random.Random(seed), b"ab", n_merges)
     spec = spec_of(merges)
-    expected = [spec.token_to_id[part] for part in merge_pre_token(text.encode(), merges)]
+    expected = [spec.token_to_id[part] for part in apply_merges(text.encode(), merges)]
     assert create(spec).encode_pre_tokens([text]) == expected
 
 
@@ -51,7 +51,7 @@ def test_merges_that_contradict_each_other_equal_hugging_faces(create):
 def test_ranks_equal_the_definition(create, seed, n_merges, text):
     ranks = random_ranks(random.Random(seed), b"abc", n_merges)
     spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
-    expected = [ranks[part] for part in merge_by_ranks(text.encode(), ranks)]
+    expected = [ranks[part] for part in apply_ranks(text.encode(), ranks)]
     assert create(spec).encode_pre_tokens([text]) == expected
 
 

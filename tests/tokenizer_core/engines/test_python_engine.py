@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.naive_bpe import merge_by_ranks, merge_pre_token
 from tests.tokenizer_core.engines.random_specs import random_merges, spec_of
 from tokenizer_core.engines import python_engine
 from tokenizer_core.engines.python_engine import PythonEngine
+from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
 
 
@@ -18,7 +18,7 @@ from tokenizer_core.spec import TokenizerSpec
 def test_merges_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     merges = random_merges(random.Random(seed), b"ab", n_merges)
     spec = spec_of(merges)
-    expected = [spec.token_to_id[part] for part in merge_pre_token(text.encode(), merges)]
+    expected = [spec.token_to_id[part] for part in apply_merges(text.encode(), merges)]
     assert PythonEngine(spec).encode_pre_tokens([text]) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
@@ -32,7 +32,7 @@ def test_ranks_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     ranks = {bytes([i]): i for i in range(256)}
     ranks |= {product: 256 + i for i, product in enumerate(products)}
     spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
-    expected = [ranks[part] for part in merge_by_ranks(text.encode(), ranks)]
+    expected = [ranks[part] for part in apply_ranks(text.encode(), ranks)]
     assert PythonEngine(spec).encode_pre_tokens([text]) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)

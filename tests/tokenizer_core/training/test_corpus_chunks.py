@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.training.naive_trainer import count_naively
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.reference import count_words
 from tokenizer_core.training import count_pretokens
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
 
@@ -109,7 +109,7 @@ def test_every_place_in_the_window(corpus, specials, slid):
         counted = count_pretokens(
             [corpus], pattern=GPT2, special_tokens=specials, errors="replace", chunk_bytes=1
         )
-        assert counted.counts == count_naively(data.decode("utf-8", "replace"), specials), lead
+        assert counted.counts == count_words(data.decode("utf-8", "replace"), specials), lead
 
 
 def test_an_invalid_byte_ends_the_search_when_it_is_an_error_anyway(corpus):

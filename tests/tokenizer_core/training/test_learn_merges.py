@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.tokenizer_core.training.naive_trainer import learn_naively
+from tokenizer_core.reference import learn
 from tokenizer_core.training import learn_merges
 
 
@@ -90,7 +90,7 @@ def test_ids_beyond_the_surrogates_and_the_first_plane():
 
 def test_runs_of_a_long_pre_token():
     text = "ab" * 150 + "a" * 333
-    assert learn_merges({text: 1}, 20).merges == learn_naively({text: 1}, 20)
+    assert learn_merges({text: 1}, 20).merges == learn({text: 1}, 20)
 
 
 @pytest.mark.timeout(60)

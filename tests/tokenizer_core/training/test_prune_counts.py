@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
-from tests.tokenizer_core.training.naive_trainer import Merge, merge_word
 from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.reference import Merge, join
 from tokenizer_core.training import (
     CorpusSource,
     LearningRules,
@@ -49,7 +49,7 @@ def pair_counts(counts: dict[str, int], merges: list[Merge]) -> Counter[Merge]:
     for pre_token, count in counts.items():
         word = [bytes([byte]) for byte in pre_token.encode()]
         for merge in merges:
-            word = merge_word(word, merge)
+            word = join(word, merge)
         for pair in itertools.pairwise(word):
             found[pair] += count
     return found

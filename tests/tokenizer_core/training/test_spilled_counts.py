@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.native_module import native_module
-from tests.tokenizer_core.training.naive_trainer import count_naively
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.reference import count_words
 from tokenizer_core.training import PretokenCounts, count_pretokens, train, train_from_counts
 from tokenizer_core.training.spilled_counts import MAX_RUNS, CountTable, StoredCounts
 
@@ -89,7 +89,7 @@ def test_the_result_is_the_same_with_any_ceiling(
         )
         assert (counts.n_spills > 0) == (ceiling < 10_000_000)
         assert counts == plain
-        assert counts.counts == count_naively(corpus.read_text("utf-8"), [SPECIAL])
+        assert counts.counts == count_words(corpus.read_text("utf-8"), [SPECIAL])
         assert counts.n_pre_tokens == plain.n_pre_tokens
         counts.save(tmp_path / "spilled")
         plain.save(tmp_path / "plain")

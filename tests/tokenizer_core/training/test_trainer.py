@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.training.naive_trainer import count_naively, train_naively
+from tokenizer_core import reference
 from tokenizer_core.errors import (
     CorpusError,
     EngineUnavailableError,
@@ -98,8 +98,8 @@ def test_the_report(tmp_path, engine):
     result = train([path], vocab_size=266, special_tokens=["<|e|>"], num_workers=1)
     report = result.report.to_dict()
     assert json.loads(json.dumps(report)) == report
-    counts = count_naively(text, ["<|e|>"])
-    vocab, merges = train_naively(text, 266, ["<|e|>"])
+    counts = reference.count_words(text, ["<|e|>"])
+    vocab, merges = reference.train(text, 266, ["<|e|>"])
     assert report["n_bytes"] == len(text.encode())
     assert report["n_documents"] == 4
     assert report["n_pre_tokens"] == counts.total()
@@ -114,9 +114,7 @@ def test_the_report(tmp_path, engine):
     assert report["peak_memory_bytes"] > 10_000_000
     assert report["peak_own_memory_bytes"] > 10_000_000
     assert report["seconds_counting"] >= 0
-    from tests.naive_bpe import merge_pre_token
-
-    n_tokens = sum(n * len(merge_pre_token(t.encode(), merges)) for t, n in counts.items())
+    n_tokens = sum(n * len(reference.apply_merges(t.encode(), merges)) for t, n in counts.items())
     assert report["n_tokens"] == n_tokens
     n_bytes = sum(n * len(token.encode()) for token, n in counts.items())
     assert report["bytes_per_token"] == round(n_bytes / n_tokens, 4)
@@ -197,7 +195,7 @@ def test_refusals_come_before_any_work(tmp_path, monkeypatch):
 
 def test_tie_breaks_are_passed_on(corpus):
     _, merges = train_bpe(corpus, 270, [], tie_break="huggingface")
-    assert merges == train_naively(EXAMPLE, 270, [], "huggingface")[1]
+    assert merges == reference.train(EXAMPLE, 270, [], "huggingface")[1]
     assert merges != train_bpe(corpus, 270, [])[1]
 
 
