@@ -72,7 +72,7 @@ reliability: $(TOOLS) ## run the rows of bad inputs and the promises; ARGS="-k r
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
 
 soak: $(TOOLS) ## ten minutes of every kind of load, and whether memory grew; ARGS="--minutes 60"
-	$(BIN)/python -m tests.reliability.soak $(ARGS)
+	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)
 
 test-native: ## run the tests of the compiled engine that are in Rust
 	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)
@@ -88,7 +88,7 @@ test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is fou
 	done
 
 parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies with their own libraries
-	$(BIN)/python -m tests.parity.whole_corpora $(ARGS)
+	$(BIN)/python -m tests.integration.parity.whole_corpora $(ARGS)
 
 fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
 	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)

@@ -341,8 +341,8 @@ def show_starter(rounds: int) -> None:
 
 def show_swaps(rounds: int) -> None:
     del rounds
-    from tests.end_to_end.server_process import publish_bytes, serve
-    from tests.end_to_end.swap_load import SECOND_FIRST_ID, run_swaps
+    from tests.integration.server_process import publish_bytes, serve
+    from tests.integration.swap_load import SECOND_FIRST_ID, run_swaps
 
     print("\n## 100 swaps under continuous encoding and streaming\n")
     print("| serving processes | encodes | streams | across a swap | failures | slowest swap, s |")

@@ -7,9 +7,8 @@ import pytest
 
 from tests.native_module import native_module
 from tests.reliability.names import pytest_itemcollected
-from tests.s3_server import s3_bucket, s3_server
 
-__all__ = ["pytest_itemcollected", "s3_bucket", "s3_server"]
+__all__ = ["pytest_itemcollected"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

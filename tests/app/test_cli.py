@@ -3,11 +3,8 @@
 import argparse
 import base64
 import json
-import os
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -155,20 +152,6 @@ def test_inspect_shows_the_longest_tokens(trained: Cli) -> None:
     assert "gpt2" in out
 
 
-def test_a_terminal_of_another_encoding_shows_escapes(trained: Cli) -> None:
-    (trained.folder / "é.txt").write_text("é" * 9, encoding="utf-8")
-    trained.run("train", "é.txt", "--vocab-size=258", "--name=accents")
-    done = subprocess.run(
-        [sys.executable, "-m", "app.cli", "inspect", "accents"],
-        capture_output=True,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii"},
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\\xe9" in done.stdout
-
-
 def write_tiktoken(path: Path) -> None:
     tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
     lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
@@ -285,19 +268,6 @@ def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.Monk
         assert "an undefined symbol" in cli.fail(command, TOKENIZER_ENGINE="native")
 
 
-def test_a_reader_that_has_enough_is_no_error(trained: Cli) -> None:
-    done = subprocess.run(
-        f"yes low | head -c 2000000 | {sys.executable} -m app.cli encode | head -c 10",
-        shell=True,
-        capture_output=True,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
-    )
-    assert len(done.stdout) == 10
-    assert done.stderr == b""
-
-
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_sigterm_is_told_from_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_replaced: bool
@@ -316,21 +286,6 @@ def test_sigterm_is_told_from_ctrl_c(
     monkeypatch.setattr(cli_module, "build_parser", lambda command: parser)
     assert main(["x"]) == 143
     assert capsys.readouterr().err == "tokenizer x: interrupted; it goes on\n"
-
-
-def test_as_a_process_of_its_own(trained: Cli) -> None:
-    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "app.cli", *arguments]
-        return subprocess.run(
-            command, input=stdin, capture_output=True, cwd=trained.folder, timeout=60
-        )
-
-    text = "low 世界\n".encode() * 1000
-    encoded = run("encode", stdin=text)
-    assert (encoded.returncode, encoded.stderr) == (0, b"")
-    assert run("decode", stdin=encoded.stdout).stdout == text
-    wrong = run("encode", "--tokenizer", "none", "x")
-    assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
 
 
 @pytest.mark.parametrize("command", ["", *_COMMANDS])
@@ -386,39 +341,3 @@ def test_every_option_says_what_it_is_for() -> None:
 
 def test_a_special_token_may_hold_an_equals_sign() -> None:
     assert parse_special_token("<|a=b|>=7") == ("<|a=b|>", 7)
-
-
-# What takes long to import, and what of it a command line may load. None in a pipe needs tqdm.
-SLOW = {"fastapi", "uvicorn", "pydantic", "sqlite3", "tqdm", "numpy", "tokenizer_core.training"}
-
-
-@pytest.mark.parametrize(
-    ("words", "needed"),
-    [
-        (["--help"], set()),
-        (["frobnicate"], set()),
-        (["completion", "bash", "--help"], set()),
-        (["encode", "low"], {"numpy"}),
-        (["list"], {"numpy"}),
-        (["train", "corpus.txt", "--vocab-size=260"], {"numpy", "tokenizer_core.training"}),
-    ],
-)
-def test_a_command_imports_no_more_than_it_needs(
-    trained: Cli, words: list[str], needed: set[str]
-) -> None:
-    code = (
-        "import sys\n"
-        "from app.cli import main\n"
-        "try: main(sys.argv[1:])\n"
-        "except SystemExit: pass\n"
-        f"print(*sorted({SLOW!r} & set(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert set(done.stderr.splitlines()[-1].split()) <= needed

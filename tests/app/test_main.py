@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 
 import httpx
@@ -13,9 +10,7 @@ from starlette.testclient import TestClient
 
 from app.main import create_app
 from app.settings import Settings
-from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
-from tests.app.raw_http import RawRequest
-from tests.app.server_watch import wait_for_in_flight
+from tests.app.conftest import ADMIN_KEY
 from tokenizer_core.engines import choose_engine, native_engine
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.registry import ArtifactStore
@@ -71,27 +66,6 @@ def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
         assert problem["status"] == status
         assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
     assert client.delete("/encode").headers["Allow"] == "POST"
-
-
-def test_head_answers_as_get_without_the_body(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url) as client:  # one connection: no body may be left in it
-        paths = [path for path, operations in _paths(client) if "get" in operations]
-        assert len(paths) > 8
-        for path in (*paths, "/docs", "/v1/info", "/nope", "/encode", "/tokenizers/UPPER"):
-            path = path.replace("{name}", "starter").replace("{job_id}", "nope")
-            head, get = client.head(path), client.get(path)
-            assert head.status_code == get.status_code, path
-            assert head.content == b"", path
-            for name in ("content-type", "etag", "tokenizer-digest", "allow"):
-                assert head.headers.get(name) == get.headers.get(name), (path, name)
-            assert int(head.headers["content-length"]) > 0
-        assert client.post("/info").headers["Allow"] == "GET, HEAD"
-        counted = 'http_requests_total{handler="/info",method="HEAD",status="200"}'
-        assert counted in client.get("/metrics").text
-
-
-def _paths(client: httpx.Client) -> list[tuple[str, dict[str, object]]]:
-    return list(client.get("/openapi.json").json()["paths"].items())
 
 
 def test_tokenizers_routes(client: TestClient, store: ArtifactStore, settings: Settings) -> None:
@@ -200,47 +174,3 @@ def test_a_misspelt_variable_is_said(
     monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
     create_app(settings)
     assert "did you mean TOKENIZER_ADMIN_KEYS" in caplog.text
-
-
-@pytest.mark.promise(9)
-def test_sigterm_lets_a_request_finish(store: ArtifactStore) -> None:
-    with run_server(store.root) as server:
-        with RawRequest(server.host, server.port, "/encode_stream") as raw:
-            raw.send_chunk(b"the quick ")
-            first = raw.read_chunk()
-            started = time.monotonic()
-            os.kill(server.process.pid, signal.SIGTERM)
-            time.sleep(0.3)
-            raw.send_chunk(b"brown fox")
-            raw.end()
-            lines = (first + raw.read_body()).splitlines()
-        assert json.loads(lines[-1])["done"]
-        server.process.wait(30)
-        assert time.monotonic() - started < 7
-        assert "Traceback" not in server.log.read_text()
-
-
-@pytest.mark.promise(9)
-def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) -> None:
-    with run_server(store.root, "--timeout-graceful-shutdown", "1") as server:
-        target = (server.host, server.port)
-        with (
-            RawRequest(*target, "/encode_stream") as silent,
-            RawRequest(*target, "/encode_stream") as started,
-            RawRequest(*target, "/encode", "Content-Type: application/json") as half_sent,
-        ):
-            silent.send_chunk(b"the")
-            started.send_chunk(b"the quick ")
-            first = started.read_chunk()
-            half_sent.send_chunk(b'{"text": "a')
-            wait_for_in_flight(server, 4)  # all are accepted; one is the question itself
-            os.kill(server.process.pid, signal.SIGTERM)
-            lines = (first + started.read_body()).splitlines()
-            answers = [json.loads(raw.read_body()) for raw in (silent, half_sent)]
-            assert [raw.status for raw in (silent, half_sent)] == [503, 503]
-            assert all(int(raw.headers["retry-after"]) for raw in (silent, half_sent))
-        assert [answer["code"] for answer in answers] == ["shutting_down"] * 2
-        assert json.loads(lines[0])["tokens"]
-        assert json.loads(lines[-1])["error"]["code"] == "shutting_down"
-        server.process.wait(30)
-        assert "Traceback" not in server.log.read_text()

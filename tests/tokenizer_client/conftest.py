@@ -1,4 +1,4 @@
-"""Both clients, over real servers and over played ones."""
+"""Both clients, over simulated services."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import ADMIN_KEY, RunningServer, run_server
 from tests.tokenizer_client.both_clients import AnyClient, Awaited, Clock, Played, with_session
 from tokenizer_client import AsyncTokenizerClient, TokenizerClient, async_client, blocking_client
-from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
 
 MakeClient = Callable[..., AnyClient]
 
@@ -35,29 +32,6 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
             return client
 
         yield make
-
-
-@pytest.fixture
-def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
-    """A client of a real server that nobody changes."""
-    return make_client(server.url)
-
-
-@pytest.fixture(scope="session")
-def busy_server(
-    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
-) -> Iterator[RunningServer]:
-    """A real server that has jobs and takes corpora."""
-    root = tmp_path_factory.mktemp("busy") / "artifacts"
-    ArtifactStore(root).publish(small_spec, name="starter")
-    ArtifactStore(root).publish(other_spec, name="other")
-    with run_server(root) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(make_client: MakeClient, busy_server: RunningServer) -> AnyClient:
-    return make_client(busy_server.url, api_key=ADMIN_KEY)
 
 
 @pytest.fixture

@@ -1,21 +1,11 @@
 """The package: its two clients are alike, its examples run, it brings no server along."""
 
-import doctest
-import importlib
 import inspect
-import pkgutil
 import subprocess
 import sys
 
-import pytest
-
-import tokenizer_client
 from tests.conftest import REPOSITORY
 from tokenizer_client import AsyncTokenizerClient, TokenizerClient
-
-MODULES = [
-    f"tokenizer_client.{module.name}" for module in pkgutil.iter_modules(tokenizer_client.__path__)
-]
 
 
 def public(kind):
@@ -38,18 +28,6 @@ def test_help_says_what_a_method_returns():
     assert returned(TokenizerClient.encode) == "list[int]"
     assert returned(TokenizerClient.encode_stream) == "Generator[IdArray, None, None]"
     assert returned(AsyncTokenizerClient.encode_stream) == "AsyncGenerator[IdArray, None]"
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_run(server, name):
-    """On a real service, which the doctests of the tree cannot have."""
-    with TokenizerClient(server.url) as client:
-        done = doctest.testmod(importlib.import_module(name), extraglobs={"client": client})
-    assert done.failed == 0
-    assert done.attempted or name not in (
-        "tokenizer_client.text_calls",
-        "tokenizer_client.id_bytes",
-    )
 
 
 def test_importing_it_brings_no_server_along():

@@ -1,7 +1,6 @@
 """Uploads that are begun again, downloads that go on where they were."""
 
 import hashlib
-import itertools
 
 import httpx
 import pytest
@@ -9,15 +8,12 @@ import pytest
 from tests.tokenizer_client.both_clients import problem
 from tokenizer_client import (
     ConnectionLostError,
-    InvalidRequestError,
-    PreconditionFailedError,
     RetryPolicy,
     UnexpectedAnswerError,
 )
 
 CORPUS = {"id": "c", "bytes": 3, "sha256": "", "uploaded_at": ""}
 DATA = bytes(range(256)) * 10
-_numbers = itertools.count()
 
 
 def stored(**fields):
@@ -39,25 +35,6 @@ def token_files(**files):
         "files": listed,
     }  # fmt: skip
     return httpx.Response(200, json=view)
-
-
-def test_corpora_of_the_real_service(admin, tmp_path):
-    name = f"c-{next(_numbers)}"
-    corpus = admin.upload_corpus(name, iter(["a ", b"b ", "é"]))
-    assert (corpus.id, corpus.bytes) == (name, 6)
-    assert corpus.sha256 == hashlib.sha256("a b é".encode()).hexdigest()
-    assert admin.describe_corpus(name) == corpus
-    with pytest.raises(PreconditionFailedError) as told:
-        admin.upload_corpus(name, b"other", replace=False)
-    assert told.value.code == "corpus_exists"
-    with pytest.raises(InvalidRequestError) as told:
-        admin.upload_corpus(name, b"abc\xff")
-    assert told.value.byte_offset == 3
-    assert admin.describe_corpus(name) == corpus
-    assert admin.upload_corpus(name, b"other").bytes == 5
-    admin.remove_corpus(name)
-    with pytest.raises(FileNotFoundError):
-        admin.upload_corpus(name, tmp_path / "none")
 
 
 def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, clock):

@@ -4,28 +4,20 @@ import json
 from typing import get_type_hints
 
 import httpx
-import numpy as np
 import pytest
 
-from tests.app.conftest import CORPUS
 from tests.tokenizer_client.both_clients import problem
 from tests.tokenizer_client.test_exchanges import JOB
 from tokenizer_client import (
     ConflictError,
     ConnectionLostError,
     DeadlineExceededError,
-    InvalidRequestError,
     JobFailedError,
-    NotFoundError,
     UnexpectedAnswerError,
 )
 from tokenizer_client.job_calls import EncodeCorpusOptions, TrainOptions
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
-from tokenizer_core.corpus import TokenFiles
-
-SPECIAL = "<|endoftext|>"
-TEXT = f"{CORPUS}{SPECIAL}" * 20
 
 
 def job(state="running", progress=0.0, **fields):
@@ -43,64 +35,6 @@ def events(*jobs):
 
 def dump(fields):
     return json.dumps(fields).encode()
-
-
-@pytest.mark.parametrize("make_client", ["async"], indirect=True)
-def test_the_way_of_a_corpus(admin, tmp_path):
-    """Upload, encode, download, remove; and a promotion there and back.
-
-    The other client goes it, and trains, in `tests/end_to_end/test_client_examples.py`.
-    """
-    path = tmp_path / "corpus.txt"
-    path.write_text(TEXT)
-    told = []
-    corpus = admin.upload_corpus("news", path, on_progress=lambda *sizes: told.append(sizes))
-    assert corpus.bytes == len(TEXT.encode())
-    assert told == [(corpus.bytes, corpus.bytes)]
-
-    before = admin.active_tokenizer()
-    promotion = admin.promote("other", if_match=before.digest)
-    assert admin.active_tokenizer().digest == promotion.active.digest != before.digest
-
-    # The ids of the other one begin at 1000: none is also one of the pinned one.
-    pinned = admin.pinned(f"starter@{before.version}", digest=before.digest)
-    seen = []
-    started = pinned.encode_corpus("news", token_files_id="news", validation_share=0.2, seed=1)
-    done = admin.wait_for_job(started.id, on_progress=seen.append)
-    assert (done.state, seen[-1]) == ("succeeded", done)
-    folder = tmp_path / "tokens"
-    view = admin.download_token_files("news", folder)
-    files = TokenFiles.open(folder)
-    assert files.manifest.plan.tokenizer.version == before.version
-    assert files.n_tokens("train") == view.splits["train"].tokens
-    text = pinned.decode(np.fromfile(folder / "train.bin", np.uint16)[:50])
-    assert text == TEXT[: len(text)]
-
-    assert admin.roll_back(promotion).active.digest == before.digest
-    assert admin.active_tokenizer() == before
-    with pytest.raises(ConflictError):  # it can be rolled back to
-        admin.remove_version(f"other@{promotion.active.version}")
-    admin.remove_token_files("news")
-    admin.remove_corpus("news")
-    assert admin.list_corpora().corpora == []
-    assert admin.list_token_files().token_files == []
-    assert [one.kind for one in admin.list_jobs(kind="encode")] == ["encode"]
-
-
-@pytest.mark.parametrize("make_client", ["blocking"], indirect=True)
-def test_a_job_that_cannot_be_done_is_told_why(admin):
-    with pytest.raises(InvalidRequestError, match="exactly one of"):
-        admin.train(vocab_size=300)
-    with pytest.raises(NotFoundError):
-        admin.encode_corpus("no-such-corpus")
-    with pytest.raises(NotFoundError):
-        admin.wait_for_job("20261122T000000Z-0123456789ab")
-    started = admin.train(documents=["low lower " * 50], vocab_size=300, limits={"seconds": 0.001})
-    with pytest.raises(JobFailedError, match=started.id) as told:
-        admin.wait_for_job(started.id)
-    assert told.value.job.state == "failed"
-    assert told.value.code == told.value.job.error.code
-    assert admin.cancel_job(started.id).state == "failed"
 
 
 def test_options_are_those_of_the_requests():

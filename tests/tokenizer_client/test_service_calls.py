@@ -1,33 +1,14 @@
 """The service and its tokenizers: what serves, whether it is ready, files, promotions."""
 
-import json
-
 import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import problem
 from tests.tokenizer_client.test_exchanges import promoted
-from tokenizer_client import ConnectionLostError, DeadlineExceededError, NotFoundError
+from tokenizer_client import ConnectionLostError, DeadlineExceededError
 from tokenizer_client.schemas.tokens import PromoteResponse
 
 READY = httpx.Response(200, json={"status": "ok"})
-
-
-def test_what_serves(client, small_tokenizer):
-    info = client.info()
-    assert info.vocab_size == small_tokenizer.vocab_size
-    assert info.tokenizer.digest == client.active_tokenizer().digest
-    listed = client.list_tokenizers()
-    assert [one.name for one in listed.tokenizers] == ["starter"]
-    (described,) = client.describe_tokenizer("starter")
-    assert described.manifest is not None
-    version = f"starter@{described.version}"
-    model = json.loads(client.tokenizer_file(version, "tokenizer.json"))["model"]
-    assert len(model["merges"]) == len(small_tokenizer.spec.merges)
-    with pytest.raises(NotFoundError):
-        client.describe_tokenizer("nobody")
-    client.wait_until_ready()
-    assert client.is_ready()
 
 
 def test_whether_it_is_ready_is_asked_once(play, clock):

@@ -1,6 +1,5 @@
 """Bodies longer than all buffers, answered while they are sent; refusals; connections that end."""
 
-import asyncio
 import socket
 import struct
 import threading
@@ -10,12 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from tokenizer_client import (
-    AsyncTokenizerClient,
     ConnectionLostError,
-    ProblemError,
     RetryPolicy,
     StreamCutOffError,
-    TokenizerClient,
     TooLargeError,
 )
 
@@ -136,37 +132,6 @@ def test_a_silent_service_is_not_waited_for_without_end(make_client):
             silence.set()
 
 
-def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
-    """While its source lets the client wait, each wait for the service is over at once."""
-    read_seconds = 60.0
-    n_waits = 0
-    waits_in_earnest = asyncio.Event()
-
-    def timeout(seconds: float) -> asyncio.Timeout:
-        nonlocal n_waits
-        if seconds != read_seconds:
-            return real_timeout(seconds)
-        n_waits += 1
-        if n_waits <= 3:
-            return real_timeout(0)
-        waits_in_earnest.set()
-        return real_timeout(seconds)
-
-    async def slowly():
-        await waits_in_earnest.wait()
-        yield b"low lower"
-
-    async def stream() -> int:
-        async with AsyncTokenizerClient(server.url, timeout_seconds=read_seconds) as client:
-            return sum([len(ids) async for ids in client.encode_stream(slowly())])
-
-    real_timeout = asyncio.timeout
-    monkeypatch.setattr(asyncio, "timeout", timeout)
-    n_ids = asyncio.run(stream())
-    with TokenizerClient(server.url) as client:
-        assert n_ids == client.count("low lower")
-
-
 def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"abc")
@@ -181,9 +146,3 @@ def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path
         pytest.raises(ValueError, match="written to while"),
     ):
         make_client(url).upload_corpus("c", path, on_progress=grow)
-
-
-def test_problems_of_the_real_service(client):
-    with pytest.raises(ProblemError) as told:
-        client.upload_corpus("c", [PIECE] * 1000)
-    assert told.value.status == 401

@@ -11,7 +11,6 @@ from app.jobs.job import Job
 from app.jobs.queue import JobStore
 from app.serving.process_marks import ProcessMark
 from tests.app.run_cli import Cli
-from tests.postgres_server import PASSWORD, run_postgres
 
 FIRST, SECOND = "20261121T041500Z-0123456789ab", "20261121T041501Z-0123456789ab"
 ME = ProcessMark.of_this_process()
@@ -86,26 +85,6 @@ def test_a_job_is_cancelled_as_the_service_does(cli: Cli, store: JobStore) -> No
     assert not folder.exists()
     assert b"had ended already: cancelled" in cli.run("jobs", "cancel", SECOND)[0]
     assert json.loads(cli.run("jobs", "cancel", SECOND, "--json")[0])["state"] == "cancelled"
-
-
-def test_jobs_on_postgres_are_found_by_the_address(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with run_postgres() as server:
-        store = JobStore.open(cli.folder / "artifacts", server.address())
-        store.add(FIRST, {"name": "news"}, request_digest="d", idempotency_key=None, queue_limit=8)
-        monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", server.address())
-        monkeypatch.setenv("TOKENIZER_ARTIFACTS_DIR", str(cli.folder / "nowhere"))
-        run_first(store)
-        assert cli.run("jobs", "show")[0].split()[:3] == [FIRST.encode(), b"train", b"running"]
-        assert b"is being ended" in cli.run("jobs", "cancel", FIRST)[0]
-        (job,) = store.running()
-        assert job.cancel_requested
-        assert not (cli.folder / "nowhere").exists()
-        server.stop()
-        error = cli.fail("jobs", "list")
-    assert "TOKENIZER_JOBS_DATABASE" in error
-    assert PASSWORD not in error
 
 
 def test_a_database_that_is_none_is_said(cli: Cli) -> None:

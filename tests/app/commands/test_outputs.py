@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -61,24 +58,6 @@ def test_what_is_ended_half_way_leaves_what_was_there(
     assert (trained.folder / "ids").read_bytes() == b"before"
 
 
-def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
-    there = names_in(trained.folder)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "encode", "-o", "ids"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    while names_in(trained.folder) == there:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, b"tokenizer encode: interrupted\n")
-    assert names_in(trained.folder) == there
-
-
 def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
     before = (trained.folder / "corpus.txt").read_bytes()
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
@@ -127,15 +106,3 @@ def test_a_conversion_into_a_pipe(trained: Cli) -> None:
     assert out == (trained.folder / "t.json").read_bytes()
     assert error == "left out: nothing that decides ids\n"
     assert "one file" in trained.fail("convert", "worked", "--to=gpt2", "-o", "-", code=2)
-
-
-def test_a_closed_standard_output_is_no_crash(trained: Cli) -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m app.cli encode low >&- <&-",
-        shell=True,
-        capture_output=True,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,49 +1,8 @@
 """Bars: on a terminal, and nowhere else."""
 
-import os
-import subprocess
-import sys
-import termios
-
 import pytest
 
 from app.commands.progress import HiddenBar, is_shown
-from tests.app.run_cli import Cli
-
-
-def run_on_a_terminal(cli: Cli, *words: str) -> tuple[bytes, bytes]:
-    """Standard output, and what the terminal behind standard error shows."""
-    terminal, other_end = os.openpty()
-    termios.tcsetwinsize(terminal, (24, 80))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=other_end,
-        cwd=cli.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    os.close(other_end)
-    out, _ = process.communicate(timeout=60)
-    shown = b""
-    try:
-        while block := os.read(terminal, 4096):
-            shown += block
-    except OSError:  # its other end is closed
-        pass
-    os.close(terminal)
-    assert process.returncode == 0, shown
-    return out, shown
-
-
-def test_a_bar_on_a_terminal_and_none_where_it_is_not_wanted(cli: Cli) -> None:
-    train = ("train", "corpus.txt", "--vocab-size=265", "--name=a")
-    out, shown = run_on_a_terminal(cli, *train)
-    assert b"published a@" in out
-    assert b"counting pre-tokens" in shown
-    assert b"learning merges" in shown
-    out, shown = run_on_a_terminal(cli, *train, "--quiet")
-    assert b"published a@" in out
-    assert shown == b""
 
 
 def test_a_hidden_bar_counts_and_is_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
-"""A whole service in this process, with real trainers in child processes."""
+"""A whole service in this process; a job it starts runs in a child process."""
 
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from app.jobs.queue import JobStore
 from app.main import create_app
 from app.services import Services
 from app.settings import Settings
-from tests.postgres_server import PostgresServer, run_postgres
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 
@@ -79,43 +77,10 @@ class Service:
         raise AssertionError(f"{self.job(job_id)} never began")
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    with run_postgres() as server:
-        yield server
-
-
-_numbers = itertools.count()
-
-
 @pytest.fixture
-def postgres_address(postgres_server: PostgresServer) -> str:
-    """A database of the test's own."""
-    return postgres_server.make(f"jobs_{next(_numbers)}")
-
-
-@pytest.fixture
-def postgres_jobs(postgres_address: str) -> Iterator[OpenJobs]:
-    from app.jobs.database.postgres import PostgresDatabase
-
-    databases = []
-
-    def open_jobs(folder: str = "the folder") -> JobStore:
-        databases.append(PostgresDatabase(postgres_address))
-        return JobStore(databases[-1], folder=folder)
-
-    yield open_jobs
-    for database in databases:
-        database.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def open_jobs(request: pytest.FixtureRequest, tmp_path: Path) -> OpenJobs:
-    """On each database; a test that asks for it runs on both."""
-    if request.param == "sqlite":
-        return lambda: JobStore.open(tmp_path)
-    opener: OpenJobs = request.getfixturevalue("postgres_jobs")
-    return opener
+def open_jobs(tmp_path: Path) -> OpenJobs:
+    """On SQLite; `tests/integration` runs the same tests on PostgreSQL."""
+    return lambda: JobStore.open(tmp_path)
 
 
 def publish_starter(artifacts_dir: Path) -> ArtifactRef:

@@ -4,12 +4,10 @@ import json
 import logging
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from app.observability.logs import REQUEST_ID, EscapingFormatter, JsonFormatter
-from tests.end_to_end.server_process import publish_bytes, serve
 
 
 @pytest.mark.row(34)
@@ -65,19 +63,3 @@ def test_a_line_of_json_is_one_line_whatever_it_holds() -> None:
     assert parsed["level"] == "error"
     assert "ValueError: x" in parsed["exception"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", parsed["time"])
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_with_json_every_line_of_the_log_is_json(tmp_path: Path, workers: int) -> None:
-    """uvicorn's lines, those of its supervisor and ours alike; only what to try is for people."""
-    publish_bytes(tmp_path, "starter")
-    with serve(tmp_path, workers=workers, log_format="json") as server:
-        assert server.encode_on_new_connection("a").status_code == 200
-        server.terminate()
-    lines = [json.loads(line) for line in server.lines if line.startswith("{")]
-    loggers = {line["logger"].partition(".")[0] for line in lines}
-    assert loggers == {"app", "uvicorn"}
-    others = [line for line in server.lines if not line.startswith("{")]
-    shown = others[: 1 + max(index for index, line in enumerate(others) if "curl" in line)]
-    assert shown[0].startswith("tokenizer service on")
-    assert [line for line in others[len(shown) :] if line] == []

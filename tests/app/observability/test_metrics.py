@@ -4,14 +4,10 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +19,6 @@ from starlette.testclient import TestClient
 from app.observability import metrics
 from app.observability.metrics import DurationTally
 from app.rendering import encode as encode_answers
-from tests.app.conftest import run_server
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.registry import ArtifactStore
 
@@ -138,42 +133,6 @@ def test_the_cache_counts_survive_a_swap(client: TestClient, store: ArtifactStor
     after = scrape(client)
     assert after["tokenizer_cache_misses_total"] == before
     assert after["tokenizer_cache_hits_total"] >= 4
-
-
-def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) -> None:
-    folder = tmp_path / "metrics"
-    folder.mkdir()
-    with run_server(store.root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=str(folder)) as server:
-        n_requests = 40
-        for _ in range(n_requests):  # a connection each: either process may take it
-            httpx.post(f"{server.url}/encode", json={"text": "a b"}).raise_for_status()
-        key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
-
-        def ask() -> dict[str, float]:
-            return values(httpx.get(f"{server.url}/metrics").text)
-
-        expected = {
-            key: n_requests,
-            "tokenizer_encode_bytes_total": 3 * n_requests,
-            "tokenizer_inflight": 1,
-        }
-        for _ in range(6):
-            deadline = time.monotonic() + 20
-            # A process shows the others what it has counted twice a second, and that a request is
-            # over a moment after its answer.
-            while not expected.items() <= (found := ask()).items():
-                assert time.monotonic() < deadline, found
-                time.sleep(0.1)
-            for name in NAMES:
-                assert name in found, name
-        assert len({path.stem.rpartition("_")[2] for path in folder.glob("counter_*.db")}) == 2
-        # A process that is gone leaves no gauge behind.
-        gone = subprocess.Popen([sys.executable, "-c", "pass"])
-        gone.wait()
-        template = next(folder.glob("gauge_livesum_*.db"))
-        (folder / f"gauge_livesum_{gone.pid}.db").write_bytes(template.read_bytes())
-        httpx.get(f"{server.url}/metrics").raise_for_status()
-        assert not (folder / f"gauge_livesum_{gone.pid}.db").exists()
 
 
 def test_a_defect_is_a_500_without_a_trace_of_it(

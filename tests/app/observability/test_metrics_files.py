@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,8 +14,6 @@ from app.commands import serving
 from app.observability import metrics_files
 from app.observability.metrics_files import FIRST_BYTES, ReservedFile
 from app.settings import Settings
-from tests.conftest import REPOSITORY
-from tokenizer_core.registry import ArtifactStore
 
 KEYS = [f"{index}-é{'x' * 1000}" for index in range(FIRST_BYTES // 500)]
 
@@ -101,46 +96,3 @@ def test_without_a_folder_each_process_counts_alone(
     monkeypatch.setattr(tempfile, "mkdtemp", fail)
     assert serving._make_metrics_dir(settings.model_copy(update={"workers": 2})) is None
     assert "No space left" in capsys.readouterr().err
-
-
-SERVE_AND_ASK = """
-import sys
-from pathlib import Path
-
-import httpx
-
-from tests.app.conftest import run_server
-
-root, folder = Path(sys.argv[1]), sys.argv[2]
-with run_server(root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=folder) as server:
-    for _ in range(20):
-        assert httpx.post(server.url + "/encode", json={"text": "a b"}).status_code == 200
-        assert httpx.get(server.url + "/metrics").status_code == 200
-    text = server.log.read_text()
-assert "died" not in text, text
-assert "No space left" in text, text
-"""
-
-
-@pytest.mark.row(36)
-@pytest.mark.promise(14)
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-def test_several_processes_serve_with_a_full_metrics_folder(
-    tmp_path: Path, store: ArtifactStore
-) -> None:
-    full = tmp_path / "full"
-    full.mkdir()
-    apart = ["unshare", "--user", "--map-root-user", "--mount"]
-    tried = subprocess.run([*apart, "mount", "-t", "tmpfs", "tmpfs", str(full)], check=False)
-    if tried.returncode:
-        pytest.skip("no file system can be mounted here")
-    script = (
-        f'mount -t tmpfs -o size=64k tmpfs "{full}" && '
-        f'{{ head -c 1m /dev/zero > "{full}/filler" 2>/dev/null; exec "$@"; }}'
-    )
-    command = [sys.executable, "-c", SERVE_AND_ASK, str(store.root), str(full)]
-    done = subprocess.run(
-        [*apart, "sh", "-c", script, "sh", *command],
-        cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The page and its files over HTTP; what the page does is tested in tests/browser."""
+"""The page and its files over HTTP; what the page does is tested in tests/integration/browser."""
 
 from __future__ import annotations
 

@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.s3_server import open_with_shared_client
+from tests.integration.s3_server import open_with_shared_client
 from tokenizer_core.blobs import Storage, open_storage
 from tokenizer_core.errors import StorageError, StorageMissingError, StorageTooLargeError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(params=["folder", "object"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "folder":
-        return str(tmp_path / "storage")
-    return f"{request.getfixturevalue('s3_bucket')}/some/prefix"
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """A folder; `tests/integration` runs the same tests on object storage."""
+    return str(tmp_path / "storage")
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""The tests of tests/app/commands/test_jobs.py that need PostgreSQL."""
+
+import pytest
+
+from app.jobs.queue import JobStore
+from tests.app.commands.test_jobs import FIRST, run_first
+from tests.app.run_cli import Cli
+from tests.integration.postgres_server import PASSWORD, run_postgres
+
+
+def test_jobs_on_postgres_are_found_by_the_address(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_postgres() as server:
+        store = JobStore.open(cli.folder / "artifacts", server.address())
+        store.add(FIRST, {"name": "news"}, request_digest="d", idempotency_key=None, queue_limit=8)
+        monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", server.address())
+        monkeypatch.setenv("TOKENIZER_ARTIFACTS_DIR", str(cli.folder / "nowhere"))
+        run_first(store)
+        assert cli.run("jobs", "show")[0].split()[:3] == [FIRST.encode(), b"train", b"running"]
+        assert b"is being ended" in cli.run("jobs", "cancel", FIRST)[0]
+        (job,) = store.running()
+        assert job.cancel_requested
+        assert not (cli.folder / "nowhere").exists()
+        server.stop()
+        error = cli.fail("jobs", "list")
+    assert "TOKENIZER_JOBS_DATABASE" in error
+    assert PASSWORD not in error

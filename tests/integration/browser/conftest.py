@@ -1,0 +1,125 @@
+"""A real Chromium before a real server. Without either, what needs them is skipped by name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app.conftest import ADMIN_KEY, other_spec
+from tests.conftest import REPOSITORY
+from tests.integration.running_server import RunningServer, run_server
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+__all__ = ["other_spec"]
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One browser for the module. Not for the session: while it is there, an event loop runs in
+    this thread, and tests of other modules start their own."""
+    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(CHROMIUM_NAMES)} is on the PATH")
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=path)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def site(
+    tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec
+) -> Iterator[RunningServer]:
+    """The service with the starter tokenizer, and `bytes`, which knows no merge."""
+    artifacts = tmp_path_factory.mktemp("site") / "artifacts"
+    shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
+    ArtifactStore(artifacts).publish(other_spec, name="bytes")
+    with run_server(artifacts) as running:
+        yield running
+
+
+@dataclass
+class Service:
+    """The same service, asked without the page."""
+
+    url: str
+    client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        headers = {"X-API-Key": ADMIN_KEY}
+        answer = self.client.request(method, self.url + path, headers=headers, **options)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def encode(self, text: str, tokenizer: str = "starter") -> list[int]:
+        ids: list[int] = self.ask("POST", "/encode", json={"text": text, "tokenizer": tokenizer})[
+            "tokens"
+        ]
+        return ids
+
+    def promote(self, tokenizer: str) -> None:
+        self.ask("PUT", "/tokenizers/active", json={"tokenizer": tokenizer})
+
+
+@pytest.fixture
+def service(site: RunningServer) -> Iterator[Service]:
+    """For each test the starter is what is served, and no key is wanted to read."""
+    asked = Service(site.url)
+    asked.promote("starter")
+    yield asked
+    asked.client.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, service: Service) -> Iterator[Callable[..., Any]]:
+    """Open the page in a context of its own; `with_problems`: answers of 4xx are part of the test.
+
+    At the end of the test: no error in any console, and no request to another origin.
+    """
+    contexts, errors, foreign = [], [], []
+
+    def open_one(
+        fragment: str = "", *, url: str = service.url, with_problems: bool = False, **options: Any
+    ) -> Any:
+        context = browser.new_context(**options)
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+
+        def hear(message: Any) -> None:
+            is_problem = message.text.startswith("Failed to load resource: the server responded")
+            if message.type in ("error", "warning") and not (with_problems and is_problem):
+                errors.append(message.text)
+
+        page.on("console", hear)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "request",
+            lambda request: request.url.startswith(url + "/") or foreign.append(request.url),
+        )
+        page.goto(f"{url}/{fragment}")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert foreign == []
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    """A file for an upload."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,338 @@
+"""The page in a real browser: what a person sees, points at, types and presses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.app.conftest import ADMIN_KEY, CORPUS
+from tests.integration.browser.conftest import Service, write
+from tests.integration.running_server import run_server
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+expect = api.expect
+
+Open = Callable[..., Any]
+
+PANES = "#panes .pane"
+PARROT = "a 🦜\tb\n"
+
+
+def wait_for_ids(pane: Any, ids: list[int]) -> None:
+    expect(pane.locator(".n-tokens")).to_have_text(f"{len(ids):,}")
+    expect(pane.locator(".ids .id")).to_have_text(list(map(str, ids)))
+
+
+def with_text(open_page: Open, text: str, **options: Any) -> Any:
+    page = open_page(f"#text={quote(text)}", **options)
+    expect(page.locator(f"{PANES} .piece").first).to_be_visible()
+    return page
+
+
+def unlock(page: Any, key: str = ADMIN_KEY) -> None:
+    page.click("#tab-train")
+    page.click("#train-unlock")
+    page.fill("#key-input", key)
+    page.keyboard.press("Enter")
+
+
+def test_typing_shows_pieces_ids_and_counts(open_page: Open, service: Service) -> None:
+    page = open_page()
+    pane = page.locator(PANES)
+    page.fill("#text", "naïve 中文 the en")
+    page.type("#text", "d")
+    ids = service.encode("naïve 中文 the end")
+    wait_for_ids(pane, ids)
+    expect(page.locator("#text-figures")).to_have_text(re.compile("16 characters.*21 bytes"))
+    expect(pane.locator(".per-token")).to_have_text(f"{21 / len(ids):.2f}")
+    assert "".join(pane.locator(".pieces .piece").all_text_contents()).endswith("·the·end")
+    said = f"{len(ids)} tokens, {21 / len(ids):.2f} bytes per token"
+    expect(page.locator("#counts")).to_have_text(said)
+    pieces, cells = pane.locator(".pieces .piece"), pane.locator(".ids .id")
+    lit = re.compile(r"\blit\b")
+    pieces.nth(2).hover()
+    expect(cells.nth(2)).to_have_class(lit)
+    expect(page.locator(".lit")).to_have_count(2)
+    cells.nth(0).hover()
+    expect(pieces.nth(0)).to_have_class(lit)
+    page.locator("#text").hover()
+    expect(page.locator(".lit")).to_have_count(0)
+
+
+def test_parts_of_a_character_are_shown_as_what_they_are(open_page: Open) -> None:
+    page = with_text(open_page, PARROT)
+    parts = page.locator(f"{PANES} .raw")
+    shown = [part.replace(" ", "") for part in parts.all_text_contents()]
+    assert shown == ["F09F🦜", "A6🦜", "9C🦜"]
+    assert page.locator(f"{PANES} .sign").all_text_contents() == ["·", "→", "⏎"]
+    page.click(f"{PANES} .as-bytes")
+    assert page.locator(f"{PANES} .piece").all_text_contents()[-2:] == ["62", "0A"]
+    page.click(f"{PANES} .as-bytes")
+    parts.last.click()
+    expect(page.locator("#details .broken")).to_have_text("9C: byte 4 of the 4 of 🦜 (U+1F99C)")
+    # What people see as one character may be several: a flag is two letters.
+    page.fill("#text", "🇸🇪")
+    expect(parts.first).to_contain_text("🇸")
+
+
+def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Service) -> None:
+    page = with_text(open_page, "Hello, Hello!")
+    page.click("#compare")
+    first, second = page.locator(PANES).nth(0), page.locator(PANES).nth(1)
+    wait_for_ids(second, service.encode("Hello, Hello!", "bytes"))
+    assert second.locator(".pane-tokenizer").input_value().startswith("bytes@")
+    n_more = 13 - len(service.encode("Hello, Hello!"))
+    verdict = page.locator("#comparison")
+    expect(verdict).to_contain_text(f"The second tokenizer needs {n_more} more tokens")
+    expect(verdict).to_contain_text("40% of the first one's tokens")  # "," and "!"
+    first.locator(".piece").nth(0).hover()
+    expect(second.locator(".pieces .lit")).to_have_count(5)
+    first.locator(".piece").nth(0).click()
+    details = page.locator("#details")
+    expect(details.locator("h2")).to_have_text("Token 16500")
+    expect(details.locator(".facts")).to_contain_text("48 65 6C 6C 6F")
+    expect(details.locator(".facts")).to_contain_text("16,243")
+    assert details.locator(".node-id").all_text_contents()[:3] == ["16500", "72", "11039"]
+    details.locator(".node").nth(2).click()
+    expect(details.locator("h2")).to_have_text("Token 11039")
+
+
+def test_the_keyboard_does_it_all(open_page: Open) -> None:
+    page = with_text(open_page, "Hello, world! And more.\nA second line.")
+    page.locator("#panes .piece").nth(0).focus()
+    focused = page.locator(":focus")
+    page.keyboard.press("ArrowRight")
+    expect(focused).to_have_attribute("data-index", "1")
+    expect(page.locator('#panes .ids [data-index="1"]')).to_have_class(re.compile("lit"))
+    assert page.locator('#panes .pieces [tabindex="0"]').count() == 1
+    page.keyboard.press("ArrowDown")
+    expect(focused).to_have_attribute("aria-label", re.compile("^space second, id"))
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.locator("#details h2")).to_have_text("Token 46")
+    expect(focused).to_have_id("details")
+    page.keyboard.press("Escape")
+    expect(page.locator("#details")).to_be_hidden()
+    expect(focused).to_have_attribute("aria-label", re.compile(r"^\., id"))
+    page.locator("#tab-encode").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#panel-decode")).to_be_visible()
+
+
+def test_ids_come_back_as_text(open_page: Open, service: Service) -> None:
+    page = open_page(with_problems=True)
+    page.click("#tab-decode")
+    page.fill("#ids", json.dumps(service.encode("Hello, world!")))
+    expect(page.locator("#decoded")).to_have_text("Hello, world!")
+    expect(page.locator("#decode-verdict")).to_contain_text("gives the same ids")
+    page.fill("#ids", "72 101 108 108 111")
+    expect(page.locator("#decode-verdict")).to_contain_text("from number 1 on")
+    page.fill("#ids", "72 999999")
+    expect(page.locator("#decode-problem")).to_contain_text("vocabulary")
+    page.fill("#ids", "72 x")
+    expect(page.locator("#decode-problem")).to_contain_text("Number 2 is no token id")
+
+
+@pytest.mark.slow
+def test_special_tokens_are_what_is_chosen(open_page: Open) -> None:
+    page = with_text(open_page, "a<|endoftext|>", with_problems=True)
+    wait_for_ids(page.locator(PANES), [97, 256])
+    page.select_option("#special", "none")
+    expect(page.locator("#panes .n-tokens")).to_have_text("6")
+    page.select_option("#special", "forbid")
+    problem = page.locator(f"{PANES} .problem")
+    expect(problem).to_contain_text("disallowed_special")
+    page.select_option("#special", "all")
+    expect(problem).to_be_hidden()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["naïve & #1 = 中文 🦜\n", "long, again. " * 200])
+def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> None:
+    page = with_text(open_page, text)
+    page.click("#compare")
+    page.select_option("#special", "none")
+    expect(page.locator("#comparison")).to_be_visible()
+    page.click("#link")
+    expect(page).to_have_url(re.compile("#.*b=bytes"))
+    address = page.url
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.locator("#comparison")).to_be_visible()
+    assert page.input_value("#text") == text
+    assert page.input_value("#special") == "none"
+    expect(page).to_have_url(address)
+    assert [url for url in sent if "text=" in url or "packed=" in url] == []
+    page.type("#text", "x")
+    expect(page).not_to_have_url(re.compile("#"))  # it would say what is not so any more
+
+
+@pytest.mark.slow
+def test_an_answer_that_comes_too_late_is_dropped(open_page: Open, service: Service) -> None:
+    page = with_text(open_page, "first")
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        is_slow = "slow" in (route.request.post_data or "")
+        held.append(route) if is_slow else route.continue_()
+
+    page.route("**/encode", hold)
+    page.fill("#text", "slow one")
+    page.wait_for_timeout(150)
+    page.fill("#text", "the quick one")
+    ids = service.encode("the quick one")
+    expect(page.locator("#panes .ids .id").first).to_have_text(str(ids[0]))
+    assert len(held) == 1
+    assert held[0].request.failure is not None, "it was not given up"
+    wait_for_ids(page.locator(PANES), ids)
+
+
+@pytest.mark.slow
+def test_a_large_text_is_there_whole_and_shown_in_part(open_page: Open, service: Service) -> None:
+    text = "".join(f"line {number} of a long text\n" for number in range(12_000))
+    page = with_text(open_page, "a")
+    page.evaluate(
+        """text => {
+            const data = new DataTransfer();
+            data.setData("text/plain", text);
+            const box = document.getElementById("text");
+            box.select();
+            box.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, cancelable: true}));
+        }""",
+        text,
+    )
+    ids = service.encode(text)
+    expect(page.locator("#panes .n-tokens")).to_have_text(f"{len(ids):,}")
+    expect(page.locator("#held")).to_be_visible()
+    last = page.locator(f'#panes .ids [data-index="{len(ids) - 1}"]')
+    expect(last).to_have_count(0)
+    page.locator("#panes .pieces .piece").nth(0).focus()
+    page.keyboard.press("End")
+    expect(last).to_have_text(str(ids[-1]))
+    flow = page.locator("#panes .pieces")
+    for part in range(12):
+        flow.evaluate("(flow, part) => flow.scrollTop = part * flow.scrollHeight / 12", part)
+        page.wait_for_timeout(50)
+    assert 50 < flow.locator(".piece").count() < 3_000
+    page.click("#tab-decode")
+    page.click("#take-ids")
+    verdict = f"{len(ids):,} ids: encoding this text gives the same ids."
+    expect(page.locator("#decode-verdict")).to_have_text(verdict)
+    page.click("#tab-encode")
+    page.click("#held-clear")
+    expect(page.locator("#panes .n-tokens")).to_have_text("0")
+
+
+def test_upload_train_see_it_live_roll_back_and_be_swapped(
+    open_page: Open, service: Service, tmp_path: Path
+) -> None:
+    page = with_text(open_page, "the quick brown fox")
+    unlock(page)
+    page.set_input_files("#upload", write(tmp_path, "My Corpus.txt", CORPUS * 20))
+    expect(page.locator("#upload-state")).to_contain_text("Uploaded My Corpus.txt as my-corpus.txt")
+    assert page.is_checked('#corpora input[value="my-corpus.txt"]')
+    page.fill("#train-size", "350")
+    page.fill("#train-name", "small")
+    page.click("#train-start")
+    expect(page.locator("#job .state")).to_have_text("live", timeout=60_000)
+    expect(page.locator("#job .result")).to_contain_text("350 entries")
+    expect(page.locator("#job svg.curve")).to_have_attribute("aria-label", re.compile("350"))
+    expect(page.locator("#served")).to_contain_text("small@")
+    expect(page.locator("#versions .is-served")).to_contain_text("small")
+    page.click("#job summary")
+    expect(page.locator("#job .log")).to_contain_text("published small@")
+    page.click("#roll-back")
+    expect(page.locator("#served")).to_contain_text("starter@")
+    assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
+    # By somebody else, while the page looks on.
+    page.click("#tab-encode")
+    wait_for_ids(page.locator(PANES), service.encode("the quick brown fox"))
+    service.promote("bytes")
+    expect(page.locator(".notice")).to_contain_text(re.compile("Now serving bytes@.*"))
+    wait_for_ids(page.locator(PANES), service.encode("the quick brown fox", "bytes"))
+
+
+@pytest.mark.slow
+def test_a_run_under_way_is_followed_and_can_be_cancelled(
+    open_page: Open, service: Service
+) -> None:
+    documents = [" ".join(str(number * 7919 % 1_000_003) for number in range(400_000))]
+    body = {"documents": documents, "vocab_size": 100_000, "name": "large", "promote": "manual"}
+    service.ask("POST", "/train", json=body)
+    page = open_page(with_problems=True)
+    unlock(page, "a wrong key")
+    expect(page.locator("#train-locked .problem")).to_contain_text("an admin key")
+    unlock(page)
+    page.click("#job button:has-text('Cancel')")
+    expect(page.locator("#job .state")).to_have_text("cancelled", timeout=60_000)
+    expect(page.locator("#jobs li").first).to_contain_text("cancelled")
+
+
+@pytest.mark.slow
+def test_a_key_to_read_can_be_typed(
+    open_page: Open, tmp_path: Path, other_spec: TokenizerSpec
+) -> None:
+    ArtifactStore(tmp_path / "artifacts").publish(other_spec, name="starter")
+    with run_server(tmp_path / "artifacts", TOKENIZER_READ_KEYS="to-read") as locked:
+        page = open_page(url=locked.url, with_problems=True)
+        expect(page.locator("#key-form")).to_be_visible()
+        page.click("#key-toggle")
+        page.wait_for_timeout(3000)  # it asks again what is served, and leaves the form closed
+        expect(page.locator("#key-form")).to_be_hidden()
+        page.click("#key-toggle")
+        page.fill("#key-input", "to-read")
+        page.keyboard.press("Enter")
+        expect(page.locator(f"{PANES} .piece").first).to_be_visible()
+        assert page.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def every_view(page: Any) -> Any:
+    """The page in each of its states, one after the other."""
+    page.locator("#panes .pieces .piece").nth(0).click()
+    expect(page.locator("#details")).to_be_visible()
+    page.locator("#compare").evaluate("button => button.click()")
+    expect(page.locator("#comparison")).to_be_visible()
+    yield "encode"
+    page.locator("#tab-decode").evaluate("tab => tab.click()")
+    page.click("#take-ids")
+    expect(page.locator("#decode-verdict")).not_to_be_empty()
+    yield "decode"
+    unlock(page)
+    expect(page.locator("#train-open")).to_be_visible()
+    page.click("#key-toggle")
+    yield "train"
+
+
+def violations(page: Any, **options: Any) -> list[str]:
+    """What axe, which must be in the page, has to say."""
+    found: list[str] = page.evaluate(
+        """async options => (await axe.run(document, options)).violations
+            .flatMap(({id, nodes}) => nodes.map(({html}) => `${id}: ${html}`))""",
+        {"resultTypes": ["violations"], **options},
+    )
+    return found
+
+
+def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(open_page: Open) -> None:
+    wide, narrow = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+    page = with_text(open_page, "x" * 40 + PARROT, reduced_motion="reduce", viewport=wide)
+    page.evaluate(axe.Axe().axe_script)
+    for view in every_view(page):
+        page.emulate_media(color_scheme="light")
+        assert violations(page) == [], view
+        page.emulate_media(color_scheme="dark")
+        assert violations(page, runOnly=["color-contrast"]) == [], view
+        page.set_viewport_size(narrow)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, view
+        page.set_viewport_size(wide)

@@ -1,0 +1,24 @@
+"""What needs a process: servers, databases, object storage, a cluster, a browser."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.app.conftest import other_spec, small_spec, small_tokenizer
+from tests.integration.running_server import RunningServer, run_server
+from tests.integration.s3_server import s3_bucket, s3_server
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+__all__ = ["other_spec", "s3_bucket", "s3_server", "small_spec", "small_tokenizer"]
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
+) -> Iterator[RunningServer]:
+    """One server, shared by tests that change nothing."""
+    root = tmp_path_factory.mktemp("server") / "artifacts"
+    ArtifactStore(root).publish(small_spec, name="starter")
+    with run_server(root) as running:
+        yield running

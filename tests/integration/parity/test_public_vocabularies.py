@@ -1,0 +1,125 @@
+"""Our ids equal tiktoken's and Hugging Face's, on real text and on text made to differ."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.adversarial import (
+    adversarial_texts,
+    class_borders_in_context,
+    every_code_point_in_context,
+)
+from tests.parity.references import CORPORA, NAMES, first_difference
+from tokenizer_core import StreamingEncoder
+
+SAMPLE_BYTES = 2_000_000
+# What the Python engine encodes of each pair in the quick suite, and 200 kB of the others: these
+# two vocabularies have most of what it does differently, and it encodes a few megabytes a second.
+QUICK_BYTES = {"gpt2": SAMPLE_BYTES, "cl100k": SAMPLE_BYTES}
+
+
+def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(n_bytes).decode("utf-8", "ignore")
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_of_a_corpus_equal_the_references(name, corpus, pairs, shared_data):
+    pair = pairs(name)
+    is_native = pair.ours.engine_name == "native"
+    n_bytes = SAMPLE_BYTES if is_native else QUICK_BYTES.get(name, 200_000)
+    text = read_sample(shared_data / "corpora" / f"{corpus}.txt", n_bytes)
+    ours = pair.ours.encode(text)
+    assert first_difference(ours, pair.encode_long(text).tolist()) == ""
+    if pair.ours.spec.normalizer == "none":
+        assert pair.ours.decode_bytes(ours) == text.encode()
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_of_2_mb_at_another_place_equal_the_references(name, corpus, pairs, shared_data):
+    path = shared_data / "corpora" / f"{corpus}.txt"
+    offset = max(0, path.stat().st_size - SAMPLE_BYTES)
+    text = read_sample(path, SAMPLE_BYTES, offset)
+    assert first_difference(pairs(name).ours.encode(text), pairs(name).encode(text)) == ""
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_of_adversarial_texts_equal_the_references(name, pairs):
+    pair = pairs(name)
+    for text in adversarial_texts():
+        assert pair.ours.encode(text) == pair.encode(text), repr(text[:80])
+        if pair.encode_ordinary:
+            assert pair.ours.encode_ordinary(text) == pair.encode_ordinary(text), repr(text[:80])
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", NAMES)
+def test_code_points_at_class_borders_split_as_in_the_reference(name, pairs):
+    pair = pairs(name)
+    for text in class_borders_in_context():
+        assert first_difference(pair.ours.encode(text), pair.encode(text)) == "", repr(text[:40])
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_code_point_splits_as_in_the_reference(name, pairs):
+    pair = pairs(name)
+    for text in every_code_point_in_context():
+        assert first_difference(pair.ours.encode(text), pair.encode(text)) == "", repr(text[:40])
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_streaming_equals_one_shot_for_200_seeded_cuts(name, corpus, pairs, shared_data):
+    pair = pairs(name)
+    n_bytes = 400_000 if name in QUICK_BYTES else 60_000
+    text = read_sample(shared_data / "corpora" / f"{corpus}.txt", n_bytes)
+    rng = random.Random(f"{name} {corpus}")
+    cuts = sorted(rng.sample(range(1, len(text)), 200))
+    stream = StreamingEncoder(pair.ours)
+    ids: list[int] = []
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        ids += stream.feed(text[start:end])
+    ids += stream.finish()
+    assert first_difference(ids, pair.ours.encode(text)) == ""
+    assert stream.bytes_settled == len(text.encode())
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", NAMES)
+def test_streaming_equals_one_shot_for_every_cut_of_adversarial_texts(name, pairs):
+    tokenizer = pairs(name).ours
+    for text in adversarial_texts(longest=300):
+        whole = tokenizer.encode(text)
+        for cut in range(1, len(text)):
+            stream = StreamingEncoder(tokenizer)
+            assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.finish() == whole, (
+                repr(text),
+                cut,
+            )
+        stream = StreamingEncoder(tokenizer)
+        assert [i for c in text for i in stream.feed(c)] + stream.finish() == whole, repr(text)
+
+
+@pytest.mark.shared_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_streaming_equals_one_shot_for_every_cut_of_4_kb(name, pairs):
+    tokenizer = pairs(name).ours
+    text = "".join(adversarial_texts(longest=300))
+    while len(text.encode()) > 4096:
+        text = text[:-1]
+    whole = tokenizer.encode(text)
+    for cut in range(1, len(text)):
+        stream = StreamingEncoder(tokenizer)
+        assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.finish() == whole, cut

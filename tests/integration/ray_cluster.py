@@ -1,0 +1,68 @@
+"""One small Ray cluster for the tests of a module, in processes of this machine.
+
+A module gets it by importing the fixture; its tests are skipped where Ray is not installed.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.s3_server import S3Server, aws_environment
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(s3_server: S3Server) -> Iterator[str]:
+    """Connected, with two processors; yields its address, for other processes to connect to.
+
+    Its workers know the S3 server of the tests.
+    """
+    ray = pytest.importorskip("ray")
+    # A short path: Ray puts sockets below it, whose names may have 107 characters.
+    folder = tempfile.mkdtemp(prefix="ray-")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in aws_environment(s3_server).items():
+            patch.setenv(name, value)
+        patch.setenv("PYTHONPATH", str(REPOSITORY))  # what the workers import
+        patch.syspath_prepend(str(REPOSITORY))
+        context = ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        try:
+            yield context.address_info["gcs_address"]
+        finally:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_workers() -> list[psutil.Process]:
+    """The processes of the cluster that are at a task now."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            title = "".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if title.startswith("ray::_call"):
+            found.append(process)
+    return found
+
+
+def kill(process: psutil.Process) -> None:
+    """`kill -9`, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)

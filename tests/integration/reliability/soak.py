@@ -1,0 +1,231 @@
+"""P20, no leak: a server under every kind of load for minutes, and what it holds at rest.
+
+    make soak                       # ten minutes, a table, the verdict; exit status 1 where it grew
+    make soak ARGS="--minutes 60"
+
+Load and rest take turns. What is compared is what the processes of the server hold together at
+rest, when every client is gone, no job runs and the tokenizers have been loaded anew: then nothing
+is in use and caches are empty, so that whatever grows is a leak. The first third is for warming
+up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.conftest import REPOSITORY
+from tests.integration.reliability.soak_figures import Sample, header, leaks, row_of, summary
+from tests.integration.reliability.soak_load import MAX_BODY_BYTES, SoakLoad
+from tests.integration.server_process import Server, publish_bytes, serve, wait_until_gone
+from tests.integration.swap_load import SECOND_FIRST_ID
+from tokenizer_core.registry import ArtifactStore
+
+WORKERS = 2
+N_TURNS = 40
+MIN_TURN_SECONDS = 4.0
+MIN_TURNS = 9
+"""Three for each third, however slow the machine is."""
+SETTLE_SECONDS = 1.0
+"""After the last client is gone, until a connection that was hung up on is let go of."""
+
+GIVE_BACK = (
+    "MALLOC_ARENA_MAX=1",
+    "MALLOC_MMAP_THRESHOLD_=65536",
+    "MALLOC_TRIM_THRESHOLD_=65536",
+)
+"""Freed memory that the allocator keeps for later looks like growth: each thread's arena keeps the
+most it ever held, some 70 MB a process more, and reaches that late. With an arena a thread, what is
+held at rest still rose by steps of up to 8 MB, while the blocks that Python had in use did not."""
+
+_JOB_FILES = {"request.json", "train.log"}
+_LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
+"""What may stay, besides published versions, locks, and of each job `_JOB_FILES`."""
+
+
+@dataclass
+class SoakReport:
+    """What was held after each turn, and what was not as promised."""
+
+    samples: list[Sample] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def soak(minutes: float, tell: Callable[[Sample], None] = lambda sample: None) -> SoakReport:
+    """Load a server of its own for so long; `tell` is called after each turn."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        artifacts_dir, temporary = folders = Path(folder, "artifacts"), Path(folder, "tmp")
+        temporary.mkdir()
+        with soaked_server(artifacts_dir, temporary) as (server, load):
+            samples = _take_turns(server, load, folders, minutes * 60, tell)
+            failures = [*_end(server), *load.failures]
+        failures += [f"left over: {path}" for path in left_over(artifacts_dir, temporary)]
+    return SoakReport(samples, failures)
+
+
+@contextlib.contextmanager
+def soaked_server(artifacts_dir: Path, temporary: Path) -> Iterator[tuple[Server, SoakLoad]]:
+    """The starter and one of single bytes, served by two processes, whose temporary files lie in
+    `temporary`."""
+    shutil.copytree(REPOSITORY / "artifacts", artifacts_dir)
+    other = publish_bytes(artifacts_dir, "other", first_id=SECOND_FIRST_ID)
+    versions = [other, ArtifactStore(artifacts_dir).resolve("starter")]
+    environment = (f"TMPDIR={temporary}", *GIVE_BACK)
+    command = ("env", *environment, sys.executable, "-m", "app.cli", "serve")
+    settings: dict[str, Any] = {"keep_versions": "2", "max_body_bytes": str(MAX_BODY_BYTES)}
+    with serve(artifacts_dir, workers=WORKERS, command=command, **settings) as server:
+        yield server, SoakLoad(server, artifacts_dir, versions)
+
+
+def _take_turns(
+    server: Server,
+    load: SoakLoad,
+    folders: tuple[Path, Path],
+    seconds: float,
+    tell: Callable[[Sample], None],
+) -> list[Sample]:
+    samples: list[Sample] = []
+    turn_seconds = max(MIN_TURN_SECONDS, seconds / N_TURNS)
+    load.warm()
+    started = time.monotonic()
+    while time.monotonic() - started < seconds or len(samples) < MIN_TURNS:
+        with _highest_memory(server) as highest:
+            load.run(turn_seconds)
+        load.drop_caches()
+        time.sleep(SETTLE_SECONDS)
+        samples.append(
+            take_sample(
+                server.processes(),
+                seconds=time.monotonic() - started,
+                highest=max(highest),
+                disk_files=sum(1 for _ in files_that_may_go(*folders)),
+                done=Counter(load.done),
+            )
+        )
+        load.done.clear()
+        tell(samples[-1])
+    return samples
+
+
+def take_sample(
+    processes: list[psutil.Process], *, seconds: float, highest: int, disk_files: int,
+    done: Counter[str],
+) -> Sample:  # fmt: skip
+    """What these processes hold now."""
+    return Sample(
+        seconds,
+        memory=sum(process.memory_full_info().uss for process in processes),
+        highest=highest,
+        files=sum(process.num_fds() for process in processes),
+        threads=sum(process.num_threads() for process in processes),
+        processes=len(processes),
+        disk_files=disk_files,
+        done=done,
+    )
+
+
+@contextlib.contextmanager
+def _highest_memory(server: Server) -> Iterator[list[int]]:
+    """The resident memory of the server, looked at twice a second."""
+    found: list[int] = [0]
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.5):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a trainer that ended just now
+                found.append(sum(process.memory_info().rss for process in server.processes()))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        looking.join()
+
+
+def files_that_may_go(*folders: Path) -> Iterator[Path]:
+    """All files but what stays of each job that ended, of which the last thousand are kept."""
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        if path.is_file() and not (path.parts[-3] == "jobs" and path.name in _JOB_FILES):
+            yield path
+
+
+def left_over(artifacts_dir: Path, temporary: Path) -> Iterator[Path]:
+    """What a server that has ended should have taken away."""
+    yield from temporary.iterdir()
+    for path in files_that_may_go(artifacts_dir):
+        inside = path.relative_to(artifacts_dir).parts
+        is_version = inside[0] == "tokenizers" and len(inside) == 4 and inside[1][0] != "."
+        is_lasting = path.name in _LASTING or path.name.endswith(".lock")
+        if not (is_version or is_lasting):
+            yield path
+
+
+def _end(server: Server) -> Iterator[str]:
+    """End it as its owner would; what was not as it should be."""
+    if len(server.serving_pids()) != WORKERS:
+        yield f"a serving process died: {server.serving_pids()}"
+    processes = [process.pid for process in server.processes()]
+    server.terminate()
+    try:
+        wait_until_gone(processes, seconds=2)
+    except AssertionError as error:
+        yield str(error)
+    if "Traceback" in server.output:
+        yield f"in the log: {server.output[server.output.index('Traceback') :][:2000]}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; 1 where something grew or was not as promised."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    minutes = parser.parse_args(argv).minutes
+    if minutes < 1:
+        parser.error("less than a minute says nothing")
+    print(f"for {minutes:g} minutes, {WORKERS} serving processes\n\n{header()}", flush=True)
+    table = _Table()
+    report = soak(minutes, table.add)
+    table.end_row()
+    print("", *summary(report.samples), *report.failures[:20], sep="\n")
+    grown = leaks(report.samples)
+    is_well = not grown and not report.failures
+    print(*grown, "no leak, no wrong answer" if is_well else "FAILED", sep="\n")
+    return 0 if is_well else 1
+
+
+class _Table:
+    """A row for each minute that is over; on a terminal, a line of how it stands meanwhile."""
+
+    def __init__(self) -> None:
+        self._row: list[Sample] = []
+        self._is_shown = sys.stderr.isatty()
+
+    def add(self, sample: Sample) -> None:
+        self._row.append(sample)
+        if self._is_shown:
+            print(f"\r{row_of([sample])} ", end="", file=sys.stderr, flush=True)
+        if sample.seconds // 60 > self._row[0].seconds // 60:  # with the turn that goes beyond it
+            self.end_row()
+
+    def end_row(self) -> None:
+        """Tell what has not been told yet."""
+        if self._row:
+            print(("\r" if self._is_shown else "") + row_of(self._row), flush=True)
+        self._row.clear()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

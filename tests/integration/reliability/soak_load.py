@@ -1,0 +1,434 @@
+"""The load of a soak: every kind of request, right and wrong, whole and broken off.
+
+Each method named in `KINDS` does one round of its kind on a client of its own. What comes back is
+held against the same tokenizers in this process, by the version that the answer names.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.integration.server_process import Server
+from tests.reliability.socket_client import connect, head, read_one
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+KINDS = {
+    "small": 2,
+    "decode": 1,
+    "batch": 1,
+    "large": 1,
+    "binary": 1,
+    "pinned": 1,
+    "texts": 1,
+    "encode_stream": 1,
+    "decode_stream": 1,
+    "wrong": 1,
+    "hang_up": 1,
+    "swap": 1,
+    "train": 1,
+    "corpora": 1,
+    "token_files": 1,
+    "look": 1,
+    "idle": 1,
+}
+"""Each with how many clients do it at once."""
+
+MAX_BODY_BYTES = 4 << 20
+_WORDS_OF_A_MEGABYTE = 100_000
+_LETTERS = bytes(ord("a") + byte % 26 for byte in range(256))
+_JSON = "Content-Type: application/json"
+_NDJSON = {"Content-Type": "application/x-ndjson"}
+_RAW = {"Content-Type": "application/octet-stream"}
+_ACCEPT_RAW = {"Accept": "application/octet-stream"}
+
+
+def words(source: random.Random, n: int) -> str:
+    """Words that never come twice, so that caches fill, of nine letters and a space; then some that
+    are no ASCII."""
+    letters = bytearray(source.randbytes(10 * n).translate(_LETTERS))
+    letters[9::10] = b" " * n
+    return letters.decode() + "é 世界"
+
+
+class SoakLoad:
+    """The load on one server, whose artifacts lie in `artifacts_dir`. `done` counts what was done,
+    `failures` says what was not as promised."""
+
+    def __init__(self, server: Server, artifacts_dir: Path, versions: list[ArtifactRef]) -> None:
+        self.server, self.versions = server, versions
+        self.done: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._stop.set()  # nothing waits but in `run`
+        self._round = itertools.count()
+        store = ArtifactStore(artifacts_dir)
+
+        @functools.lru_cache(maxsize=8)
+        def reference(name: str, version: str) -> Tokenizer:
+            refs = store.versions(name)
+            return Tokenizer.from_spec(store.open(next(r for r in refs if r.version == version)))
+
+        self._reference = reference
+
+    def run(self, seconds: float) -> None:
+        """Keep every kind going for so long; all connections are closed when it returns."""
+        self._stop.clear()
+        names = [name for name, n_clients in KINDS.items() for _ in range(n_clients)]
+        threads = [threading.Thread(target=self._repeat, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        try:
+            self._stop.wait(seconds)
+        finally:  # also where a person has had enough
+            self._stop.set()
+        for thread in threads:
+            thread.join(120)
+            if thread.is_alive():
+                self._fail("a client did not come to its end")
+
+    def go_round(self, kind: str) -> None:
+        """One round of one kind."""
+        with self.server.client() as client:
+            getattr(self, f"_{kind}")(client, random.Random(kind))
+
+    def warm(self) -> None:
+        """So much text that never comes again that caches of words reach their bounds, and so many
+        requests at once that every pool starts its threads: each brings some megabytes along."""
+
+        def send(number: int) -> None:
+            source = random.Random(f"warm {number}")
+            with self.server.client() as client:  # each connection may meet another process
+                text = words(source, _WORDS_OF_A_MEGABYTE)
+                self.ask(client, "POST", "/encode", json={"text": text}, headers=_ACCEPT_RAW)
+
+        def look(number: int) -> None:
+            with self.server.client() as client:
+                self._look(client, random.Random(f"look {number}"))
+
+        with ThreadPoolExecutor(8) as clients:
+            list(clients.map(send, range(32)))
+        with ThreadPoolExecutor(32) as clients:
+            list(clients.map(look, range(64)))
+
+    def drop_caches(self) -> None:
+        """Swap until no tokenizer, active or pinned, is one that was there before.
+
+        A cache of words is emptied when it is full, so that its size says nothing of a leak.
+        """
+        with self.server.client() as client:
+            other, starter = self.versions
+            for version in (starter, other, starter):  # the first may be there already
+                self._promote(client, version)
+
+    def _repeat(self, name: str) -> None:
+        with self._lock:
+            source = random.Random(f"{name} {next(self._round)}")
+        with self.server.client() as client:
+            while not self._stop.is_set():
+                try:
+                    getattr(self, f"_{name}")(client, source)
+                except Exception as error:  # told in the report, which fails by it
+                    self._fail(f"{name}: {error!r}")
+                    self._stop.wait(0.1)
+
+    def _fail(self, what: str) -> None:
+        with self._lock:
+            self.failures.append(what[:300])
+
+    def _count(self, **counts: int) -> None:
+        with self._lock:
+            self.done.update({name.replace("_", " "): count for name, count in counts.items()})
+
+    def ask(
+        self, client: httpx.Client, method: str, path: str, *statuses: int, **sent: Any
+    ) -> httpx.Response:
+        """One request; another status than one of these (200) is a failure."""
+        answer = client.request(method, path, **sent)
+        n_bytes = int(answer.request.headers.get("content-length", 0)) + len(answer.content)
+        self._count(requests=1, bytes=n_bytes)
+        if answer.status_code not in (statuses or (200,)):
+            self._fail(f"{method} {path}: {answer.status_code} {answer.text[:200]}")
+        return answer
+
+    def check(self, what: str, answer: httpx.Response, text: str, ids: Any) -> None:
+        """The ids must be those of the version that the answer names."""
+        name, _, version = answer.headers["tokenizer-version"].partition("@")
+        try:
+            reference = self._reference(name, version)
+        except (TokenizerCoreError, StopIteration):
+            return  # trained here, and removed since
+        if not np.array_equal(reference.encode_to_numpy(text), np.asarray(ids, np.uint32)):
+            self._fail(f"{what}: ids not those of {name}@{version}")
+        self._count(checked=1)
+
+    def _pin(self, source: random.Random) -> tuple[ArtifactRef, Tokenizer]:
+        ref = source.choice(self.versions)
+        return ref, self._reference(ref.name, ref.version)
+
+    # The kinds
+
+    def _small(self, client: httpx.Client, source: random.Random) -> None:
+        text = words(source, 20)
+        answer = self.ask(client, "POST", "/encode", json={"text": text})
+        self.check("encode", answer, text, answer.json()["tokens"])
+
+    def _decode(self, client: httpx.Client, source: random.Random) -> None:
+        (ref, tokenizer), text = self._pin(source), words(source, 20)
+        body = {"tokens": tokenizer.encode(text), "tokenizer": str(ref)}
+        if self.ask(client, "POST", "/decode", json=body).json()["text"] != text:
+            self._fail("decode: another text")
+        self._count(checked=1)
+
+    def _batch(self, client: httpx.Client, source: random.Random) -> None:
+        texts = [words(source, source.randrange(60)) for _ in range(32)]
+        wanted = source.choice([["ids"], ["ids", "pieces"], ["ids", "offsets"]])
+        answer = self.ask(client, "POST", "/encode", json={"text": texts, "return": wanted})
+        for text, ids in zip(texts, answer.json()["tokens"], strict=True):
+            self.check("batch", answer, text, ids)
+
+    def _large(self, client: httpx.Client, source: random.Random) -> None:
+        text = words(source, _WORDS_OF_A_MEGABYTE)
+        answer = self.ask(client, "POST", "/encode", json={"text": text})
+        self.check("large", answer, text, answer.json()["tokens"])
+        self._stop.wait(0.5)
+
+    def _binary(self, client: httpx.Client, source: random.Random) -> None:
+        text = words(source, source.choice([10, 5000, _WORDS_OF_A_MEGABYTE]))
+        accept = source.choice(["application/octet-stream", "application/x-npy"])
+        answer = self.ask(
+            client, "POST", "/encode", json={"text": text}, headers={"Accept": accept}
+        )
+        data, media_type = answer.content, answer.headers["content-type"]
+        ids = np.load(io.BytesIO(data)) if accept.endswith("npy") else np.frombuffer(data, "<u4")
+        self.check(accept, answer, text, ids)
+        back = self.ask(
+            client, "POST", "/decode", 200, 404, content=data,
+            params={"tokenizer": answer.headers["tokenizer-version"]},
+            headers={"Content-Type": media_type} | _ACCEPT_RAW,
+        )  # fmt: skip
+        if back.status_code == 200 and back.content != text.encode():
+            self._fail(f"decode of {accept}: another text")
+        self._stop.wait(0.2)
+
+    def _pinned(self, client: httpx.Client, source: random.Random) -> None:
+        (ref, _), text = self._pin(source), words(source, 10)
+        body = {"text": text, "tokenizer": str(ref)}
+        answer = self.ask(client, "POST", "/encode", json=body)
+        if answer.headers["tokenizer-version"] != str(ref):
+            self._fail("pinned: answered by another version")
+        self.check("pinned", answer, text, answer.json()["tokens"])
+
+    def _texts(self, client: httpx.Client, source: random.Random) -> None:
+        text = words(source, 300)
+        for path, options in (
+            ("/count", {}),
+            ("/truncate", {"max_tokens": 100}),
+            ("/chunk", {"max_tokens": 64, "overlap_tokens": 8}),
+            ("/verify", {}),
+        ):
+            self.ask(client, "POST", path, json={"text": text, **options})
+        self.ask(client, "POST", "/tokenize", json={"content": text, "with_pieces": True})
+
+    def _encode_stream(self, client: httpx.Client, source: random.Random) -> None:
+        text = words(source, 5000)
+        data = text.encode()
+        pieces = (data[at : at + 3001] for at in range(0, len(data), 3001))
+        answer = self.ask(client, "POST", "/encode_stream", content=pieces)
+        *records, end = map(json.loads, answer.content.splitlines())
+        if not end.get("done"):
+            self._fail(f"encode_stream: {str(end)[:200]}")
+        ids = list(itertools.chain.from_iterable(record["tokens"] for record in records))
+        self.check("encode_stream", answer, text, ids)
+        self._stop.wait(0.05)
+
+    def _decode_stream(self, client: httpx.Client, source: random.Random) -> None:
+        (ref, tokenizer), text = self._pin(source), words(source, 5000)
+        data = tokenizer.encode_to_numpy(text).astype("<u4").tobytes()
+        pieces = (data[at : at + 5003] for at in range(0, len(data), 5003))
+        answer = self.ask(
+            client, "POST", "/decode_stream",
+            content=pieces, params={"tokenizer": str(ref)}, headers=_RAW,
+        )  # fmt: skip
+        *records, end = map(json.loads, answer.content.splitlines())
+        if not end.get("done") or "".join(record["text"] for record in records) != text:
+            self._fail(f"decode_stream: {str(end)[:200]}")
+        self._count(checked=1)
+        self._stop.wait(0.05)
+
+    def _wrong(self, client: httpx.Client, source: random.Random) -> None:
+        nonsense = words(source, 5)
+        as_json = {"Content-Type": "application/json"}
+        too_many = [source.randrange(1 << 22, 1 << 30) for _ in range(2000)]
+        for path, content, status in (
+            ("/encode", b'{"text": ' + nonsense.encode(), 400),
+            ("/encode", json.dumps({"text": 1, nonsense: 1}).encode(), 422),
+            ("/encode", json.dumps({"text": "a", "tokenizer": "no" + nonsense[:9]}).encode(), 404),
+            ("/decode", json.dumps({"tokens": too_many}).encode(), 422),
+            (f"/{nonsense[:9]}", b"{}", 404),
+            ("/encode_stream", b"ab\xff", 415),
+        ):
+            self.ask(client, "POST", path, status, content=content, headers=as_json)
+        self.ask(client, "POST", "/encode_stream", 400, content=b"ab\xff")
+        self.ask(client, "POST", "/decode_stream", 422, content=b"[1, -1]\n", headers=_NDJSON)
+        with connect(self.server.port) as connection:
+            connection.sendall(head("POST /encode HTTP/1.1", _JSON, "Content-Length: 99999999"))
+            if (status := read_one(connection).status) != 413:
+                self._fail(f"a body too large: {status}")
+        self._count(requests=1)
+
+    def _hang_up(self, client: httpx.Client, source: random.Random) -> None:
+        """Inside the headers, the body, the stream, or with most of the answer not read."""
+        body = json.dumps({"text": words(source, 20_000)}).encode()
+        whole = head("POST /encode HTTP/1.1", _JSON, f"Content-Length: {len(body)}") + body
+        stream = head("POST /encode_stream HTTP/1.1", f"Content-Length: {10 * len(body)}") + body
+        upload = head(
+            "PUT /corpora/never HTTP/1.1", f"X-API-Key: {client.headers['x-api-key']}",
+            f"Content-Length: {10 * len(body)}",
+        ) + body  # fmt: skip
+        for data, n_read in (
+            (whole[:30], 0),
+            (whole[:-1], 0),
+            (whole, 1000),
+            (stream, 1000),
+            (stream, 0),
+            (upload, 0),
+            (head("GET /openapi.json HTTP/1.1"), 100),
+        ):
+            with connect(self.server.port) as connection:
+                connection.sendall(data)
+                if n_read:
+                    connection.recv(n_read)
+            self._count(hung_up=1)
+        self._stop.wait(0.05)
+
+    def _swap(self, client: httpx.Client, source: random.Random) -> None:
+        """Now many at once, now one that the caches fill after."""
+        for _ in range(source.choice([1, 5])):
+            self._promote(client, source.choice(self.versions))
+        self._stop.wait(source.uniform(0.5, 4))
+
+    def _promote(self, client: httpx.Client, version: ArtifactRef) -> None:
+        asked = {"tokenizer": str(version)}
+        try:  # the server gives up after 30 s, and says why
+            self.ask(client, "PUT", "/tokenizers/active", json=asked, timeout=60)
+        except httpx.TransportError as error:
+            self._fail(f"swap: {error!r}")
+        self._count(swaps=1)
+
+    def _train(self, client: httpx.Client, source: random.Random) -> None:
+        """Watched or asked after, cancelled or not, promoted or not."""
+        documents = [words(source, 200) for _ in range(5)]
+        promote = source.choice(["auto", "manual", "manual"])
+        asked = {"documents": documents, "vocab_size": 300, "name": "soak", "promote": promote}
+        if source.random() < 0.3:
+            text = "\n".join(documents).encode()
+            self.ask(client, "PUT", "/corpora/trained", 201, content=text)
+            asked = {**asked, "corpus_ids": ["trained"]}
+            del asked["documents"]
+        path = f"/train/{self.ask(client, 'POST', '/train', 202, json=asked).json()['id']}"
+        is_cancelled = source.random() < 0.3
+        if is_cancelled:
+            self._stop.wait(source.choice([0, 0.3, 1]))
+            self.ask(client, "DELETE", path, 200, 202)
+            self._count(cancelled=1)
+        if source.random() < 0.7:
+            self._watch(client, path, to_the_end=source.random() < 0.7)
+        job = self._wait_for(client, path)
+        if job["state"] not in ("live", "succeeded", *(["cancelled"] if is_cancelled else [])):
+            self._fail(f"training: {job['state']} {job['error']}")
+        self._count(jobs=1)
+        if "corpus_ids" in asked:
+            self.ask(client, "DELETE", "/corpora/trained", 204)
+
+    def _watch(self, client: httpx.Client, path: str, *, to_the_end: bool) -> None:
+        with client.stream("GET", f"{path}/events") as events:
+            if events.status_code != 200:
+                self._fail(f"events: {events.status_code}")
+            for _ in events.iter_lines():
+                if not to_the_end:
+                    break
+        self._count(watched=1)
+
+    def _wait_for(self, client: httpx.Client, path: str) -> dict[str, Any]:
+        deadline = time.monotonic() + 90
+        while True:
+            job: dict[str, Any] = self.ask(client, "GET", path).json()
+            if job["state"] not in ("queued", "running") or time.monotonic() > deadline:
+                return job
+            time.sleep(0.1)
+
+    def _corpora(self, client: httpx.Client, source: random.Random) -> None:
+        def pieces(n: int) -> Iterator[bytes]:
+            return (words(source, 2000).encode() for _ in range(n))
+
+        self.ask(client, "PUT", "/corpora/there", 201, content=pieces(20))
+        self.ask(client, "PUT", "/corpora/there", content=pieces(2))
+        self.ask(client, "PUT", "/corpora/there", 400, content=b"not UTF-8 \xff")
+        self.ask(client, "DELETE", "/corpora/there", 204)
+        self._stop.wait(0.2)
+
+    def _token_files(self, client: httpx.Client, source: random.Random) -> None:
+        """A corpus to token files, cancelled or not, downloaded and removed."""
+        (ref, tokenizer), text = self._pin(source), words(source, 5000)
+        self.ask(client, "PUT", "/corpora/encoded", 201, content=text.encode())
+        asked = {
+            "token_files_id": "soaked", "tokenizer": str(ref), "end_of_document": "",
+            "dtype": "uint16",
+        }  # fmt: skip
+        job = self.ask(client, "POST", "/corpora/encoded/encode", 202, json=asked).json()
+        is_cancelled = source.random() < 0.3
+        if is_cancelled:
+            self._stop.wait(source.choice([0, 0.3, 1]))
+            self.ask(client, "DELETE", f"/jobs/{job['id']}", 200, 202)
+            self._count(cancelled=1)
+        job = self._wait_for(client, f"/jobs/{job['id']}")
+        if job["state"] == "succeeded":
+            ids = np.frombuffer(
+                self.ask(client, "GET", "/token-files/soaked/train.bin").content, "<u2"
+            )
+            if not np.array_equal(ids, tokenizer.encode_to_numpy(text)):
+                self._fail(f"token files: ids not those of {ref}")
+            self._count(checked=1)
+            self.ask(client, "DELETE", "/token-files/soaked", 204)
+        elif not (is_cancelled and job["state"] == "cancelled"):
+            self._fail(f"encoding: {job['state']} {job['error']}")
+        self._count(jobs=1)
+        self.ask(client, "DELETE", "/corpora/encoded", 204)
+
+    def _look(self, client: httpx.Client, source: random.Random) -> None:
+        folder = f"/tokenizers/{self.versions[0].name}/{self.versions[0].version}"
+        for path in (
+            "/metrics", "/info", "/livez", "/readyz", "/tokenizers", "/tokenizers/active",
+            "/corpora", "/token-files", "/train", "/jobs", "/openapi.json",
+            f"/vocab/{source.randrange(256)}", f"{folder}/tokenizer.json", f"{folder}/vocab.pkl",
+        ):  # fmt: skip
+            self.ask(client, "GET", path, *((200, 404) if path.startswith("/vocab") else ()))
+        self._stop.wait(0.3)
+
+    def _idle(self, client: httpx.Client, source: random.Random) -> None:
+        """Connections that stay open after an answer, or before a word; some until the end."""
+        held = [connect(self.server.port) for _ in range(16)]
+        for connection in held[::2]:
+            connection.sendall(head("GET /livez HTTP/1.1"))
+            read_one(connection)
+        self._count(requests=8)
+        self._stop.wait(source.uniform(0, 8))
+        for connection in held:
+            connection.close()

@@ -1,0 +1,39 @@
+"""Both clients, over servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.app.conftest import ADMIN_KEY
+from tests.integration.running_server import RunningServer, run_server
+from tests.tokenizer_client.both_clients import AnyClient
+from tests.tokenizer_client.conftest import MakeClient, clock, make_client, play
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
+
+__all__ = ["clock", "make_client", "play"]
+
+
+@pytest.fixture
+def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
+    """A client of a real server that nobody changes."""
+    return make_client(server.url)
+
+
+@pytest.fixture(scope="session")
+def busy_server(
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
+) -> Iterator[RunningServer]:
+    """A real server that has jobs and takes corpora."""
+    root = tmp_path_factory.mktemp("busy") / "artifacts"
+    ArtifactStore(root).publish(small_spec, name="starter")
+    ArtifactStore(root).publish(other_spec, name="other")
+    with run_server(root) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(make_client: MakeClient, busy_server: RunningServer) -> AnyClient:
+    return make_client(busy_server.url, api_key=ADMIN_KEY)

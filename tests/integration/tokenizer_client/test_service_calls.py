@@ -1,0 +1,24 @@
+"""The tests of tests/tokenizer_client/test_service_calls.py that need a server."""
+
+import json
+
+import pytest
+
+from tokenizer_client import NotFoundError
+
+
+def test_what_serves(client, small_tokenizer):
+    info = client.info()
+    assert info.vocab_size == small_tokenizer.vocab_size
+    assert info.tokenizer.digest == client.active_tokenizer().digest
+    listed = client.list_tokenizers()
+    assert [one.name for one in listed.tokenizers] == ["starter"]
+    (described,) = client.describe_tokenizer("starter")
+    assert described.manifest is not None
+    version = f"starter@{described.version}"
+    model = json.loads(client.tokenizer_file(version, "tokenizer.json"))["model"]
+    assert len(model["merges"]) == len(small_tokenizer.spec.merges)
+    with pytest.raises(NotFoundError):
+        client.describe_tokenizer("nobody")
+    client.wait_until_ready()
+    assert client.is_ready()

@@ -1,0 +1,99 @@
+"""The tests of tests/tokenizer_client/test_stream_calls.py that need a server."""
+
+import io
+
+import numpy as np
+import pytest
+
+from tests.tokenizer_client.test_stream_calls import DATA, TEXT, path
+from tokenizer_client import (
+    EncodedFile,
+    InvalidRequestError,
+    ProblemError,
+)
+
+__all__ = ["path"]
+
+SOURCES = {
+    "bytes": lambda path: path.read_bytes(),
+    "path": lambda path: path,
+    "file": lambda path: io.BytesIO(path.read_bytes()),
+    "cut anywhere": lambda path: (path.read_bytes()[i : i + 7] for i in range(0, len(DATA), 7)),
+    "texts": lambda path: iter([TEXT[:1000], "", TEXT[1000:]]),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_ids_are_those_of_the_whole(client, small_tokenizer, path, source):
+    ids = np.concatenate(list(client.encode_stream(SOURCES[source](path))))
+    assert ids.dtype == np.uint32
+    assert ids.tolist() == small_tokenizer.encode(TEXT)
+
+
+def test_text_comes_back(client, small_tokenizer, tmp_path):
+    ids = small_tokenizer.encode(TEXT)
+    lists = [ids[:5], np.array(ids[5:9]), ids[9:]]
+    assert "".join(client.decode_stream(lists)) == TEXT
+    raw = tmp_path / "ids.u16"
+    np.array(ids, "<u2").tofile(raw)
+    assert "".join(client.decode_stream(raw, width="u16")) == TEXT
+    assert "".join(client.decode_stream(client_stream(client))) == TEXT
+
+
+def client_stream(client):
+    return list(client.encode_stream(DATA))
+
+
+def test_a_file_of_ids_is_there_whole_or_not_at_all(client, small_tokenizer, path, tmp_path):
+    for width, dtype in (("u32", np.uint32), ("u16", np.uint16)):
+        done = client.encode_file(path, tmp_path / width, width=width)
+        assert np.fromfile(tmp_path / width, dtype).tolist() == small_tokenizer.encode(TEXT)
+        digest = client.active_tokenizer().digest
+        assert done == EncodedFile(small_tokenizer.count(TEXT), len(DATA), digest)
+    with pytest.raises(InvalidRequestError):
+        client.encode_file([DATA, b"\xff"], tmp_path / "none")
+    for source, error in ((tmp_path / "missing", FileNotFoundError), ("text.txt", TypeError)):
+        with pytest.raises(error):
+            client.encode_file(source, tmp_path / "none")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "u16", "u32"]
+
+
+def test_an_error_in_the_middle_is_told(client):
+    parts = client.encode_stream([DATA] * 3 + [b"\xff"])
+    with pytest.raises(ProblemError) as told:
+        list(parts)
+    assert told.value.code == "invalid_utf8"
+    assert told.value.byte_offset == 3 * len(DATA)
+
+
+def test_what_the_source_raises_is_raised(client):
+    def broken():
+        yield DATA
+        raise OSError("the disk of the source")
+
+    with pytest.raises(OSError, match="the disk of the source"):
+        list(client.encode_stream(broken()))
+
+
+def test_a_stream_that_is_left_early_is_closed(client, small_tokenizer):
+    left = []
+
+    class Endless:
+        def __iter__(self):
+            try:
+                while True:
+                    yield DATA
+            finally:
+                left.append(True)
+
+    parts = client.encode_stream(Endless())
+    first = next(parts)
+    assert first[:1000].tolist() == small_tokenizer.encode(TEXT)[:1000]
+    parts.close()
+    assert client.count("a") == 1
+    assert left == [True]
+
+
+def test_a_str_is_neither_a_path_nor_a_text(client):
+    with pytest.raises(TypeError, match="Path"):
+        list(client.encode_stream("corpus.txt"))

@@ -1,0 +1,120 @@
+"""The tests of tests/tokenizer_client/test_text_calls.py that need a server."""
+
+import numpy as np
+import pytest
+
+from tokenizer_client import (
+    DigestMismatchError,
+    InvalidRequestError,
+    TooLargeError,
+)
+
+TEXTS = ["", "the quick brown fox", "héllo wörld 中文字符\n\r\n", "a<|endoftext|>b", "🙂" * 50]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_the_library_and_come_back(client, small_tokenizer, text):
+    ids = small_tokenizer.encode(text)
+    assert client.encode(text) == ids
+    array = client.encode_to_numpy(text)
+    assert array.tolist() == ids
+    assert array.dtype == np.uint32
+    assert array.flags.writeable
+    assert client.decode(ids) == client.decode(array) == text
+    assert client.decode_bytes(ids) == text.encode()
+    assert client.count(text) == len(ids)
+
+
+def test_batches(client, small_tokenizer):
+    rows = [small_tokenizer.encode(text) for text in TEXTS]
+    assert client.encode_batch(TEXTS) == rows
+    ids, offsets = client.encode_batch_to_numpy(TEXTS)
+    assert ids.tolist() == [id_ for row in rows for id_ in row]
+    assert offsets.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    assert client.decode_batch(rows) == TEXTS
+    assert client.decode_batch([np.array(row, np.int64) for row in rows]) == TEXTS
+    assert client.count_batch(TEXTS) == [len(row) for row in rows]
+    assert client.encode_batch([]) == client.decode_batch([]) == []
+
+
+def test_special_tokens_are_what_the_request_says(client, small_tokenizer):
+    text = "a<|endoftext|>b"
+    plain = small_tokenizer.encode(text, allowed_special="none")
+    for allowed in ("none", (), frozenset()):
+        assert client.encode(text, allowed_special=allowed) == plain
+        parts = client.encode_stream([text], allowed_special=allowed)
+        assert np.concatenate(list(parts)).tolist() == plain
+    named = client.encode(text, allowed_special={"<|endoftext|>"})
+    assert named == small_tokenizer.encode(text)
+    with pytest.raises(InvalidRequestError) as told:
+        client.encode(text, allowed_special="none", disallowed_special="all")
+    assert told.value.code == "special_token_forbidden"
+    assert client.decode(named, skip_special_tokens=True) == "ab"
+
+
+def test_bytes_that_are_no_text(client, small_tokenizer):
+    ids = small_tokenizer.encode("\u2122")[:1]
+    assert client.decode(ids) == small_tokenizer.decode(ids) == "\ufffd"
+    assert client.decode_bytes(ids) == "\u2122".encode()[:1]
+    with pytest.raises(InvalidRequestError):
+        client.decode(ids, errors="strict")
+
+
+def test_limits_are_told(client, small_tokenizer):
+    with pytest.raises(TooLargeError) as told:
+        client.encode("the quick brown fox", max_tokens=2)
+    assert told.value.limit == 2
+    assert told.value.actual == small_tokenizer.count("the quick brown fox")
+    assert client.fits("the quick brown fox", told.value.actual)
+    assert not client.fits("the quick brown fox", told.value.actual - 1)
+
+
+def test_cuts(client, small_tokenizer):
+    text = "the quick brown fox, héllo"
+    cut = client.truncate(text, 3)
+    assert (cut.truncated, cut.count) == (True, len(cut.tokens))
+    assert text.startswith(cut.text)
+    assert text.endswith(client.truncate(text, 3, side="left").text)
+    chunks = client.chunk(text, 4, overlap_tokens=1, offset_unit="char")
+    assert [text[chunk.start : chunk.end] for chunk in chunks] == [chunk.text for chunk in chunks]
+    assert chunks[1].start < chunks[0].end
+
+
+def test_verify_and_pieces_and_one_token(client, small_tokenizer):
+    assert client.verify("the quick").ok
+    assert not client.verify_ids([ord("t"), ord("h"), ord("e")]).ok
+    found = client.encode_with_pieces("héllo", offset_unit="char")
+    assert found.tokens == small_tokenizer.encode("héllo")
+    assert found.offsets[-1][1] == len("héllo")
+    id_ = small_tokenizer.encode("the")[-1]
+    assert client.describe_token(id_, depth=0).id == id_
+
+
+@pytest.mark.parametrize(
+    "ids", [[-1], [True], [1.5], [1 << 32], np.array([-1]), np.zeros((1, 1), int), np.zeros(1)]
+)
+def test_what_is_no_id_never_leaves_the_client(client, ids):
+    with pytest.raises(ValueError, match="ids are"):
+        client.decode(ids)
+
+
+def test_a_pinned_client(client, small_tokenizer):
+    active = client.active_tokenizer()
+    pinned = client.pinned(f"{active.name}@{active.version}", digest=active.digest)
+    assert pinned.encode("the fox") == small_tokenizer.encode("the fox")
+    assert pinned.decode(pinned.encode("the fox")) == "the fox"
+    assert pinned.count("the fox") == small_tokenizer.count("the fox")
+    (ids,) = pinned.encode_stream([b"the fox"])
+    assert "".join(pinned.decode_stream([ids])) == "the fox"
+    other = client.pinned(digest="0" * 64)
+    for ask in (
+        lambda: other.encode("a"),
+        lambda: other.decode([97]),
+        lambda: other.count("a"),
+        lambda: other.describe_token(97),
+        lambda: list(other.encode_stream([b"a"])),
+        lambda: list(other.decode_stream([[97]])),
+    ):
+        with pytest.raises(DigestMismatchError) as told:
+            ask()
+        assert told.value.present_digest == active.digest

@@ -1,0 +1,49 @@
+"""The tests of tests/tokenizer_client/test_two_way_transport.py that need a server."""
+
+import asyncio
+
+import pytest
+
+from tests.tokenizer_client.test_two_way_transport import PIECE
+from tokenizer_client import (
+    AsyncTokenizerClient,
+    ProblemError,
+    TokenizerClient,
+)
+
+
+def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
+    """While its source lets the client wait, each wait for the service is over at once."""
+    read_seconds = 60.0
+    n_waits = 0
+    waits_in_earnest = asyncio.Event()
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        nonlocal n_waits
+        if seconds != read_seconds:
+            return real_timeout(seconds)
+        n_waits += 1
+        if n_waits <= 3:
+            return real_timeout(0)
+        waits_in_earnest.set()
+        return real_timeout(seconds)
+
+    async def slowly():
+        await waits_in_earnest.wait()
+        yield b"low lower"
+
+    async def stream() -> int:
+        async with AsyncTokenizerClient(server.url, timeout_seconds=read_seconds) as client:
+            return sum([len(ids) async for ids in client.encode_stream(slowly())])
+
+    real_timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    n_ids = asyncio.run(stream())
+    with TokenizerClient(server.url) as client:
+        assert n_ids == client.count("low lower")
+
+
+def test_problems_of_the_real_service(client):
+    with pytest.raises(ProblemError) as told:
+        client.upload_corpus("c", [PIECE] * 1000)
+    assert told.value.status == 401

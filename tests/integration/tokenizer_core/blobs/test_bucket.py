@@ -1,0 +1,140 @@
+"""The tests of tests/tokenizer_core/blobs/test_bucket.py that need object storage."""
+
+from __future__ import annotations
+
+import socket
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+from tests.integration.s3_server import S3Server
+from tests.tokenizer_core.blobs.test_bucket import s3fs
+from tokenizer_core.blobs import bucket as object_storage
+from tokenizer_core.blobs import open_storage
+from tokenizer_core.errors import StorageError, StorageMissingError
+
+
+def test_a_write_whose_answer_was_lost_is_known_again(
+    s3_server: S3Server, s3_bucket: str, tmp_path: Path
+) -> None:
+    storage = open_storage(s3_bucket)
+    file = tmp_path / "file"
+    file.write_bytes(b"by a file")
+    s3_server.lost_answers = 1
+    assert storage.create("a", b"mine")
+    s3_server.lost_answers = 1
+    assert storage.create("b", file)
+    found = storage.read_versioned("a", max_bytes=99)
+    assert found is not None
+    s3_server.lost_answers = 1
+    assert storage.swap("a", b"swapped", expected=found.version)
+    assert s3_server.lost_answers == 0
+    assert storage.read("a", max_bytes=99) == b"swapped"
+    # The same bytes, written by somebody else, are not one's own.
+    assert not storage.create("a", b"swapped")
+    assert not storage.swap("a", b"swapped", expected=found.version)
+
+
+def test_a_write_that_conflicts_is_tried_again(
+    s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(s3_bucket)
+
+    class ConflictError(Exception):
+        response = {"Error": {"Code": "ConditionalRequestConflict"}}  # noqa: RUF012
+
+    left = [2]
+    write = storage._write  # type: ignore[attr-defined]
+
+    def conflicting(*arguments: object, **options: object) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError("busy") from ConflictError()
+        write(*arguments, **options)
+
+    monkeypatch.setattr(storage, "_write", conflicting)
+    monkeypatch.setattr(object_storage, "_CONFLICT_PAUSES_SECONDS", (0.0, 0.0))
+    assert storage.create("a", b"")
+    left[0] = 3
+    with pytest.raises(StorageError, match="ConditionalRequestConflict"):
+        storage.create("b", b"")
+
+
+@pytest.mark.parametrize("header", ["HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"])
+def test_a_server_that_leaves_a_condition_out_is_refused(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    monkeypatch.setattr(s3_server, "ignored_headers", (header,))
+    with pytest.raises(StorageError, match=f"{s3_bucket}/x lets two writers"):
+        open_storage(f"{s3_bucket}/x")
+    monkeypatch.setattr(s3_server, "ignored_headers", ())
+    assert open_storage(f"{s3_bucket}/x").names() == []  # the probe leaves nothing
+
+
+def test_a_bucket_that_is_not_there_is_said(s3_bucket: str) -> None:
+    with pytest.raises(StorageError, match="NoSuchBucket") as caught:
+        open_storage("s3://no-such-bucket")
+    assert not isinstance(caught.value, StorageMissingError)
+
+
+def test_a_server_that_is_away_is_told_within_seconds_and_no_secret_is_shown(
+    s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(s3_bucket)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed_port = taken.getsockname()[1]
+    endpoint = f"http://someone:a-secret-word@127.0.0.1:{closed_port}/"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match="check the address") as caught:
+        open_storage(f"{s3_bucket}/x")
+    assert time.monotonic() - began < 10
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "a-secret" not in shown
+    assert storage.names() == []  # the other still goes where it went
+
+
+def test_a_silent_server_ends_in_an_error(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(s3_bucket)  # with the patience it has, however slow this machine is now
+    monkeypatch.setattr(object_storage, "_ANSWER_SECONDS", 0.4)
+    s3_server.is_silent.set()
+    try:
+        for call in (
+            lambda: storage.read("a", max_bytes=1),
+            lambda: storage.create("a", b""),
+            storage.names,
+        ):
+            with pytest.raises(StorageError, match=r"\(\w+\); check the address"):
+                call()
+    finally:
+        s3_server.is_silent.clear()
+
+
+def test_a_list_of_several_pages_is_whole(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage(s3_bucket)
+    for number in range(5):
+        storage.put(f"a/{number}", b"")
+    store = storage._store  # type: ignore[attr-defined]
+    call = store._call_s3
+    monkeypatch.setattr(
+        store, "_call_s3", lambda method, **options: call(method, MaxKeys=2, **options)
+    )
+    assert storage.names("a/") == [f"a/{number}" for number in range(5)]
+
+
+def test_a_large_file_goes_in_parts_and_is_created_once(
+    s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(s3_bucket)
+    least = 5 << 20  # S3 takes no smaller parts
+    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: least)
+    path = tmp_path / "large"
+    path.write_bytes(bytes(least) + b"somewhere" + bytes(least))
+    assert storage.create("large", path)
+    assert not storage.create("large", path)
+    storage.fetch("large", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes()

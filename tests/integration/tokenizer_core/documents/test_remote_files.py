@@ -1,0 +1,151 @@
+"""The tests of tests/tokenizer_core/documents/test_remote_files.py that need a web server."""
+
+import hashlib
+import io
+
+import pytest
+
+from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
+from tests.tokenizer_core.documents.store_server import serve_store
+from tests.tokenizer_core.documents.test_document_pieces import join
+from tests.tokenizer_core.documents.test_remote_files import memory
+from tokenizer_core.documents import (
+    FORMATS,
+    corpus_file_name,
+    corpus_file_size,
+    corpus_files,
+    find_corpus_files,
+    open_documents,
+    read_documents,
+    remote_files,
+)
+from tokenizer_core.documents.corpus_files import open_corpus_file
+from tokenizer_core.errors import CorpusError
+
+__all__ = ["memory"]
+
+DOCUMENTS = ["one\r\n", "", "zwei é 🙂", " three ", "x" * 50]
+LONG = b"".join(b"line %d\n" % number for number in range(20_000))
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(remote_files, "REQUEST_BYTES", 1 << 14)
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 1 << 12)
+    with serve_store() as server:
+        server.files["/long.txt"] = LONG
+        yield server
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("scheme", ["memory", "http"])
+def test_any_format_is_read_as_from_the_disk(tmp_path, memory, server, scheme, format_name):
+    data = write_corpus(tmp_path / f"some.{format_name}", DOCUMENTS, format_name).read_bytes()
+    memory.pipe(f"/corpora/some.{format_name}", data)
+    server.files[f"/some.{format_name}"] = data
+    path = f"memory://corpora/some.{format_name}"
+    if scheme == "http":
+        path = f"{server.address}/some.{format_name}?signature=SECRET"
+    assert find_corpus_files(path) == [path]
+    assert (corpus_file_size(path), corpus_file_name(path)) == (len(data), f"some.{format_name}")
+    with open_documents(path, separator=SEPARATOR, hash_source=True) as reader:
+        assert (reader.path, reader.format) == (path.partition("?")[0], format_name)
+        assert join(list(reader)) == DOCUMENTS
+        assert reader.position_bytes == reader.size_bytes == len(data)
+        assert reader.sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_web_server_is_asked_for_parts_and_its_list_for_patterns(server):
+    server.files |= {"/d/a.txt": b"a", "/d/b.txt": b"b", "/d/c.md": b"c"}
+    assert find_corpus_files(f"{server.address}/d/*.txt") == [
+        f"{server.address}/d/a.txt",
+        f"{server.address}/d/b.txt",
+    ]
+    assert list(read_documents(f"{server.address}/long.txt")) == [LONG.decode()]
+    parts = [part for method, path, part in server.requests if path == "/long.txt" and part]
+    assert len(parts) > len(LONG) // (3 << 14)
+    assert all(part is not None for part in parts)
+
+
+def test_a_web_server_that_gives_no_parts(server):
+    server.gives_parts = False
+    server.files["/short.txt"] = b"short"
+    assert list(read_documents(f"{server.address}/short.txt")) == ["short"]
+    with pytest.raises(CorpusError, match=r"at byte \d+ \(the server gives no part of a file\)"):
+        list(read_documents(f"{server.address}/long.txt"))
+
+
+def test_a_size_that_is_not_told_is_an_error(server):
+    server.gives_size = False
+    with pytest.raises(CorpusError, match=r"the size of the corpus file .*long.txt' is not told"):
+        open_corpus_file(f"{server.address}/long.txt")
+
+
+@pytest.mark.parametrize("breaks_at", [0, 5, 50_000, len(LONG) - 1])
+def test_a_connection_that_breaks_is_an_error_that_names_the_byte(server, breaks_at):
+    source = open_corpus_file(f"{server.address}/long.txt?signature=SECRET")
+    server.breaks_at = breaks_at
+    blocks = []
+    with source.file, pytest.raises(CorpusError, match=r"127.0.0.1:\d+/long.txt' .*at byte") as e:
+        blocks.extend(source.blocks())
+    got = b"".join(blocks)
+    assert LONG.startswith(got)
+    assert f"at byte {len(got)} (" in str(e.value)
+    assert "SECRET" not in str(e.value)
+    assert e.value.__cause__ is None
+
+
+@pytest.mark.parametrize("change", ["version", "longer", "shorter", "gone"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(server, change):
+    reader = open_documents(f"{server.address}/long.txt", max_piece_chars=1_000)
+    next(reader)
+    if change == "gone":
+        del server.files["/long.txt"]
+    else:
+        server.version += 1
+        server.files["/long.txt"] = {"longer": LONG * 2, "shorter": LONG[:-9]}.get(change, LONG)
+    told = "changed while it was read; read a copy|cannot be (read|opened)"
+    with reader, pytest.raises(CorpusError, match=told):
+        list(reader)
+
+
+def test_roots_hold_before_anything_is_asked_and_against_redirects(memory, server):
+    server.files["/open/a.txt"] = server.files["/secret/b.txt"] = b"some"
+    server.redirects["/open/on.txt"] = f"{server.address}/secret/b.txt"
+    roots = [f"{server.address}/open", "memory://corpora/deep"]
+    for path in (f"{server.address}/secret/*.txt", f"{server.address}/secret/b.txt"):
+        for use in (find_corpus_files, open_documents):
+            with pytest.raises(CorpusError, match="is not below an allowed root"):
+                use(path, allowed_roots=roots)
+    assert server.requests == []
+    for use in (find_corpus_files, open_documents):
+        with pytest.raises(CorpusError, match="sends on to another address"):
+            use(f"{server.address}/open/on.txt", allowed_roots=roots)
+    assert {path for _, path, _ in server.requests} == {"/open/on.txt"}
+    assert list(read_documents(f"{server.address}/open/on.txt")) == ["some"]
+    assert find_corpus_files(f"{server.address}/open/*.txt", allowed_roots=roots)
+    with open_documents(f"{server.address}/open/a.txt", allowed_roots=roots) as reader:
+        assert [piece.text for piece in reader] == ["some"]
+    assert find_corpus_files("memory://corpora/deep/*", allowed_roots=roots) == [
+        "memory://corpora/deep/c.txt"
+    ]
+
+
+def test_a_list_that_leads_out_of_the_roots_is_refused(server):
+    server.files["/open/a.txt"] = server.files["/open/../secret.txt"] = b"some"
+    pattern, roots = f"{server.address}/open/**", [f"{server.address}/open"]
+    assert find_corpus_files(pattern, allowed_roots=roots) == [f"{server.address}/open/a.txt"]
+    server.files["/open/%2e%2e/hidden.txt"] = b"some"
+    with pytest.raises(CorpusError, match=r"has \. or \.\. between slashes"):
+        find_corpus_files(pattern, allowed_roots=roots)
+
+
+def test_it_is_a_file_as_others_are(server):
+    with open_corpus_file(f"{server.address}/long.txt").file as file:
+        assert file.readable()
+        assert file.seekable()
+        assert (file.read(3), file.tell()) == (LONG[:3], 3)
+        assert (file.seek(-4, io.SEEK_END), file.read(9)) == (len(LONG) - 4, LONG[-4:])
+        assert file.read(1) == b""
+    assert file.closed
+    file.close()

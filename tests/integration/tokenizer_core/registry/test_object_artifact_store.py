@@ -1,0 +1,101 @@
+"""Artifacts in object storage: the tests of the unit tier, and those of the cache of a host."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.s3_server import S3Server, open_with_shared_client
+from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tests.tokenizer_core.registry.test_object_artifact_store import *  # noqa: F403 -- all tests
+from tests.tokenizer_core.registry.test_object_artifact_store import Make
+from tokenizer_core.errors import (
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    StorageError,
+)
+from tokenizer_core.registry import object_artifact_store
+from tokenizer_core.registry.open_artifacts import open_artifacts
+
+
+@pytest.fixture
+def objects(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
+    return lambda host="a": open_artifacts(f"{s3_bucket}/some", tmp_path / host)
+
+
+@pytest.fixture
+def make(objects: Make) -> Make:
+    return objects
+
+
+def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
+    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    fresh = objects()
+    monkeypatch.setattr(
+        object_artifact_store, "open_storage", lambda _: (_ for _ in ()).throw(StorageError("away"))
+    )
+    assert fresh.resolve(str(a)) == fresh.resolve("t") == a
+    assert fresh.open(a) == A
+    for call in (fresh.list, lambda: fresh.resolve("u"), lambda: fresh.open(b), fresh.fence):
+        with pytest.raises(ArtifactStorageError):
+            call()
+    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
+    fresh._away_until = 0.0
+    assert fresh.open(b) == B
+
+
+def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) -> None:
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    s3_server.requests.clear()
+    assert store.resolve_near(str(a)) == a
+    assert s3_server.requests == []
+    store._listed = None
+    assert store.resolve_near("t") == store.resolve_near("t") == a
+    assert len(s3_server.requests) == 1  # the list, which is good for a second
+    assert store.resolve_near(str(b)) == b
+    objects("b").remove("t", a.version)
+    assert store.resolve_near(str(a)) == a
+    for call in (store.resolve, store.promote):
+        with pytest.raises(ArtifactNotFoundError):
+            call(a if call == store.promote else str(a))
+
+
+def test_a_silent_storage_is_waited_for_once_and_not_for_long(
+    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_artifact_store, "PATIENCE_SECONDS", 0.3)
+    store = objects()
+    a, b = store.publish(A, name="t"), store.publish(B, name="u")
+    store.open(a)
+    store._listed = None
+    s3_server.is_silent.set()
+    try:
+        start = time.monotonic()
+        assert store.resolve_near("t") == a
+        assert 0.25 < time.monotonic() - start < 2
+        start = time.monotonic()
+        assert store.resolve_near("t") == store.resolve_near(str(a)) == a
+        for wanted in ("u", str(b)):
+            with pytest.raises(ArtifactStorageError):
+                store.resolve_near(wanted)
+        with pytest.raises(ArtifactStorageError):
+            store.open(b)
+        assert time.monotonic() - start < 0.25
+    finally:
+        s3_server.is_silent.clear()
+    deadline = time.monotonic() + 20
+    found = None
+    while found != b:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ArtifactStorageError):
+            found = store.resolve_near("u")
