@@ -37,8 +37,6 @@ from app.jobs.version_retention import VersionRetention
 from app.observability.logs import configure_logging
 from app.observability.metrics import DiskCollector, ServiceMetrics
 from app.observability.tracing import Traces, Tracing, open_traces
-from app.rendering.artifact_files import ArtifactFiles
-from app.rendering.jobs import answer_job_database_error
 from app.rendering.problems import install_problem_handlers
 from app.routes import (
     api_reference,
@@ -60,6 +58,7 @@ from app.routes import (
     vocab,
 )
 from app.services import Services
+from app.serving.artifact_files import ArtifactFiles
 from app.serving.live_tokenizers import LiveTokenizers
 from app.settings import Settings, unknown_variables
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -141,7 +140,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
         app.include_router(router, prefix="/v1", include_in_schema=False)
     install_problem_handlers(app)
-    app.add_exception_handler(JobDatabaseError, answer_job_database_error)
     openapi_document.install_openapi(app)
     service_metrics.prepare_handlers(_handlers(app))
     return app

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.jobs.token_files_store import TokenFilesStore
     from app.jobs.version_retention import VersionRetention
     from app.observability.metrics import ServiceMetrics
-    from app.rendering.artifact_files import ArtifactFiles
+    from app.serving.artifact_files import ArtifactFiles
     from app.serving.live_tokenizers import LiveTokenizers
     from app.settings import Settings
     from tokenizer_core.engines import EngineChoice

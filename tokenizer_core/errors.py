@@ -6,6 +6,7 @@
     ├── SpecialTokenForbiddenError  (ValueError)   the text holds a special token the caller forbade
     ├── UnknownTokenIdError         (ValueError)   decode met an id outside the vocabulary
     ├── PreTokenTooLongError        (ValueError)   a stream holds one pre-token longer than its cap
+    ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) the engine asked for is not in this installation
     ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
@@ -98,6 +99,24 @@ class PreTokenTooLongError(TokenizerCoreError, ValueError):
     """A stream holds a single pre-token longer than its cap, so nothing of it can be settled."""
 
     code = "pre_token_too_long"
+
+
+class InvalidUtf8Error(TokenizerCoreError, ValueError):
+    """A text is not UTF-8 at `byte_offset`, or ends inside a character there."""
+
+    code = "invalid_utf8"
+
+    def __init__(self, byte_offset: int, *, is_cut: bool) -> None:
+        self.byte_offset, self.is_cut = byte_offset, is_cut
+        what = "ends inside a character" if is_cut else "is not UTF-8"
+        super().__init__(f"The text {what}: invalid bytes at offset {byte_offset}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make_invalid_utf8_error, (self.byte_offset, self.is_cut)
+
+
+def _make_invalid_utf8_error(byte_offset: int, is_cut: bool) -> InvalidUtf8Error:
+    return InvalidUtf8Error(byte_offset, is_cut=is_cut)
 
 
 class MaxTokensTooSmallError(TokenizerCoreError, ValueError):

@@ -12,11 +12,11 @@ import hmac
 import secrets
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from app.http.problem import Problem
+from app.access.errors import AdminKeyRequiredError, KeyRequiredError
 from app.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from app.settings import Settings
-
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tokenizer"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +70,26 @@ async def require_read(request: Request) -> None:
     """Let a request through that may read: anyone until a read key is set.
 
     Raises:
-        Problem: 401 without a valid key.
+        KeyRequiredError: it holds no valid key.
     """
     keys: AccessKeys = request.scope["app"].access_keys
     if keys.read and not _holds(request, keys.read | keys.admin):
-        raise _unauthenticated("a read key or an admin key")
+        raise KeyRequiredError("a read key or an admin key")
 
 
 async def require_admin(request: Request) -> None:
     """Let a request through that holds an admin key.
 
     Raises:
-        Problem: 401 without a valid key, 403 with a key that only reads.
+        KeyRequiredError: it holds no valid key.
+        AdminKeyRequiredError: its key only reads.
     """
     keys: AccessKeys = request.scope["app"].access_keys
     if _holds(request, keys.admin):
         return
     if keys.read and _holds(request, keys.read):
-        raise Problem(
-            403, "admin_key_required", "This key may read; this route wants an admin key."
-        )
-    raise _unauthenticated("an admin key (printed at start when none was set)")
-
-
-def _unauthenticated(wanted: str) -> Problem:
-    return Problem(
-        401,
-        "key_required",
-        f"This route wants {wanted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
-        headers=_CHALLENGE,
-    )
+        raise AdminKeyRequiredError
+    raise KeyRequiredError("an admin key (printed at start when none was set)")
 
 
 def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:

@@ -12,7 +12,7 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.http.problem import Problem
+from app.access.errors import OverloadedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,12 +89,12 @@ class Lease:
         """Hold `n_bytes` more.
 
         Raises:
-            Problem: 503 with Retry-After when the budget is used up.
+            OverloadedError: the budget is used up.
         """
         budget = self._budget
         # A request alone always gets in: one body is never larger than the budget.
         if budget.used > self._held and budget.used + n_bytes > budget.maximum:
-            raise _overloaded("fill the memory set aside for them")
+            raise OverloadedError("fill the memory set aside for them")
         budget.used += n_bytes
         self._held += n_bytes
 
@@ -123,10 +123,10 @@ class WorkQueue:
         """The result of `function(*arguments)`, called on a thread.
 
         Raises:
-            Problem: 503 with Retry-After when too much is waiting.
+            OverloadedError: too much is waiting.
         """
         if self._waiting >= self._max_waiting:
-            raise _overloaded("wait for a thread")
+            raise OverloadedError("wait for a thread")
         return await self.run_admitted(function, *arguments)
 
     async def run_admitted(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -144,12 +144,3 @@ class WorkQueue:
         with self._lock:
             self._waiting += change
         self._on_depth(change)
-
-
-def _overloaded(why: str) -> Problem:
-    return Problem(
-        503,
-        "overloaded",
-        f"The requests in progress {why}; try again.",
-        headers={"Retry-After": "1"},
-    )

@@ -28,9 +28,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from app.http.problem import Problem
-from app.http.utf8_pieces import Utf8Pieces
 from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+from app.jobs.errors import (
+    CompressedCorpusError,
+    CorporaQuotaError,
+    CorpusExistsError,
+    CorpusNotFoundError,
+)
+from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.registry.artifact_ref import NAME
 from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
 
@@ -90,11 +95,11 @@ class CorpusStore:
         """The corpus.
 
         Raises:
-            Problem: 404, there is none.
+            CorpusNotFoundError: no corpus has this id.
         """
         corpus = self.find(corpus_id)
         if corpus is None:
-            raise _no_such_corpus()
+            raise CorpusNotFoundError
         return corpus
 
     def find_file(self, corpus_id: str) -> CorpusFile | None:
@@ -114,11 +119,12 @@ class CorpusStore:
         """Begin an upload; the result must be closed.
 
         Raises:
-            Problem: 412, it is there and may not be replaced; 413, `n_declared` bytes are too many.
+            CorpusExistsError: a corpus has this id and may not be replaced.
+            CorporaQuotaError: `n_declared` bytes are too many.
             OSError: the disk refuses.
         """
         if not may_replace and self.find(corpus_id) is not None:
-            raise _is_there()
+            raise CorpusExistsError
         self.require_room(self.used_bytes() + n_declared)
         make_folder(self._files)
         return CorpusUpload(self, self._files, corpus_id, may_replace=may_replace)
@@ -127,13 +133,13 @@ class CorpusStore:
         """Make a synced file the corpus of that id; whether there was one before.
 
         Raises:
-            Problem: 412, another one came first and may not be replaced.
+            CorpusExistsError: another one came first and may not be replaced.
             OSError: the disk refuses; what was there stays.
         """
         with self._locked():
             previous = self.find(corpus.id)
             if previous is not None and not may_replace:
-                raise _is_there()
+                raise CorpusExistsError
             replace_synced(self._record(corpus.id), json.dumps(asdict(corpus)).encode())
         if previous is not None:
             self._drop(previous)
@@ -143,7 +149,7 @@ class CorpusStore:
         """Remove a corpus for good.
 
         Raises:
-            Problem: 404, there is none.
+            CorpusNotFoundError: no corpus has this id.
             OSError: the disk refuses.
         """
         with self._locked():
@@ -173,17 +179,9 @@ class CorpusStore:
         return used
 
     def require_room(self, n_bytes: int) -> None:
-        """Raise 413 where `n_bytes` in all would be over the quota."""
+        """Raise CorporaQuotaError where `n_bytes` in all would be over the quota."""
         if n_bytes > self.max_bytes:
-            raise Problem(
-                413,
-                "corpora_quota",
-                f"All corpora together would take more than {self.max_bytes} bytes. Remove one "
-                f"with DELETE /corpora/{{id}}; whoever runs the server can raise "
-                f"TOKENIZER_CORPORA_MAX_BYTES.",
-                limit=self.max_bytes,
-                actual=n_bytes,
-            )
+            raise CorporaQuotaError(self.max_bytes, n_bytes)
 
     def _sweep_file(self, name: str) -> None:
         path = self._files / name
@@ -224,19 +222,19 @@ class CorpusUpload:
         self._store, self._id, self._may_replace = store, corpus_id, may_replace
         self._path, self._file = _open_locked(files)
         self._lock = threading.Lock()
-        self._text, self._digest = Utf8Pieces(), hashlib.sha256()
+        self._text, self._digest = Utf8Decoder(), hashlib.sha256()
         self._n_others, self._look_at = 0, 0
 
     def write(self, data: bytes) -> None:
         """Write the next piece.
 
         Raises:
-            Problem: 400 not UTF-8, 413 over the quota, 415 compressed.
+            InvalidUtf8Error, CorporaQuotaError, CompressedCorpusError: it is not taken.
             OSError: the disk refuses.
         """
         with self._lock:
             if self._text.n_bytes == 0 and data.startswith(_COMPRESSED):
-                raise _compressed()
+                raise CompressedCorpusError
             self._text.decode(data)
             n_bytes = self._text.n_bytes
             if n_bytes >= self._look_at:
@@ -252,7 +250,8 @@ class CorpusUpload:
         """Sync it and make it the corpus of its id; whether it took the place of another.
 
         Raises:
-            Problem: 400, it ends inside a character; 412, another one was faster.
+            InvalidUtf8Error: it ends inside a character.
+            CorpusExistsError: another one came first and may not be replaced.
             OSError: the disk refuses; what was there stays.
         """
         with self._lock:
@@ -290,25 +289,3 @@ def _open_locked(folder: Path) -> tuple[Path, io.FileIO]:
             os.fchmod(file.fileno(), 0o600)
             return path, file
         file.close()
-
-
-def _no_such_corpus() -> Problem:
-    return Problem(404, "corpus_not_found", "There is no corpus with this id; see GET /corpora.")
-
-
-def _is_there() -> Problem:
-    return Problem(
-        412,
-        "corpus_exists",
-        "There is a corpus with this id, and If-None-Match: * says that it must not be replaced. "
-        "Choose another id, or leave the header out.",
-    )
-
-
-def _compressed() -> Problem:
-    return Problem(
-        415,
-        "compressed_corpus",
-        "This is a compressed file; a corpus is plain text. Unpack it on the way: "
-        "`zcat corpus.txt.gz | curl -T - URL`.",
-    )

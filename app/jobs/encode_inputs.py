@@ -11,14 +11,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from app.http.problem import Problem
 from app.jobs.corpus_paths import (
     CorpusChangedError,
     CorpusFile,
     CorpusPathError,
     reopen_corpus_file,
 )
-from app.rendering.problems import unknown_special_token
+from app.jobs.errors import CorpusReplacedError, InvalidInputsError, UnknownSpecialTokenError
 from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import TokenFilesPlanError
@@ -41,10 +40,10 @@ def find_encode_inputs(
     """The corpora of a request, in order.
 
     Raises:
-        Problem: 404, there is no corpus of that id; 422 where one of the further ones is not there
-            or named twice, or all are empty.
+        CorpusNotFoundError: no corpus has the id `corpus_id`.
+        InvalidInputsError: a further one does not exist or is named twice, or all are empty.
     """
-    corpora.get(corpus_id)  # 404
+    corpora.get(corpus_id)
     ids = [corpus_id, *asked.further_corpora]
     files = []
     for index, named in enumerate(ids):
@@ -59,7 +58,9 @@ def find_encode_inputs(
             raise _wrong_corpus(pointer, "there is no corpus with this id; see GET /corpora")
         files.append(file)
     if not any(file.size_bytes for file in files):
-        raise Problem(422, "empty_corpus", "The corpora are empty; there is nothing to encode.")
+        raise InvalidInputsError(
+            "empty_corpus", "The corpora are empty; there is nothing to encode."
+        )
     return files
 
 
@@ -69,7 +70,8 @@ def plan_encoding(
     """The plan, and the arguments it is made of once more in the child.
 
     Raises:
-        Problem: 422, these ids cannot be written like this, or a special token that is none.
+        InvalidInputsError: these ids cannot be written as asked.
+        UnknownSpecialTokenError: the request names a token that is not special.
     """
     tokenizer = live.tokenizer
     known = tokenizer.spec.special_tokens
@@ -78,11 +80,11 @@ def plan_encoding(
         end = END_OF_TEXT
     for field, token in (("begin_of_document", asked.begin_of_document), ("end_of_document", end)):
         if token and token not in known:
-            raise unknown_special_token(field)
+            raise UnknownSpecialTokenError(field)
     for field in ("allowed_special", "disallowed_special"):
         names = getattr(asked, field)
         if not isinstance(names, str) and not names <= set(known):
-            raise unknown_special_token(field)
+            raise UnknownSpecialTokenError(field)
     arguments = {
         "layout": asked.layout,
         "dtype": asked.dtype,
@@ -96,7 +98,7 @@ def plan_encoding(
     try:
         return plan_token_files(tokenizer, **arguments, ref=live.ref), arguments
     except TokenFilesPlanError as error:
-        raise Problem(422, error.code, f"{error}.") from None
+        raise InvalidInputsError(error.code, f"{error}.") from None
 
 
 def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
@@ -112,7 +114,7 @@ def estimate_bytes(files: Sequence[CorpusFile], tokenizer: Tokenizer, plan: Toke
     the first 64 KiB of the largest few of them have.
 
     Raises:
-        Problem: 409, a corpus has been replaced just now.
+        CorpusReplacedError: a corpus was replaced just now.
     """
     largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:_SAMPLED_CORPORA]
     n_sampled = sum(file.size_bytes for file in largest)
@@ -127,9 +129,7 @@ def _ids_per_byte(file: CorpusFile, tokenizer: Tokenizer) -> float:
     try:
         descriptor = reopen_corpus_file(file)
     except CorpusChangedError:
-        raise Problem(
-            409, "corpus_changed", "A corpus has been replaced just now; send the request again."
-        ) from None
+        raise CorpusReplacedError from None
     try:
         sample = os.read(descriptor, _SAMPLE_BYTES)
     finally:
@@ -142,5 +142,5 @@ def _as_json(policy: Any) -> Any:
     return policy if isinstance(policy, str) else sorted(policy)
 
 
-def _wrong_corpus(pointer: str, detail: str) -> Problem:
-    return Problem(422, "corpus_not_found", f"{pointer}: {detail}.", errors=[(pointer, detail)])
+def _wrong_corpus(pointer: str, reason: str) -> InvalidInputsError:
+    return InvalidInputsError("corpus_not_found", f"{pointer}: {reason}.", [(pointer, reason)])

@@ -1,10 +1,8 @@
-"""A job as a stream of server-sent events: its document, sent again each time it changed.
+"""Changes of jobs: a document per job, read again for everyone who follows it.
 
-`JobWatch` looks at all watched jobs together four times a second, however many listen;
-`JobEventStream` is the answer to one listener. Plain ASGI, because the stock streaming answer
-waits for the stream to end when the server is told to, and this one ends when the server is. An
-event's id is a hash of its document, so that any process, after any restart, knows from
-`Last-Event-ID` what a listener has seen. The format: html.spec.whatwg.org, server-sent events.
+`JobWatch` reads all followed jobs together four times a second, however many streams follow them.
+The id of an event is a hash of its document, so that any process, after any restart, knows which
+event a client saw last.
 """
 
 from __future__ import annotations
@@ -13,38 +11,24 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import signal
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-
-from app.access.deadlines import send_within
-from app.access.limits import SEND_IDLE_SECONDS
-from app.http.problem import Problem
 from app.jobs.database import JobDatabaseError
+from app.jobs.errors import TooManyListenersError
 from app.jobs.job import Job
 from app.jobs.queue import JobStore
 from app.jobs.views import view_of
 
-if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
-
 log = logging.getLogger("app.jobs")
 
 LOOK_SECONDS: Final = 0.25
-HEARTBEAT_SECONDS: Final = 15.0
-"""After this long without an event a comment is sent, so that no proxy takes it for dead."""
-
 MAX_LISTENERS: Final = 64
 """Streams open at once in each process; each holds a connection and little else."""
 
-_RETRY_MILLISECONDS: Final = 2000
 _LONGEST_WAIT_SECONDS: Final = 1.0
 
 
@@ -95,16 +79,10 @@ class JobWatch:
         """Have the job looked at.
 
         Raises:
-            Problem: 503 with Retry-After when too many listen.
+            TooManyListenersError: as many streams as allowed are open.
         """
         if self.n_listeners >= self._max_listeners:
-            raise Problem(
-                503,
-                "too_many_listeners",
-                "Too many follow jobs here; try again, or ask GET /jobs/{id} instead.",
-                limit=self._max_listeners,
-                headers={"Retry-After": "5"},
-            )
+            raise TooManyListenersError(self._max_listeners)
         self._listeners[job_id] += 1
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="job watch")
@@ -141,81 +119,3 @@ class JobWatch:
             job_id: None if job is None else JobEvent.of(job, self._artifacts_dir)
             for job_id, job in jobs.items()
         }
-
-
-class JobEventStream(Response):
-    """Sends `first`, and the job again each time it changed, until it is final."""
-
-    def __init__(
-        self,
-        watch: JobWatch,
-        job_id: str,
-        first: JobEvent,
-        *,
-        last_event_id: str | None,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
-        send_seconds: float = SEND_IDLE_SECONDS,
-    ) -> None:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(None, headers=headers, media_type="text/event-stream")
-        del self.headers["content-length"]
-        self._watch, self._job_id, self._first = watch, job_id, first
-        self._last_event_id = last_event_id
-        self._heartbeat_seconds, self._send_seconds = heartbeat_seconds, send_seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; returns after the final state, or when the client or the server goes.
-
-        Raises:
-            Problem: 503 when too many listen; nothing is sent then.
-            ClientDisconnect: the client went away, or took nothing for too long.
-        """
-        with self._watch.listening(self._job_id):
-            sending = asyncio.create_task(self._send_events(send))
-            gone = asyncio.create_task(_wait_until_gone(receive))
-            try:
-                await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not sending.done():
-                    raise ClientDisconnect
-                sending.result()
-            finally:
-                for task in (sending, gone):
-                    task.cancel()
-                await asyncio.gather(sending, gone, return_exceptions=True)
-
-    async def _send_events(self, send: Send) -> None:
-        start = {"status": self.status_code, "headers": self.raw_headers}
-        await self._send(send, {"type": "http.response.start", **start})
-        await self._send_part(send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
-        event: JobEvent | None = self._first
-        seen, sent_at = self._last_event_id, time.monotonic()
-        while event is not None:
-            is_due = time.monotonic() - sent_at >= self._heartbeat_seconds
-            if event.id != seen or is_due:
-                await self._send_part(send, event.render() if event.id != seen else b":\n\n")
-                seen, sent_at = event.id, time.monotonic()
-            if event.is_final or _server_ends():
-                break
-            event = await self._watch.next_look(self._job_id, event)
-        await self._send(send, {"type": "http.response.body", "body": b""})
-
-    async def _send_part(self, send: Send, body: bytes) -> None:
-        await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
-
-    async def _send(self, send: Send, message: Message) -> None:
-        await send_within(self._send_seconds, send(message))
-
-
-async def _wait_until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass  # a body that came along
-
-
-def _server_ends() -> bool:
-    """Whether uvicorn was told to end.
-
-    It waits for the answers that are open before it says so to the lifespan of the app, and for
-    one that does not end by itself it would wait to the last second.
-    """
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return bool(getattr(server, "should_exit", False))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
-from app.http.problem import Problem
 from app.jobs.corpus_paths import CorpusFile, CorpusPathError, find_corpus_file
+from app.jobs.errors import InvalidInputsError
 from tokenizer_client.schemas.jobs import find_document_separator
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def find_inputs(
     """The files of a request, documents written to `folder`; none where URLs are to be fetched.
 
     Raises:
-        Problem: 422 that points at each name that is none.
+        InvalidInputsError: points at each name that cannot be used.
         OSError: the disk refuses.
     """
     if asked.documents is not None:
@@ -48,11 +48,10 @@ def find_inputs(
         find = lambda path: find_corpus_file(roots, path)  # noqa: E731
     files = _each(field, names, find)
     if not any(file.size_bytes for file in files):
-        raise Problem(
-            422,
+        raise InvalidInputsError(
             "empty_corpus",
             "The corpus files are empty; there is nothing to learn from.",
-            errors=[(f"/{field}", "every file is empty")],
+            [(f"/{field}", "every file is empty")],
         )
     return files
 
@@ -88,5 +87,5 @@ def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> lis
             wrong.append((f"/{field}/{index}", str(error)))
     if wrong:
         index_text = wrong[0][0].rpartition("/")[2]
-        raise Problem(422, _CODES[field], f"{field}[{index_text}]: {wrong[0][1]}.", errors=wrong)
+        raise InvalidInputsError(_CODES[field], f"{field}[{index_text}]: {wrong[0][1]}.", wrong)
     return found

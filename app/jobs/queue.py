@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from app.jobs.database import JobDatabase, Run
 from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
+from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from app.jobs.job import Job, Kind, State
 from app.serving.process_marks import ProcessMark, this_host
 
@@ -36,22 +37,6 @@ LEASE_SECONDS: Final = 60.0
 
 FOLDER_ID_NAME: Final = ".folder-id"
 """The file of an artifacts folder that tells it from others in a database they share."""
-
-
-class QueueFullError(Exception):
-    """No place for another job; `unfinished` jobs are running or queued."""
-
-    def __init__(self, unfinished: int) -> None:
-        self.unfinished = unfinished
-        super().__init__(f"{unfinished} jobs are running or queued")
-
-
-class IdempotencyConflictError(Exception):
-    """The Idempotency-Key was used before with another request; `job_id` is that job."""
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        super().__init__(f"the Idempotency-Key belongs to job {job_id}, whose request differs")
 
 
 class JobStore:
@@ -120,9 +105,7 @@ class JobStore:
             earlier = _select_by_key(run, idempotency_key, request_digest)
             if earlier is not None:
                 return earlier
-            unfinished = _count_unfinished(run, self._folder)
-            if unfinished > queue_limit:
-                raise QueueFullError(unfinished)
+            _require_place(_count_unfinished(run, self._folder), queue_limit)
             (row,) = run(
                 "INSERT INTO jobs (id, kind, folder, idempotency_key, request_digest, request,"
                 " state, phase, created_at)"
@@ -144,6 +127,10 @@ class JobStore:
         """How many jobs of this folder are queued, and one more where any run: `queue_limit`."""
         with self.database.read() as run:
             return _count_unfinished(run, self._folder)
+
+    def require_place(self, queue_limit: int) -> None:
+        """Raise QueueFullError where `add` would."""
+        _require_place(self.count_unfinished(), queue_limit)
 
     def get(self, job_id: str) -> Job | None:
         """The job, or None."""
@@ -379,6 +366,12 @@ def _count_unfinished(run: Run, folder: str) -> int:
     )
     counts = {row["state"]: int(row["n_jobs"]) for row in rows}
     return counts.get("queued", 0) + min(1, counts.get("running", 0))
+
+
+def _require_place(unfinished: int, queue_limit: int) -> None:
+    if unfinished > queue_limit:
+        kind = QueueFullError if queue_limit else JobRunningError
+        raise kind(unfinished, queue_limit)
 
 
 def _select_by_key(run: Run, idempotency_key: str | None, request_digest: str) -> Job | None:

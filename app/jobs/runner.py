@@ -32,7 +32,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from app.http.problem import Problem
 from app.jobs.attempt import Outcome, TrainingRun
 from app.jobs.database import JobDatabaseError
 from app.jobs.folder import JobFolder
@@ -42,6 +41,7 @@ from app.jobs.lock import TrainerLock
 from app.jobs.queue import JobStore
 from app.jobs.version_retention import VersionRetention
 from app.jobs.work import WORK_OF_KIND
+from app.serving.errors import ServingError
 from app.serving.process_marks import ProcessMark, signal_group
 from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 
@@ -255,7 +255,7 @@ class JobRunner:
             log.warning(
                 "job %s: %s is not promoted, the job was taken away meanwhile", job.id, version
             )
-        except Problem as error:  # for one, `swap_timeout`
+        except ServingError as error:  # for one, `swap_timeout`
             await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
         except TokenizerCoreError as error:
             await self._finish(job, "failed", error.code, str(error))

@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.http.problem import Problem
+from app.jobs.errors import (
+    DiskTooSmallError,
+    TokenFileNotFoundError,
+    TokenFilesDamagedError,
+    TokenFilesExistError,
+    TokenFilesNotFoundError,
+    TokenFilesQuotaError,
+)
 from app.jobs.token_files_folder import TokenFilesFolder
 from tokenizer_client.schemas.token_files import (
     TokenFile,
@@ -67,16 +74,17 @@ class TokenFilesStore:
             try:
                 with self._opened(token_files_id) as opened:
                     found.append(_summarise(TokenFilesSummary, token_files_id, opened))
-            except Problem as problem:
-                if problem.status != 404:  # removed meanwhile
-                    log.warning("the token files %s are damaged: %s", token_files_id, problem)
+            except TokenFilesNotFoundError:
+                continue  # removed meanwhile
+            except TokenFilesDamagedError as error:
+                log.warning("the token files %s are damaged: %s", token_files_id, error)
         return found
 
     def describe(self, token_files_id: str) -> TokenFilesView:
         """What the manifest says of token files.
 
         Raises:
-            Problem: 404, there are none; 409, they are damaged.
+            TokenFilesNotFoundError, TokenFilesDamagedError
         """
         with self._opened(token_files_id) as opened:
             plan = opened.manifest.plan
@@ -99,17 +107,13 @@ class TokenFilesStore:
         """One file, held open.
 
         Raises:
-            Problem: 404, there are no such token files, or no such file among them; 409, damaged.
+            TokenFilesNotFoundError, TokenFilesDamagedError
+            TokenFileNotFoundError: the token files have no such file.
         """
         with self._opened(token_files_id) as opened:
             files = {file.name: file for file in _files(opened)}
             if name not in files:
-                raise Problem(
-                    404,
-                    "file_not_found",
-                    "These token files have no such file; GET /token-files/{id} lists those there "
-                    "are.",
-                )
+                raise TokenFileNotFoundError
             # The name is one of the manifest's: a plain one. A link in its place is not followed.
             try:
                 descriptor = os.open(opened.folder / name, _OPEN)
@@ -125,47 +129,34 @@ class TokenFilesStore:
         """Remove token files for good; who reads them goes on.
 
         Raises:
-            Problem: 404, there are none.
+            TokenFilesNotFoundError
             OSError: the disk refuses.
         """
         try:
             self._folder.remove(token_files_id)
         except FileNotFoundError:
-            raise _no_such_token_files() from None
+            raise TokenFilesNotFoundError from None
 
     def require_free(self, token_files_id: str) -> None:
-        """Raise 409 where token files of that id are there."""
+        """Raise TokenFilesExistError where token files have that id."""
         if self._folder.place(token_files_id).exists():
-            raise token_files_exist()
+            raise TokenFilesExistError
 
     def require_room(self, n_bytes: int) -> None:
-        """Raise 413 where `n_bytes` more were over the quota, 507 where the disk has no room.
+        """Check that `n_bytes` more fit.
 
         Raises:
+            TokenFilesQuotaError: they would be over the quota.
+            DiskTooSmallError: the disk has not so many bytes free.
             OSError: the disk cannot be asked.
         """
         if self.max_bytes is not None:
             wanted = self.used_bytes() + n_bytes
             if wanted > self.max_bytes:
-                raise Problem(
-                    413,
-                    "token_files_quota",
-                    f"All token files together would take more than {self.max_bytes} bytes. Remove "
-                    f"some with DELETE /token-files/{{id}}; whoever runs the server can raise "
-                    f"TOKENIZER_TOKEN_FILES_MAX_BYTES.",
-                    limit=self.max_bytes,
-                    actual=wanted,
-                )
+                raise TokenFilesQuotaError(self.max_bytes, wanted)
         free = shutil.disk_usage(self._artifacts_dir).free
         if n_bytes > free:
-            raise Problem(
-                507,
-                "disk_full",
-                f"The token files will take about {n_bytes} bytes, and {free} are free where they "
-                f"are kept. Remove token files or corpora, mount a larger volume, or encode less.",
-                limit=free,
-                actual=n_bytes,
-            )
+            raise DiskTooSmallError(free, n_bytes)
 
     def used_bytes(self) -> int:
         """What all token files take, with what jobs are writing."""
@@ -188,26 +179,16 @@ class TokenFilesStore:
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
         """Token files for as long as something is read of them; also inside, what was removed
-        meanwhile is not there (404) rather than damaged (409)."""
+        meanwhile is not found rather than damaged."""
         place = self._folder.place(token_files_id)
         try:
             if not place.exists():
-                raise _no_such_token_files()
+                raise TokenFilesNotFoundError
             yield TokenFiles.open(place)
         except (TokenFilesError, FileNotFoundError, IsADirectoryError) as error:
             if not place.exists():
-                raise _no_such_token_files() from None
+                raise TokenFilesNotFoundError from None
             raise _damaged(str(error)) from None
-
-
-def token_files_exist() -> Problem:
-    """The 409 for an id that is taken."""
-    return Problem(
-        409,
-        "token_files_exist",
-        "There are token files of this id, or a job is to make them, and token files are never "
-        "changed. Remove them with DELETE /token-files/{id}, or name others in token_files_id.",
-    )
 
 
 def _summarise(
@@ -263,17 +244,6 @@ def _files(opened: TokenFiles) -> list[TokenFile]:
     ]
 
 
-def _no_such_token_files() -> Problem:
-    return Problem(
-        404, "token_files_not_found", "There are no token files of this id; see GET /token-files."
-    )
-
-
-def _damaged(reason: str) -> Problem:
+def _damaged(reason: str) -> TokenFilesDamagedError:
     log.error("token files were refused: %s", reason)
-    return Problem(
-        409,
-        "token_files_corrupt",
-        "These token files fail their verification; the log of the server says why. Remove them "
-        "with DELETE /token-files/{id} and encode the corpus again.",
-    )
+    return TokenFilesDamagedError(reason)

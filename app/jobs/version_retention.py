@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from app.http.problem import Problem
+from app.jobs.errors import VersionInUseError
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
 
 if TYPE_CHECKING:
@@ -35,17 +35,11 @@ class VersionRetention:
         """Remove one version.
 
         Raises:
-            Problem: 409, it is in use.
+            VersionInUseError: it is in use.
             ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the store.
         """
         if f"{name}@{version}" in self._in_use():
-            raise Problem(
-                409,
-                "tokenizer_in_use",
-                "This version is served, was served before the present one, is the default, or a "
-                "job is to promote it or encodes with it. Promote another one first, or wait for "
-                "the job; GET /jobs shows it.",
-            )
+            raise VersionInUseError
         self._store.remove(name, version)
 
     def keep_newest(self, name: str) -> None:

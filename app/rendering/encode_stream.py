@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.http.utf8_pieces import Utf8Pieces
+from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ class TextSettler:
 
     def __init__(self, encoder: StreamingEncoder) -> None:
         self._encoder = encoder
-        self._text = Utf8Pieces()
+        self._text = Utf8Decoder()
         self.n_tokens = 0
         self.byte_end = 0
 
@@ -67,7 +67,7 @@ class TextSettler:
         """The ids that `data` settles.
 
         Raises:
-            Problem: 400 with the byte offset of what is not UTF-8.
+            InvalidUtf8Error: names the offset of the first invalid byte.
             TokenizerCoreError: see `StreamingEncoder.feed`.
         """
         yield from self._given_out(self._encoder.feed(self._text.decode(data)), is_last=False)

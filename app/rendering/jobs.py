@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import re
 import secrets
 import time
@@ -18,21 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from fastapi import Header
 from starlette.responses import Response
 
-from app.http.problem import Problem, problem_response
+from app.http.problem import Problem
 from app.jobs import kinds as job_kinds
-from app.jobs.events import JobEvent, JobEventStream
+from app.jobs.events import JobEvent
 from app.jobs.folder import JobFolder, is_job_id
 from app.jobs.job import Job, Kind
-from app.jobs.queue import IdempotencyConflictError, QueueFullError
-from app.rendering.problems import problem_responses
+from app.rendering.job_events import JobEventStream
+from app.rendering.problems import job_storage_problem, problem_responses
 from app.services import services_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.services import Services
-
-log = logging.getLogger("app.jobs")
 
 Answer = TypeVar("Answer")
 
@@ -80,35 +77,15 @@ def take_job(
     asked only where there is a place for the job.
 
     Raises:
-        Problem: 409 no place, 422 the key was used for another request, and what `prepare` raises.
+        QueueFullError: the queue takes no other job.
+        IdempotencyConflictError: the key was used for another request.
         OSError, JobDatabaseError: the disk refuses.
+        Also what `prepare` raises.
     """
-    jobs, limit = services.jobs, services.settings.train_queue
-    try:
-        earlier = jobs.find_by_key(idempotency_key, digest)
-        if earlier is not None:
-            return earlier
-        if jobs.count_unfinished() > limit:  # before anything is written
-            raise QueueFullError(jobs.count_unfinished())
-        return _store_job(services, kind, digest, idempotency_key, prepare)
-    except IdempotencyConflictError as error:
-        raise Problem(
-            422,
-            "idempotency_key_reused",
-            f"This Idempotency-Key belongs to job {error.job_id}, whose request was another one. "
-            f"Use a new key for a new request.",
-        ) from None
-    except QueueFullError as error:
-        raise _no_place(limit, error.unfinished) from None
-
-
-def _store_job(
-    services: Services,
-    kind: Kind,
-    digest: str,
-    idempotency_key: str | None,
-    prepare: Callable[[JobFolder], dict[str, Any]],
-) -> Job:
+    earlier = services.jobs.find_by_key(idempotency_key, digest)
+    if earlier is not None:
+        return earlier
+    services.jobs.require_place(services.settings.train_queue)  # before anything is written
     job_id = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(6)
     folder = JobFolder.of(services.settings.artifacts_dir, job_id)
     try:
@@ -167,20 +144,12 @@ async def off_the_loop(work: Callable[[], Answer]) -> Answer:
 
     Raises:
         Problem: 507 when no space is left, 503 when the disk fails.
-        JobDatabaseError: answered by `answer_job_database_error`.
+        JobDatabaseError: the job database cannot be used.
     """
     try:
         return await asyncio.to_thread(work)
     except OSError as error:
-        raise _storage_problem(full=error.errno in _FULL_DISK) from error
-
-
-async def answer_job_database_error(request: Request, error: Exception) -> Response:
-    """The 507 or 503 of any route whose jobs cannot be read or written; why is for the log."""
-    if not getattr(error, "is_away", False):  # which has been said
-        log.error("the job database cannot be used: %s", error)
-    problem = _storage_problem(full=getattr(error, "is_full", False))
-    return problem_response(problem, request.scope)
+        raise job_storage_problem(full=error.errno in _FULL_DISK) from error
 
 
 def _require_job(job: Job | None, kind: Kind | None) -> Job:
@@ -191,38 +160,3 @@ def _require_job(job: Job | None, kind: Kind | None) -> Job:
     else:
         detail = "There is no job with this id; see GET /jobs."
     raise Problem(404, "job_not_found", detail)
-
-
-def _storage_problem(*, full: bool) -> Problem:
-    if full:
-        return Problem(
-            507,
-            "disk_full",
-            "No space is left where the artifacts are kept. Nothing was started; free some space "
-            "and send the request again.",
-        )
-    return Problem(
-        503,
-        "job_store_unavailable",
-        "The jobs cannot be read or written at the moment; the log of the server says why. "
-        "Encoding of requests is not affected.",
-        headers={"Retry-After": "5"},
-    )
-
-
-def _no_place(limit: int, unfinished: int) -> Problem:
-    if limit == 0:
-        detail = (
-            "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has "
-            "ended."
-        )
-        return Problem(409, "training_busy", detail, headers={"Retry-After": "30"})
-    return Problem(
-        409,
-        "training_queue_full",
-        f"{unfinished} jobs are running or waiting and the queue holds {limit}; try again when one "
-        f"has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
-        limit=limit,
-        actual=max(0, unfinished - 1),
-        headers={"Retry-After": "30"},
-    )

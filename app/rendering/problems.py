@@ -1,15 +1,21 @@
-"""What errors mean to a client: the one table from errors of the domain to problem documents."""
+"""Every error of the domain as a problem document: the one table of status, header and detail.
+
+The domain raises errors with a stable `code` and values; only this module knows which HTTP status
+they mean. A detail never repeats what a client sent.
+"""
 
 from __future__ import annotations
 
-import errno
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.access import errors as access
 from app.http.problem import (
     MEDIA_TYPE,
     TITLES,
@@ -18,6 +24,9 @@ from app.http.problem import (
     problem_of_validation,
     problem_response,
 )
+from app.jobs import errors as jobs
+from app.jobs.database import JobDatabaseError
+from app.serving import errors as serving
 from tokenizer_core import errors as core
 
 if TYPE_CHECKING:
@@ -27,83 +36,268 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("app.rendering.problems")
 
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
-# What the core's errors mean to a client. The first class that fits decides, so subclasses come
-# before their bases.
-_CORE_STATUS: Final[tuple[tuple[type[core.TokenizerCoreError], int], ...]] = (
-    (core.SpecialTokenForbiddenError, 422),
-    (core.UnknownTokenIdError, 422),
-    (core.UnknownPatternError, 422),
-    (core.PreTokenTooLongError, 413),
-    (core.VocabSizeError, 422),
-    (core.CorpusError, 422),
-    (core.ArtifactNotFoundError, 404),
-    (core.ArtifactNameError, 422),
-    (core.ArtifactInUseError, 409),
-    (core.PointerMovedError, 409),
-    (core.ArtifactError, 422),
-)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How an error is answered.
 
-# Errors whose own text repeats a name that was sent: in a library it helps, here it is input.
-_DETAIL_WITHOUT_NAMES: Final[dict[type[core.TokenizerCoreError], str]] = {
-    core.SpecialTokenForbiddenError: (
-        "The text holds a special token that disallowed_special forbids. To have it recognised, "
-        "put it into allowed_special; to take it as plain text, leave it out of both."
-    ),
-    core.ArtifactNotFoundError: (
-        "There is no such tokenizer or version; GET /tokenizers lists those there are."
-    ),
-    core.ArtifactNameError: (
-        "No tokenizer can be called that: a name has up to 64 of a-z 0-9 . _ - and starts with a "
-        "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, and 'active' is taken."
-    ),
-}
+    `detail` is a format string over `error`; by default the text of the error. The code, `limit`,
+    `actual`, `byte_offset` and `wrong` (pointers and reasons) come from the error's attributes.
+    """
+
+    status: int
+    detail: str = "{error}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def problem(self, error: Any) -> Problem:
+        """The problem document of `error`."""
+        return Problem(
+            self.status,
+            error.code,
+            self.detail.format(error=error),
+            errors=getattr(error, "wrong", None),
+            limit=getattr(error, "limit", None),
+            actual=getattr(error, "actual", None),
+            byte_offset=getattr(error, "byte_offset", None),
+            headers=self.headers,
+        )
 
 
-def problem_of(error: Exception) -> Problem | None:
-    """The problem an exception of the core or the framework means, or None when it is a defect."""
+def problem_of(error: BaseException) -> Problem | None:
+    """The problem document that answers `error`, or None when the error is a defect."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error, core.TokenizerCoreError):
-        return _problem_of_core_error(error)
-    if isinstance(error, RequestValidationError):
-        return problem_of_validation(error.errors(), skip=1)
-    if isinstance(error, HTTPException):
-        return _problem_of_http_error(error)
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return problem_of_disk(error)
+    for kind in type(error).__mro__:
+        row = TABLE.get(kind)
+        if row is not None:
+            return row.problem(error) if isinstance(row, Row) else row(error)
     return None
 
 
 def problem_of_disk(error: OSError) -> Problem:
-    """The 507 or 503 for a disk that is full or fails; what it said goes to the log."""
+    """The 507 or 503 for a disk that is full or fails; the log gets what the disk said."""
     log.error("the disk does not do what it should: %s", error)
-    if error.errno in _DISK_FULL:
+    return _problem_of_disk_error(serving.DiskError(error))
+
+
+def unknown_special_token(name: str) -> Problem:
+    """The 422 for a request whose field `name` holds a token that is not special."""
+    detail = f"{name} names what is no special token of this tokenizer; GET /info lists them"
+    return Problem(422, "unknown_special_token", detail, errors=[(f"/{name}", detail)])
+
+
+def job_storage_problem(*, full: bool) -> Problem:
+    """The 507 or 503 for a request about jobs whose disk or database is full or fails."""
+    if full:
         return Problem(
-            507, "disk_full", "The disk of the server takes no more; what is served goes on."
+            507,
+            "disk_full",
+            "No space is left where the artifacts are kept. Nothing was started; free some space "
+            "and send the request again.",
         )
     return Problem(
         503,
-        "storage_failed",
-        "The disk of the server cannot be read or written; the log of the server says why.",
-        headers={"Retry-After": "30"},
+        "job_store_unavailable",
+        "The jobs cannot be read or written at the moment; the log of the server says why. "
+        "Encoding of requests is not affected.",
+        headers=_retry_after(5),
     )
 
 
-def unknown_special_token(field: str) -> Problem:
-    """The 422 for a name in `field` that is no special token of the tokenizer."""
-    detail = f"{field} names what is no special token of this tokenizer; GET /info lists them"
-    return Problem(422, "unknown_special_token", detail, errors=[(f"/{field}", detail)])
+def _retry_after(seconds: int) -> dict[str, str]:
+    return {"Retry-After": str(seconds)}
+
+
+def _problem_of_disk_error(error: serving.DiskError) -> Problem:
+    if error.is_full:
+        return Problem(507, error.code, str(error))
+    return Problem(503, error.code, str(error), headers=_retry_after(30))
+
+
+def _problem_of_full_disk(error: OSError) -> Problem | None:
+    """Any OSError: a full disk is no defect, whichever code met it."""
+    return problem_of_disk(error) if error.errno in serving.DISK_FULL else None
+
+
+def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
+    log.error("an artifact was refused: %s", error)
+    return Problem(
+        409,
+        error.code,
+        "The stored tokenizer fails its verification and is not loaded; the log of the "
+        "server has the reason. Publish or import it again.",
+    )
+
+
+def _problem_of_unknown_id(error: core.UnknownTokenIdError) -> Problem:
+    detail = (
+        f"The id at index {error.index} is not in the vocabulary (largest id "
+        f"{error.largest_id}). Decode with the tokenizer that made these ids."
+    )
+    return Problem(422, error.code, detail, errors=[(f"/tokens/{error.index}", detail)])
+
+
+def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
+    detail = (
+        "A job is running and TOKENIZER_TRAIN_QUEUE=0 lets none wait; try again when it has ended."
+    )
+    return Problem(409, error.code, detail, headers=_retry_after(30))
+
+
+def _problem_of_job_database(error: JobDatabaseError) -> Problem:
+    if not error.is_away:  # an outage was logged when it began
+        log.error("the job database cannot be used: %s", error)
+    return job_storage_problem(full=error.is_full)
+
+
+def _problem_of_http_error(error: HTTPException) -> Problem:
+    details = {
+        404: ("not_found", "There is no such route; /docs lists those there are."),
+        405: ("method_not_allowed", "This route does not answer that method; see Allow."),
+    }
+    status = error.status_code
+    code, detail = details.get(
+        status, (f"http_{status}", TITLES.get(status, "The request failed."))
+    )
+    return Problem(status, code, detail, headers=error.headers)
+
+
+TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]] = {
+    # Admission
+    access.KeyRequiredError: Row(
+        401,
+        "This route wants {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+        {"WWW-Authenticate": 'Bearer realm="tokenizer"'},
+    ),
+    access.AdminKeyRequiredError: Row(403, "This key may read; this route wants an admin key."),
+    access.OverloadedError: Row(
+        503, "The requests in progress {error.reason}; try again.", _retry_after(1)
+    ),
+    # Serving
+    serving.NoTokenizerError: Row(503, headers=_retry_after(5)),
+    serving.SwapTimeoutError: Row(503, headers=_retry_after(30)),
+    serving.SwapFailedError: Row(503),
+    serving.PromotionInProgressError: Row(409),
+    serving.DiskError: _problem_of_disk_error,
+    serving.FormatCannotHoldError: Row(422),
+    # Jobs
+    jobs.QueueFullError: Row(
+        409,
+        "{error.unfinished} jobs are running or waiting and the queue holds {error.limit}; try "
+        "again when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
+        _retry_after(30),
+    ),
+    jobs.JobRunningError: _problem_of_running_job,
+    jobs.IdempotencyConflictError: Row(
+        422,
+        "This Idempotency-Key belongs to job {error.job_id}, whose request was another one. Use a "
+        "new key for a new request.",
+    ),
+    jobs.TooManyListenersError: Row(
+        503,
+        "Too many follow jobs here; try again, or ask GET /jobs/{{id}} instead.",
+        _retry_after(5),
+    ),
+    jobs.InvalidInputsError: Row(422),
+    jobs.UnknownSpecialTokenError: lambda error: unknown_special_token(error.field),
+    jobs.VersionInUseError: Row(
+        409,
+        "This version is served, was served before the present one, is the default, or a job is to "
+        "promote it or encodes with it. Promote another one first, or wait for the job; GET /jobs "
+        "shows it.",
+    ),
+    JobDatabaseError: _problem_of_job_database,
+    # Corpora
+    jobs.CorpusNotFoundError: Row(404, "There is no corpus with this id; see GET /corpora."),
+    jobs.CorpusExistsError: Row(
+        412,
+        "There is a corpus with this id, and If-None-Match: * says that it must not be replaced. "
+        "Choose another id, or leave the header out.",
+    ),
+    jobs.CorpusReplacedError: Row(
+        409, "A corpus has been replaced just now; send the request again."
+    ),
+    jobs.CompressedCorpusError: Row(
+        415,
+        "This is a compressed file; a corpus is plain text. Unpack it on the way: `zcat "
+        "corpus.txt.gz | curl -T - URL`.",
+    ),
+    jobs.CorporaQuotaError: Row(
+        413,
+        "All corpora together would take more than {error.limit} bytes. Remove one with DELETE "
+        "/corpora/{{id}}; whoever runs the server can raise TOKENIZER_CORPORA_MAX_BYTES.",
+    ),
+    # Token files
+    jobs.TokenFilesNotFoundError: Row(
+        404, "There are no token files of this id; see GET /token-files."
+    ),
+    jobs.TokenFileNotFoundError: Row(
+        404, "These token files have no such file; GET /token-files/{{id}} lists those there are."
+    ),
+    jobs.TokenFilesExistError: Row(
+        409,
+        "There are token files of this id, or a job is to make them, and token files are never "
+        "changed. Remove them with DELETE /token-files/{{id}}, or name others in token_files_id.",
+    ),
+    jobs.TokenFilesDamagedError: Row(
+        409,
+        "These token files fail their verification; the log of the server says why. Remove them "
+        "with DELETE /token-files/{{id}} and encode the corpus again.",
+    ),
+    jobs.TokenFilesQuotaError: Row(
+        413,
+        "All token files together would take more than {error.limit} bytes. Remove some with "
+        "DELETE /token-files/{{id}}; whoever runs the server can raise "
+        "TOKENIZER_TOKEN_FILES_MAX_BYTES.",
+    ),
+    jobs.DiskTooSmallError: Row(
+        507,
+        "The token files will take about {error.actual} bytes, and {error.limit} are free where "
+        "they are kept. Remove token files or corpora, mount a larger volume, or encode less.",
+    ),
+    # The library. Where its own text repeats a name that was sent, another one stands here.
+    core.InvalidUtf8Error: Row(400),
+    core.SpecialTokenForbiddenError: Row(
+        422,
+        "The text holds a special token that disallowed_special forbids. To have it recognised, "
+        "put it into allowed_special; to take it as plain text, leave it out of both.",
+    ),
+    core.UnknownTokenIdError: _problem_of_unknown_id,
+    core.UnknownPatternError: Row(422),
+    core.PreTokenTooLongError: Row(413),
+    core.VocabSizeError: Row(422),
+    core.CorpusError: Row(422),
+    core.ArtifactNotFoundError: Row(
+        404, "There is no such tokenizer or version; GET /tokenizers lists those there are."
+    ),
+    core.ArtifactNameError: Row(
+        422,
+        "No tokenizer can be called that: a name has up to 64 of a-z 0-9 . _ - and starts with a "
+        "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, and 'active' is taken.",
+    ),
+    core.ArtifactInUseError: Row(409),
+    core.PointerMovedError: Row(409),
+    core.ArtifactCorruptError: _problem_of_corrupt_artifact,
+    core.ArtifactStorageError: problem_of_disk,
+    core.ArtifactError: Row(422),
+    # The framework and the operating system
+    RequestValidationError: lambda error: problem_of_validation(error.errors(), skip=1),
+    HTTPException: _problem_of_http_error,
+    OSError: _problem_of_full_disk,
+}
+"""Error class -> how it is answered; the nearest base class that has a row decides."""
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Make every error of `app` a problem document.
+    """Have `app` answer these errors, and what derives from them, with a problem document.
 
-    Errors that no handler knows are caught by `request_observer`, outside the router.
+    The outermost middleware answers every other error.
     """
     handled: tuple[type[Exception], ...] = (
         Problem,
+        access.AccessError,
+        serving.ServingError,
+        jobs.JobsError,
         core.TokenizerCoreError,
         RequestValidationError,
         HTTPException,
@@ -115,7 +309,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """`responses=` of a route for OpenAPI: these statuses are problem documents.
 
-    What any route may answer, and what its keys bring, is added by `openapi_document`.
+    `openapi_document` adds the statuses that any route may answer with.
     """
     reference = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
@@ -137,7 +331,7 @@ async def _handle(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """What the routes of this path answer together; Starlette names one route's methods only."""
+    """The methods of all routes with this path; Starlette names those of one route only."""
     allowed = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -146,39 +340,4 @@ def _allowed_methods(request: Request) -> list[str]:
             for route in request.app.router.routes
         )
     ]
-    return [*allowed, "HEAD"] if "GET" in allowed else allowed  # see `request_observer`
-
-
-def _problem_of_core_error(error: core.TokenizerCoreError) -> Problem | None:
-    if isinstance(error, core.UnknownTokenIdError):
-        detail = (
-            f"The id at index {error.index} is not in the vocabulary (largest id "
-            f"{error.largest_id}). Decode with the tokenizer that made these ids."
-        )
-        return Problem(422, error.code, detail, errors=[(f"/tokens/{error.index}", detail)])
-    if isinstance(error, core.ArtifactCorruptError):
-        log.error("an artifact was refused: %s", error)
-        return Problem(
-            409,
-            error.code,
-            "The stored tokenizer fails its verification and is not loaded; the log of the "
-            "server has the reason. Publish or import it again.",
-        )
-    if isinstance(error, core.ArtifactStorageError):
-        return problem_of_disk(error)
-    for kind, status in _CORE_STATUS:
-        if isinstance(error, kind):
-            return Problem(status, error.code, _DETAIL_WITHOUT_NAMES.get(kind, str(error)))
-    return None
-
-
-def _problem_of_http_error(error: HTTPException) -> Problem:
-    details = {
-        404: ("not_found", "There is no such route; /docs lists those there are."),
-        405: ("method_not_allowed", "This route does not answer that method; see Allow."),
-    }
-    status = error.status_code
-    code, detail = details.get(
-        status, (f"http_{status}", TITLES.get(status, "The request failed."))
-    )
-    return Problem(status, code, detail, headers=error.headers)
+    return [*allowed, "HEAD"] if "GET" in allowed else allowed  # the middleware answers HEAD as GET

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from app.rendering.problems import problem_responses
+from app.rendering.problems import problem_of, problem_responses
 from app.services import services_of
-from app.serving.swap_problems import NoTokenizerError
+from app.serving.errors import NoTokenizerError
 from tokenizer_client.schemas.tokens import HealthResponse, TokenizerIdentity, UnhealthyResponse
 
 router = APIRouter(tags=["health"])
@@ -48,7 +48,10 @@ async def health(request: Request) -> JSONResponse:
     """`{"status": "ok"}`, or 503 with llama.cpp's error object."""
     try:
         services_of(request).live.require_active()
-    except NoTokenizerError as problem:
-        error = {"code": 503, "message": problem.detail, "type": "unavailable_error"}
-        return JSONResponse({"error": error}, 503, headers=problem.headers)
+    except NoTokenizerError as error:
+        problem = problem_of(error)
+        document = {"code": 503, "message": str(error), "type": "unavailable_error"}
+        return JSONResponse(
+            {"error": document}, 503, headers=None if problem is None else problem.headers
+        )
     return JSONResponse({"status": "ok"})

@@ -20,7 +20,7 @@ from app.jobs.encode_inputs import (
     find_encode_inputs,
     plan_encoding,
 )
-from app.jobs.token_files_store import token_files_exist
+from app.jobs.errors import TokenFilesExistError
 from app.jobs.views import view_of
 from app.rendering.jobs import (
     ACCEPTED,
@@ -221,8 +221,8 @@ def _take(
 
 
 def _require_free(services: Services, token_files_id: str) -> None:
-    """Raise 409 where the id is taken, or a job that has not ended is to make it."""
+    """Raise TokenFilesExistError where the id is taken, or an unfinished job is to make it."""
     services.token_files.require_free(token_files_id)
     for job in services.jobs.unfinished():
         if job.request.get("token_files_id") == token_files_id:
-            raise token_files_exist()
+            raise TokenFilesExistError

@@ -14,10 +14,10 @@ from app.access.auth import require_admin, require_read
 from app.http.bodies import json_request, read_json
 from app.http.problem import Problem
 from app.http.responses import ChunkedBody
-from app.rendering.artifact_files import MEDIA_TYPES
 from app.rendering.preconditions import not_modified, require_match
 from app.rendering.problems import problem_responses
 from app.services import Services, services_of
+from app.serving.artifact_files import MEDIA_TYPES
 from app.serving.live_tokenizer import identity_headers, identity_of
 from tokenizer_client.schemas.tokens import (
     PLAIN_NAME_PATTERN,

@@ -20,12 +20,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.rendering.problems import problem_of_disk
+from app.serving.errors import DiskError, NoTokenizerError, SwapFailedError, SwapTimeoutError
 from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from app.serving.pinned_tokenizers import PinnedTokenizers
 from app.serving.pointer import PointerWatch
 from app.serving.promotion_lock import hold_promotion_lock
-from app.serving.swap_problems import NoTokenizerError, SwapFailedError, SwapTimeoutError
 from app.serving.workers import WorkerStates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -331,14 +330,16 @@ class LiveTokenizers:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
             SwapTimeoutError, SwapFailedError: some process did not follow; everything is back.
             PointerMovedError: others move the pointer again and again; nothing changed.
-            Problem: 503 or 507, the disk fails or is full.
+            PromotionInProgressError: another promotion does not end in time.
+            DiskError: the disk is full or fails.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
         try:
             async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
                 return await self._swap_everywhere(loaded, check)
         except OSError as error:
-            raise problem_of_disk(error) from error
+            log.error("the disk does not do what it should: %s", error)
+            raise DiskError(error) from error
 
     async def _swap_everywhere(
         self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]

@@ -12,7 +12,7 @@ import fcntl
 import time
 from typing import TYPE_CHECKING, Final
 
-from app.http.problem import Problem
+from app.serving.errors import PromotionInProgressError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def hold_promotion_lock(path: Path, timeout_seconds: float) -> AsyncIterat
     """Hold the lock at `path`, whose folder is made where it is missing.
 
     Raises:
-        Problem: 409 when another promotion does not end in time.
+        PromotionInProgressError: another promotion does not end in time.
         OSError: the disk does not let the file be opened or locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,10 +38,6 @@ async def hold_promotion_lock(path: Path, timeout_seconds: float) -> AsyncIterat
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise Problem(
-                        409,
-                        "promotion_in_progress",
-                        "Another promotion is in progress; try again when it has ended.",
-                    ) from None
+                    raise PromotionInProgressError from None
                 await asyncio.sleep(_RETRY_SECONDS)
         yield

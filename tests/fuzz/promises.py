@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.http.problem import Problem
+from app.jobs.errors import JobsError
 from tokenizer_core.errors import TokenizerCoreError
 
 
@@ -14,5 +15,5 @@ def taken() -> Iterator[None]:
     """The reader has taken its input; whatever is refused in here should not be."""
     try:
         yield
-    except (TokenizerCoreError, Problem) as error:
+    except (TokenizerCoreError, Problem, JobsError) as error:
         raise AssertionError("what was taken is refused afterwards") from error

@@ -13,6 +13,8 @@ from typing import Final
 
 from app.egress import CorpusUrlError
 from app.http.problem import Problem, problem_response
+from app.jobs.errors import JobsError
+from app.rendering.problems import problem_of
 from tests.fuzz import body_targets, file_targets, request_targets
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import (
@@ -43,7 +45,7 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     body_targets.decode_body: _BODY,
     body_targets.text_body: _BODY,
     body_targets.dialect_body: _BODY,
-    body_targets.order_body: _BODY,
+    body_targets.order_body: (Problem, JobsError),
     body_targets.text_stream: (),
     body_targets.id_stream: (),
     request_targets.request_headers: (),
@@ -70,8 +72,10 @@ def try_target(name: str, data: bytes) -> bool:
 def _check_told(error: Exception) -> None:
     """What is refused can be told: in an answer that blames the client, or in a line of a log."""
     str(error).encode()
-    if isinstance(error, Problem):
-        answer = problem_response(error, {"type": "http", "headers": []})
+    if isinstance(error, Problem | JobsError):
+        problem = problem_of(error)
+        assert problem is not None
+        answer = problem_response(problem, {"type": "http", "headers": []})
         assert 400 <= answer.status_code < 500
         json.loads(bytes(answer.body))
     elif isinstance(error, TokenizerCoreError):

@@ -15,17 +15,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
+from app.jobs.errors import JobsError
+
 Rows = list[dict[str, Any]]
 Run = Callable[[str, Sequence[object]], Rows]
 """Runs one statement with its values; the rows it gives back."""
 
 
-class JobDatabaseError(Exception):
+class JobDatabaseError(JobsError):
     """The jobs cannot be read or written; the message says why, for the log, and holds no secret.
 
     `is_full`: the disk of the database is. `is_away`: the database as a whole, not this statement,
     is the trouble; it has been logged, once, where it was noticed.
     """
+
+    code = "job_store_unavailable"
 
     def __init__(self, reason: str, *, is_full: bool = False, is_away: bool = False) -> None:
         self.is_full, self.is_away = is_full, is_away

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from app.access.auth import AccessKeys, access_keys, require_admin, require_read
-from app.http.problem import Problem
+from app.access.errors import KeyRequiredError
 from app.main import create_app
 from app.settings import Settings, SettingsError
 from tests.app.conftest import ADMIN_KEY
@@ -186,7 +186,7 @@ def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     key = "schlüssel-é".encode(encoding)
     ask(b"x-api-key", key)
     ask(b"authorization", b"Bearer " + key)
-    with pytest.raises(Problem):
+    with pytest.raises(KeyRequiredError):
         ask(b"x-api-key", key[:-1])
 
 

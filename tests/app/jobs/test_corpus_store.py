@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.http.problem import Problem
 from app.jobs.corpus_store import CorpusStore
+from app.jobs.errors import CorporaQuotaError, CorpusExistsError
 
 
 @pytest.fixture
@@ -47,11 +47,10 @@ def test_of_two_that_may_not_replace_one_wins(store: CorpusStore, tmp_path: Path
     first.write(b"first")
     second.write(b"second")
     second.publish()
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(CorpusExistsError):
         first.publish()
     first.close()
     second.close()
-    assert raised.value.code == "corpus_exists"
     assert store.get("news").bytes == 6
     assert len(list((tmp_path / "corpora" / "files").iterdir())) == 1
 
@@ -59,10 +58,11 @@ def test_of_two_that_may_not_replace_one_wins(store: CorpusStore, tmp_path: Path
 def test_uploads_under_way_count_for_the_quota(store: CorpusStore) -> None:
     first = store.begin("a")
     first.write(b"a" * 600_000)
-    with pytest.raises(Problem, match="1000000"):
+    with pytest.raises(CorporaQuotaError) as raised:
         store.begin("b", n_declared=400_001)
+    assert (raised.value.limit, raised.value.actual) == (1_000_000, 1_000_001)
     second = store.begin("b", n_declared=400_000)
-    with pytest.raises(Problem):
+    with pytest.raises(CorporaQuotaError):
         second.write(b"b" * 400_001)
     second.close()
     first.close()

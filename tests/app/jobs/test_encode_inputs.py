@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.http.problem import Problem
 from app.jobs.corpus_paths import CorpusFile, find_corpus_file
 from app.jobs.encode_inputs import estimate_bytes
+from app.jobs.errors import CorpusReplacedError
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import encode_corpus, plan_token_files
 
@@ -42,6 +42,5 @@ def test_a_corpus_that_is_replaced_meanwhile_is_said_to_be(
 ) -> None:
     file = write(tmp_path, "a.txt", "one")
     write(tmp_path, "a.txt", "another")
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(CorpusReplacedError):
         estimate_bytes([file], small_tokenizer, plan_token_files(small_tokenizer))
-    assert (caught.value.status, caught.value.code) == (409, "corpus_changed")

@@ -9,12 +9,11 @@ import pytest
 
 from app.jobs.database import JobDatabaseError
 from app.jobs.database.sqlite import SqliteDatabase
+from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from app.jobs.job import Job
 from app.jobs.queue import (
     LEASE_SECONDS,
-    IdempotencyConflictError,
     JobStore,
-    QueueFullError,
     folder_id,
 )
 from app.serving.process_marks import ProcessMark, this_host
@@ -122,7 +121,7 @@ def test_the_queue_holds_as_many_as_may_wait_behind_the_running_one(store: JobSt
 
 def test_without_a_queue_a_job_is_taken_only_when_none_is_there(store: JobStore) -> None:
     add(store, "a", queue_limit=0)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(JobRunningError):
         add(store, "b", queue_limit=0)
     store.request_cancel("a")
     add(store, "b", queue_limit=0)

@@ -12,7 +12,7 @@ import tiktoken.load
 import tokenizers
 from starlette.testclient import TestClient
 
-from app.rendering.artifact_files import MEDIA_TYPES
+from app.serving.artifact_files import MEDIA_TYPES
 from tests.app.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.patterns import PATTERNS

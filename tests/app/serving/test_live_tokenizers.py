@@ -21,11 +21,15 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from app.http.problem import Problem
+from app.serving.errors import (
+    NoTokenizerError,
+    PromotionInProgressError,
+    SwapFailedError,
+    SwapTimeoutError,
+)
 from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from app.serving.live_tokenizers import LiveTokenizers
 from app.serving.process_marks import ProcessMark
-from app.serving.swap_problems import NoTokenizerError, SwapFailedError, SwapTimeoutError
 from app.serving.workers import WorkerState, WorkerStates
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
@@ -456,7 +460,7 @@ def test_promotions_take_turns(
             # Another process is in the middle of a promotion.
             with (store.root / "run" / "promotion.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                with pytest.raises(Problem, match="Another promotion"):
+                with pytest.raises(PromotionInProgressError):
                     await live.promote(other if before == starter else starter)
                 assert live.require_active().ref == before
             assert await live.promote(other) == before

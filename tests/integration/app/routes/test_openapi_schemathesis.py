@@ -35,8 +35,8 @@ from starlette.testclient import TestClient
 from app.jobs.runner import JobRunner
 from app.jobs.token_files_folder import TokenFilesFolder
 from app.main import create_app
-from app.rendering.artifact_files import MEDIA_TYPES
 from app.services import Services
+from app.serving.artifact_files import MEDIA_TYPES
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import TokenizerSpec

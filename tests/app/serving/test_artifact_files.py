@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.rendering import artifact_files
-from app.rendering.artifact_files import RENDERED, ArtifactFiles
+from app.serving import artifact_files
+from app.serving.artifact_files import RENDERED, ArtifactFiles
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from app.http.problem import Problem
+from app.serving.errors import FormatCannotHoldError
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
@@ -58,7 +58,7 @@ class ArtifactFiles:
         """The bytes of one of `MEDIA_TYPES`; blocks, for seconds where it must be rendered.
 
         Raises:
-            Problem: 422, the format cannot hold this tokenizer: it would give other ids.
+            FormatCannotHoldError: a tokenizer read back from this format would give other ids.
             ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the store.
         """
         if filename in STORED:
@@ -72,8 +72,8 @@ class ArtifactFiles:
         try:
             made = _render(self._open(ref), filename)
         except FormatError as error:
-            raise Problem(
-                422, "format_cannot_hold_it", f"{filename} cannot hold this tokenizer: {error}."
+            raise FormatCannotHoldError(
+                f"{filename} cannot hold this tokenizer: {error}."
             ) from None
         self._keep(ref.digest, made)
         return made[filename]

@@ -1,0 +1,106 @@
+"""A job as a stream of server-sent events: its document, sent again each time it changed.
+
+Plain ASGI: Starlette's streaming response waits for the stream to end when the server shuts down,
+and this stream ends when the server does. The format: html.spec.whatwg.org, server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from app.access.deadlines import send_within
+from app.access.limits import SEND_IDLE_SECONDS
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+    from app.jobs.events import JobEvent, JobWatch
+
+HEARTBEAT_SECONDS: Final = 15.0
+"""After this long without an event the stream sends a comment, so that no proxy closes it."""
+
+_RETRY_MILLISECONDS: Final = 2000
+
+
+class JobEventStream(Response):
+    """Sends `first`, and the job again each time it changed, until it is final."""
+
+    def __init__(
+        self,
+        watch: JobWatch,
+        job_id: str,
+        first: JobEvent,
+        *,
+        last_event_id: str | None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        send_seconds: float = SEND_IDLE_SECONDS,
+    ) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(None, headers=headers, media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._watch, self._job_id, self._first = watch, job_id, first
+        self._last_event_id = last_event_id
+        self._heartbeat_seconds, self._send_seconds = heartbeat_seconds, send_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; returns after the final state, or when the client or the server goes.
+
+        Raises:
+            TooManyListenersError: nothing was sent.
+            ClientDisconnect: the client went away, or took nothing for too long.
+        """
+        with self._watch.listening(self._job_id):
+            sending = asyncio.create_task(self._send_events(send))
+            gone = asyncio.create_task(_wait_until_gone(receive))
+            try:
+                await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not sending.done():
+                    raise ClientDisconnect
+                sending.result()
+            finally:
+                for task in (sending, gone):
+                    task.cancel()
+                await asyncio.gather(sending, gone, return_exceptions=True)
+
+    async def _send_events(self, send: Send) -> None:
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await self._send(send, {"type": "http.response.start", **start})
+        await self._send_part(send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
+        event: JobEvent | None = self._first
+        seen, sent_at = self._last_event_id, time.monotonic()
+        while event is not None:
+            is_due = time.monotonic() - sent_at >= self._heartbeat_seconds
+            if event.id != seen or is_due:
+                await self._send_part(send, event.render() if event.id != seen else b":\n\n")
+                seen, sent_at = event.id, time.monotonic()
+            if event.is_final or _server_ends():
+                break
+            event = await self._watch.next_look(self._job_id, event)
+        await self._send(send, {"type": "http.response.body", "body": b""})
+
+    async def _send_part(self, send: Send, body: bytes) -> None:
+        await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _send(self, send: Send, message: Message) -> None:
+        await send_within(self._send_seconds, send(message))
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass  # a body that came along
+
+
+def _server_ends() -> bool:
+    """Whether uvicorn was told to end.
+
+    It waits for the answers that are open before it says so to the lifespan of the app, and for
+    one that does not end by itself it would wait to the last second.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))

@@ -1,0 +1,72 @@
+"""Errors of serving: nothing is served, a swap failed, a file cannot be rendered."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""The numbers with which a disk refuses every write."""
+
+
+class ServingError(Exception):
+    """A tokenizer cannot be served or swapped. `code` is a stable word; the text is a sentence for
+    the caller."""
+
+    code: str
+
+
+class NoTokenizerError(ServingError):
+    """Nothing is served."""
+
+    code = "no_tokenizer"
+
+
+class SwapTimeoutError(ServingError):
+    """Some process did not swap in time; all are back on the previous version."""
+
+    code = "swap_timeout"
+
+    def __init__(self, seconds: float, waiting: int) -> None:
+        super().__init__(
+            f"{waiting} server processes did not load it within {seconds:g} seconds; all are back "
+            f"on what they served before. See the log, then promote again."
+        )
+
+
+class SwapFailedError(ServingError):
+    """A process could not load the new version; all are back on the previous one."""
+
+    code = "swap_failed"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"A server process could not load it ({reason}); nothing changed.")
+
+
+class PromotionInProgressError(ServingError):
+    """Another promotion kept the lock for too long."""
+
+    code = "promotion_in_progress"
+
+    def __init__(self) -> None:
+        super().__init__("Another promotion is in progress; try again when it has ended.")
+
+
+class DiskError(ServingError):
+    """The disk is full (`is_full`) or fails. The sentence hides paths; the log has `str` of the
+    OSError."""
+
+    def __init__(self, error: OSError) -> None:
+        self.is_full = error.errno in DISK_FULL
+        self.code = "disk_full" if self.is_full else "storage_failed"
+        super().__init__(
+            "The disk of the server takes no more; what is served goes on."
+            if self.is_full
+            else "The disk of the server cannot be read or written; the log of the server says why."
+        )
+
+
+class FormatCannotHoldError(ServingError):
+    """A file format cannot hold the tokenizer: reading it back would give other ids."""
+
+    code = "format_cannot_hold_it"
