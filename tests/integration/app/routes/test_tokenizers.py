@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from app.rendering.artifact_files import MEDIA_TYPES
 
+from app.serving.artifact_files import MEDIA_TYPES
 from tests.integration.running_server import RunningServer
 
 
