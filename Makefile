@@ -1,14 +1,14 @@
-# Everything a person needs here, from a fresh clone: `make serve` and `make test` set up what
-# they use. Needs GNU make and Python 3.11 or newer, nothing else by hand.
+# The commands of a developer. `make serve` and `make test` install what they need into .venv;
+# they need GNU make and Python 3.11 or newer.
 #
-#   make PYTHON=/path/to/python3 ...   set up with that Python (default: .ci/find-python chooses)
-#   make test ARGS="-k stream"         hand options to pytest
-#   make serve ARGS="--port 9000"      hand options to the server; TOKENIZER_... variables work too
+#   make PYTHON=/path/to/python3 ...   use that Python (default: .ci/find-python chooses)
+#   make test ARGS="-k stream"         pass options to pytest
+#   make serve ARGS="--port 9000"      pass options to the server; TOKENIZER_... variables work too
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-long test-full reliability soak test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-all test-full reliability soak test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -19,7 +19,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # `-n auto` counts physical cores; a virtual machine often shows half of what it has.
 PYTEST := $(BIN)/python -m pytest -n logical
 
-# The compiled engine, built where there is cargo. TOKENIZER_REQUIRE_NATIVE=1 makes its absence an
+# A test run starts hundreds of processes; without bytecode files each compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# The compiled engine, built where cargo is. TOKENIZER_REQUIRE_NATIVE=1 makes a missing engine an
 # error, for machines that must test both engines.
 NATIVE := tokenizer_core/native
 CARGO ?= cargo
@@ -29,19 +32,24 @@ CARGO_FILES := --locked --manifest-path $(NATIVE)/Cargo.toml
 LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
 	$(CARGO) clippy --locked --manifest-path $(NATIVE)/fuzz/Cargo.toml
 
-# Nothing is installed again until one of these changes.
+# A change of one of these installs everything again.
 REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
 	tokenizer_core/_native.pyi $(shell find $(NATIVE)/src -name '*.rs')
+
+# pip prints nothing while it builds.
+SAY_COMPILES = if command -v $(CARGO) >/dev/null; \
+	then echo "compiling the native engine: about a minute"; \
+	else echo "no $(CARGO): the service runs on the Python engine"; fi
 
 # Stamps: each says that one stage of the set-up is done.
 CREATED := $(VENV)/.stamp-created
 RUNTIME := $(VENV)/.stamp-runtime
 TOOLS := $(VENV)/.stamp-tools
 
-# The Python fuzzer, which not every system has, lies apart from what is installed.
+# The Python fuzzer has a folder of its own: not every system has a wheel of it.
 ATHERIS := $(VENV)/atheris
 
-# So does Hugging Face's library, which wants another `regex` than the one the ids rest on.
+# So has Hugging Face's library: it needs another `regex` than the one that decides our ids.
 TRANSFORMERS := $(VENV)/transformers
 
 # Runs a command where there is cargo; says so where there is none, and fails if there must be.
@@ -57,27 +65,28 @@ help: ## show this
 		printf '  %-13s %s\n' "$$target" "$$text"; done
 
 serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this command
+	@echo "starting the service"
 	@exec $(BIN)/tokenizer serve --exit-with-parent $(ARGS)
 
-test: $(TOOLS) $(TRANSFORMERS) test-native ## run the tests, without the minutes-long ones
-	$(PYTEST) -m "not slow" $(ARGS)
+test: $(TOOLS) ## run the tests that need no other process: minutes
+	$(PYTEST) --ignore=tests/integration -m "not slow" $(ARGS)
 
-test-long: $(TOOLS) $(TRANSFORMERS) ## run the minutes-long tests; ARGS="--slow-share 5" runs a fifth of them
-	$(PYTEST) -p tests.slow_share -m slow $(ARGS)
+test-all: $(TOOLS) $(TRANSFORMERS) test-native ## run these and the integration tests, with more examples
+	$(PYTEST) --hypothesis-profile=ci -m "not slow" $(ARGS)
 
-test-full: $(TOOLS) $(TRANSFORMERS) test-native ## run all tests, whole
-	$(PYTEST) $(ARGS)
+test-full: $(TOOLS) $(TRANSFORMERS) test-native ## run all tests, also those that take minutes each
+	$(PYTEST) --hypothesis-profile=full $(ARGS)
 
-reliability: $(TOOLS) ## run the rows of bad inputs and the promises; ARGS="-k row_07" runs one
+reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
 
-soak: $(TOOLS) ## ten minutes of every kind of load, and whether memory grew; ARGS="--minutes 60"
+soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for leaks; ARGS="--minutes 60"
 	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)
 
-test-native: ## run the tests of the compiled engine that are in Rust
+test-native: ## run the engine's tests in Rust
 	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)
 
-test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is found
+test-pythons: ## run `make test` on each of Python 3.11, 3.12 and 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \
 		if python=$$(.ci/find-python $$version 2>/dev/null); then \
 			echo "== Python $$version: $$python"; \
@@ -87,7 +96,7 @@ test-pythons: ## run the tests on each of Python 3.11, 3.12 and 3.13 that is fou
 		fi; \
 	done
 
-parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies with their own libraries
+parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies with their libraries
 	$(BIN)/python -m tests.integration.parity.whole_corpora $(ARGS)
 
 fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
@@ -142,12 +151,12 @@ $(CREATED):
 	@touch $@
 
 $(RUNTIME): $(CREATED) $(REQUIREMENTS)
-	@echo "installing what the service needs"
+	@echo "installing the packages of the service"; $(SAY_COMPILES)
 	@$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
 $(TOOLS): $(CREATED) $(REQUIREMENTS)
-	@echo "installing what the service, the tests and the checks need"
+	@echo "installing the packages of the service, the tests and the checks"; $(SAY_COMPILES)
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $(RUNTIME) $@
 

@@ -1,14 +1,17 @@
-"""Fixtures for all tests: the larger data, and where it is not."""
+"""What all tests share: the Hypothesis profiles, the larger data, the two engines."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from tests import profiles
 from tests.native_module import native_module
 from tests.reliability.names import pytest_itemcollected
 
 __all__ = ["pytest_itemcollected"]
+
+profiles.register()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz import body_targets, file_targets, request_targets
 from tests.fuzz.seeds import FOUND, found, seeds
 from tests.fuzz.targets import NAMES, try_target
+from tests.profiles import examples
 
 places = st.floats(0, 1, exclude_max=True)
 words = [b'"', b"{", b"[" * 20, b"\\ud800", b"1e999", b"-"]
@@ -44,7 +45,7 @@ def test_a_target_takes_its_seeds(name: str) -> None:
 
 @pytest.mark.promise(19)
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@examples(1 / 5)
 @given(data=st.data())
 def test_what_is_near_is_taken_or_refused_in_order(name: str, data: st.DataObject) -> None:
     try_target(name, edit(data.draw(st.sampled_from(seeds()[name])), data.draw(edits)))

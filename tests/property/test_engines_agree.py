@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
+from tests.profiles import examples
 from tests.property.trap_texts import (
     KINDS,
     SPECIALS,
@@ -44,7 +45,6 @@ def stream(tokenizer: Tokenizer, *pieces: str) -> list[int]:
 
 
 @given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), trap_texts, st.data())
-@settings(max_examples=400, deadline=None)
 def test_every_way_to_encode(seed, kind, pattern, normalizer, text, data):
     native, python = both_of(tiny_spec(seed, kind, pattern, normalizer))
     expected = python.encode(text)
@@ -67,7 +67,6 @@ def test_every_way_to_encode(seed, kind, pattern, normalizer, text, data):
 
 
 @given(seeds, kinds, patterns, trap_texts, st.integers(0, 2), st.integers(0, 2), st.data())
-@settings(max_examples=200, deadline=None)
 def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after, data):
     both = both_of(tiny_spec(seed, kind, pattern))
     engines = [tokenizer.engine for tokenizer in both]
@@ -87,7 +86,6 @@ def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after,
 
 
 @given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)
-@settings(max_examples=300, deadline=None)
 def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
     # Of special tokens that begin alike tiktoken takes any, here the longest wins.
     spec = tiny_spec(seed, "ranks", pattern, specials=["<|a|>", "  ", "中", "\n\n"])
@@ -106,7 +104,6 @@ def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
 
 
 @given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), short_trap_texts)
-@settings(max_examples=100, deadline=None)
 def test_streaming_at_every_cut(seed, kind, pattern, normalizer, text):
     native, python = both_of(tiny_spec(seed, kind, pattern, normalizer))
     expected = python.encode(text)
@@ -118,7 +115,7 @@ def test_streaming_at_every_cut(seed, kind, pattern, normalizer, text):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(trap_texts, min_size=1, max_size=5), order=st.randoms())
-@settings(max_examples=40, deadline=None)
+@examples(1 / 5)
 def test_what_was_encoded_before_changes_nothing(kind, pattern, texts, order):
     # One tokenizer for all examples of a case: its caches hold all that came before.
     native, python = _lasting(kind, pattern)
@@ -173,7 +170,7 @@ def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.n
 
 
 @given(seeds, kinds, patterns, trap_texts.filter(bool), st.integers(2, 5), st.integers(0, 60))
-@settings(max_examples=30, deadline=None)
+@examples(1 / 10)
 def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
     # Long enough to be cut; the shift moves the cuts over the text.
     spec = tiny_spec(seed, kind, pattern)
@@ -192,7 +189,7 @@ def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
     st.lists(trap_texts.filter(bool), min_size=1, max_size=9),
     st.integers(0, 2**32),
 )
-@settings(max_examples=25, deadline=None)
+@examples(1 / 10)
 def test_texts_of_several_windows_with_specials_wherever_these_end(
     seed, kind, pattern, parts, order
 ):
@@ -225,7 +222,6 @@ def _taken_whole_only(character: str) -> list[tuple[bytes, bytes]]:
 
 
 @given(patterns, st.booleans(), st.lists(runs, min_size=1, max_size=60), st.randoms())
-@settings(max_examples=150, deadline=None)
 def test_runs_of_letters_that_go_on_through_blocks_and_batches(pattern, joins, runs, random_):
     merges = _taken_whole_only("字")
     if joins:
@@ -270,7 +266,6 @@ def test_threads_and_long_pre_tokens(pattern, run):
 
 
 @given(seeds, kinds, st.lists(st.integers(-2, 700) | st.integers(0, 1 << 40), max_size=60))
-@settings(max_examples=300, deadline=None)
 def test_decoding_any_ids(seed, kind, ids):
     native, python = both_of(tiny_spec(seed, kind, "gpt2"))
     known = [id_ for id_ in ids if id_ in python.spec.vocab]

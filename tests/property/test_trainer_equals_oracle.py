@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
+from tests.profiles import examples
 from tokenizer_core import reference
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
@@ -84,7 +85,6 @@ def write_corpus(folder: str, data: str | bytes) -> Path:
 
 
 @given(counts=COUNTS, n_merges=st.integers(0, 40))
-@settings(max_examples=400, deadline=None)
 @pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
 def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
     learned = LEARNERS[engine](counts, n_merges, tie_break=tie_break)
@@ -102,7 +102,6 @@ def test_learner_equals_oracle(engine, counts, n_merges, tie_break):
     max_token_length=st.none() | st.integers(2, 7),
     given_words=st.lists(TINY_WORDS, max_size=2),
 )
-@settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("tie_break", ["lexicographic", "huggingface"])
 def test_learner_with_rules_equals_oracle(
     engine, tie_break, counts, n_merges, min_frequency, max_token_length, given_words
@@ -132,7 +131,6 @@ def test_learner_with_rules_equals_oracle(
 
 @pytest.mark.promise(18)
 @given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES, n_merges=st.integers(0, 30))
-@settings(max_examples=400, deadline=None)
 def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_bytes, n_merges):
     vocab_size = 256 + len(specials) + n_merges
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +148,6 @@ def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_by
 
 
 @given(text=TEXTS, specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
-@settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("pattern", sorted(PATTERNS))
 def test_counts_are_the_same_for_any_chunking(engine, pattern, text, specials, chunk_bytes):
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +161,6 @@ def test_counts_are_the_same_for_any_chunking(engine, pattern, text, specials, c
 
 
 @given(seed=st.integers(0, 2**32), specials=SPECIAL_SETS, chunk_bytes=CHUNK_BYTES)
-@settings(max_examples=400, deadline=None)
 def test_special_tokens_across_chunks(engine, seed, specials, chunk_bytes):
     rng = random.Random(seed)
     alphabet = [*" ".join(specials), *specials, *(token[:-1] for token in specials)]
@@ -195,7 +191,6 @@ INVALID = st.sampled_from(INVALID_LIST)
     specials=SPECIAL_SETS | SPECIALS_WITH_REPLACEMENTS,
     chunk_bytes=CHUNK_BYTES,
 )
-@settings(max_examples=300, deadline=None)
 def test_replacement_is_the_same_for_any_chunking_of_long_texts(seed, specials, chunk_bytes):
     rng = random.Random(seed)
     kinds = [*"ab ", *rng.sample(FRAGMENT_LIST, 2)]
@@ -216,7 +211,6 @@ def test_replacement_is_the_same_for_any_chunking_of_long_texts(seed, specials, 
     specials=SPECIAL_SETS | SPECIALS_WITH_REPLACEMENTS,
     chunk_bytes=CHUNK_BYTES,
 )
-@settings(max_examples=400, deadline=None)
 def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
     data = b"".join(parts)
     with tempfile.TemporaryDirectory() as folder:
@@ -237,9 +231,7 @@ def test_replacement_is_the_same_for_any_chunking(parts, specials, chunk_bytes):
     chunk_bytes=st.integers(8, 60),
     num_workers=st.integers(2, 4),
 )
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(1 / 30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_trainer_equals_oracle_for_any_workers(
     monkeypatch, engine, text, specials, chunk_bytes, num_workers
 ):
@@ -267,9 +259,7 @@ def test_trainer_equals_oracle_for_any_workers(
     num_threads=st.integers(1, 7),
     n_merges=st.integers(0, 30),
 )
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_native_trainer_equals_oracle_for_any_threads(
     monkeypatch, text, specials, chunk_bytes, num_threads, n_merges
 ):
@@ -290,7 +280,6 @@ def test_native_trainer_equals_oracle_for_any_threads(
 
 
 @given(text=TEXTS, sizes=st.tuples(st.integers(0, 15), st.integers(0, 15)))
-@settings(max_examples=100, deadline=None)
 def test_a_smaller_vocabulary_is_the_beginning_of_a_larger(engine, text, sizes):
     small, large = sorted(sizes)
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
@@ -36,7 +36,6 @@ def test_gpt2_splits_as_published():
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
 @given(before=mixed_text, after=mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_what_is_settled_stays(pattern, before, after):
     pre_tokens, consumed = split_settled(before, pattern)
     assert "".join(pre_tokens) == before[:consumed]
@@ -72,7 +71,6 @@ def test_something_is_settled_soon_in_ordinary_text():
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
 @given(before=mixed_text, after=mixed_text, around=mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_a_safe_cut_changes_nothing_whatever_stands_around(pattern, before, after, around):
     text = before + after
     cut = find_safe_cut(text, len(before), pattern)

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
@@ -15,13 +15,11 @@ contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
 
 
 @given(contents, st.text("ab<", max_size=30))
-@settings(max_examples=500)
 def test_split_equals_the_definition(tokens, text):
     assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
 @given(contents, st.text("ab<", max_size=12), st.text("ab<", max_size=12))
-@settings(max_examples=1000)
 def test_what_is_settled_stays_whatever_follows(tokens, before, after):
     pairs, start, end = SpecialTokenMatcher(tokens).split_settled(before)
     whole = split_at_special_tokens(before + after, tokens)
@@ -46,7 +44,6 @@ def test_a_complete_token_is_settled_at_once_when_nothing_longer_can_come():
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=40), st.text("ab", max_size=40))
-@settings(max_examples=300)
 def test_many_tokens_that_begin_alike(tokens, text):
     assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 

@@ -4,7 +4,7 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
@@ -45,7 +45,6 @@ def tokenizer(request, engine, long_chars):
 
 
 @given(pieces=pieces)
-@settings(max_examples=200, deadline=None)
 def test_ids_joined_equal_one_shot(tokenizer, pieces):
     stream = StreamingEncoder(tokenizer)
     ids: list[int] = []

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 from tiktoken_ext.openai_public import r50k_pat_str
@@ -54,13 +54,11 @@ def nfc(engine):
 
 
 @given(mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_encode_equals_bpe_by_definition(tokenizer, text):
     assert tokenizer.encode_ordinary(text) == reference.encode(text, VOCAB, MERGES)
 
 
 @given(mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_every_form_gives_the_same_ids(tokenizer, nfc, text):
     for each in (tokenizer, nfc):
         ids = each.encode(text)
@@ -73,14 +71,12 @@ def test_every_form_gives_the_same_ids(tokenizer, nfc, text):
 
 
 @given(mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_round_trip(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode_bytes(tokenizer.encode_ordinary(text)) == text.encode()
 
 
 @given(mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_byte_offsets_say_where_each_token_stands(tokenizer, text):
     ids, offsets = tokenizer.encode_with_offsets(text)
     data = text.encode()
@@ -91,7 +87,6 @@ def test_byte_offsets_say_where_each_token_stands(tokenizer, text):
 
 
 @given(mixed_text)
-@settings(max_examples=300, deadline=None)
 def test_char_offsets_cover_every_character_a_token_touches(tokenizer, text):
     ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
     _, in_bytes = tokenizer.encode_with_offsets(text)
@@ -103,7 +98,6 @@ def test_char_offsets_cover_every_character_a_token_touches(tokenizer, text):
 
 
 @given(mixed_text)
-@settings(max_examples=200, deadline=None)
 def test_offsets_under_nfc_refer_to_the_original(nfc, text):
     ids, offsets = nfc.encode_with_offsets(text)
     data = text.encode()

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.json import parse_strict_json
@@ -29,7 +29,6 @@ def outcome(body: bytes, window_chars: int = 1 << 18) -> tuple[Any, ...]:
 
 
 @pytest.mark.promise(19)
-@settings(max_examples=300)
 @given(documents, st.booleans(), st.integers(16, 40), st.sampled_from([None, 1]))
 def test_any_document_comes_out_as_json_reads_it(
     document: Any, ascii_only: bool, window: int, indent: int | None
@@ -56,7 +55,6 @@ def test_a_comma_behind_nothing_is_refused_in_windows_too(start: str) -> None:
         assert outcome(body, window) == (400, "malformed_json"), window
 
 
-@settings(max_examples=600)
 @given(documents, st.integers(16, 40), st.randoms(use_true_random=False))
 def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: Any) -> None:
     characters = list(json.dumps(document))

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.http.bodies import validate
@@ -46,7 +46,6 @@ def outcome(body: bytes, model: Any, engine: EngineChoice | None) -> object:
         return problem.document("id")
 
 
-@settings(max_examples=500)
 @given(texts, options, st.booleans(), st.sampled_from([None, 1]), st.randoms())
 @example("", {}, True, None, None)
 def test_any_body_means_what_the_strict_parser_says(

@@ -1,5 +1,21 @@
-"""The public vocabularies, as in tests/parity."""
+"""The public vocabularies, each loaded once for each engine."""
 
-from tests.parity.conftest import pairs
+from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["pairs"]
+import pytest
+
+from tests.integration.parity.references import Pair, load_pair
+
+
+@pytest.fixture(scope="session")
+def pairs(shared_data: Path, engine: str) -> Callable[[str], Pair]:
+    """Each vocabulary loaded at most once in a session, for each engine."""
+    loaded: dict[str, Pair] = {}
+
+    def get(name: str) -> Pair:
+        if name not in loaded:
+            loaded[name] = load_pair(shared_data, name, engine)
+        return loaded[name]
+
+    return get

@@ -13,9 +13,10 @@ import pytest
 from tests.adversarial import adversarial_texts
 from tests.conftest import REPOSITORY
 from tests.integration.parity.other_readers import readers_of
-from tests.integration.parity.test_public_vocabularies import SAMPLE_BYTES, read_sample
+from tests.integration.parity.references import first_difference, parts_of
+from tests.integration.parity.test_public_vocabularies import SAMPLE_BYTES
 from tests.integration.parity.transformers_reader import TransformersReader
-from tests.parity.references import CORPORA, SPECIALS, first_difference, parts_of
+from tests.parity.vocabularies import CORPORA, SPECIALS, read_sample
 from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.conversion import FILE_NAMES, convert_spec
 from tokenizer_core.errors import FormatError

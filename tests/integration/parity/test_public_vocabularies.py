@@ -1,7 +1,6 @@
 """Our ids equal tiktoken's and Hugging Face's, on real text and on text made to differ."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -10,19 +9,14 @@ from tests.adversarial import (
     class_borders_in_context,
     every_code_point_in_context,
 )
-from tests.parity.references import CORPORA, NAMES, first_difference
+from tests.integration.parity.references import first_difference
+from tests.parity.vocabularies import CORPORA, NAMES, read_sample
 from tokenizer_core import StreamingEncoder
 
 SAMPLE_BYTES = 2_000_000
 # What the Python engine encodes of each pair in the quick suite, and 200 kB of the others: these
 # two vocabularies have most of what it does differently, and it encodes a few megabytes a second.
 QUICK_BYTES = {"gpt2": SAMPLE_BYTES, "cl100k": SAMPLE_BYTES}
-
-
-def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(n_bytes).decode("utf-8", "ignore")
 
 
 @pytest.mark.shared_data

@@ -26,15 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.conftest import REPOSITORY
-from tests.parity.references import (
-    CORPORA,
-    JSON_FILES,
-    NAMES,
-    RANK_FILES,
-    Pair,
-    first_difference,
-    load_pair,
-)
+from tests.integration.parity.references import Pair, first_difference, load_pair
+from tests.parity.vocabularies import CORPORA, JSON_FILES, NAMES, RANK_FILES
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.normalize import normalize_nfc

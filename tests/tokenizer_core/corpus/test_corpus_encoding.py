@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -53,7 +54,7 @@ def encode(
     return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)  # other threads take their turns
+@examples(1 / 5)  # other threads take their turns
 @given(
     documents,
     st.sampled_from([None, "<|begin|>"]),

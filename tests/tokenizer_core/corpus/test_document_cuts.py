@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.small_specs import trained_spec
@@ -31,7 +31,6 @@ def tokenizer_of(pattern: str, normalizer: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
-@settings(max_examples=150, deadline=None)
 @given(text=texts, rest=texts)
 @example(text="क़ क़\n", rest="\n a")
 @example(text="a<| a b |> c", rest=" d")
@@ -80,7 +79,6 @@ def test_a_cut_is_found_where_there_is_one(pattern: str, normalizer: str) -> Non
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS[::2])
-@settings(max_examples=150, deadline=None)
 @given(text=texts, tail_bytes=st.integers(1, 40))
 @example(text="a <| a b |> c中", tail_bytes=9)
 @example(text="a b" + "中" * 9, tail_bytes=4)

@@ -8,9 +8,10 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import (
     LAYOUT_NAMES,
     NARROW,
@@ -48,7 +49,7 @@ def documents_of(tokenizer):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-@settings(max_examples=40, deadline=None)
+@examples(1 / 5)
 @given(data=st.data())
 def test_what_is_written_is_read_back_by_the_trainers_rules(layout, data, tmp_path_factory):
     wide = data.draw(st.booleans())
@@ -188,7 +189,7 @@ def test_documents_without_their_begin_or_end_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-@settings(max_examples=40, deadline=None)
+@examples(1 / 5)
 @given(data=st.data())
 def test_documents_in_parts_are_written_as_whole_ones(layout, data, tmp_path_factory):
     documents = data.draw(documents_of(NARROW).filter(any))

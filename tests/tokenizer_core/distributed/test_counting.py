@@ -8,9 +8,10 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tokenizer_core.distributed import (
     SourceFile,
     corpus_shards,
@@ -70,7 +71,7 @@ def committed(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found.iterdir()}
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(1 / 10, suppress_health_check=list(HealthCheck))
 @given(
     texts=st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=4).filter("".join),
     specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),

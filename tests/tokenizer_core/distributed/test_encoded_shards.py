@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import DocumentIds
@@ -67,7 +68,7 @@ def read(folder: Path, start: ShardPlace = ShardPlace()) -> list[tuple[int, list
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@examples(1 / 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shard_of_parts, st.integers(1, 30), st.integers(1, 5))
 def test_any_documents_come_back_from_any_place(
     tmp_path_factory, monkeypatch, documents, batch_tokens, batch_documents

@@ -10,9 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
 from tests.tokenizer_core.distributed import dying_work
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
@@ -99,9 +100,7 @@ def distribute(
     return content(folder / "tokens")
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(1 / 10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpora=st.lists(st.tuples(st.sampled_from(FORMATS), texts), min_size=1, max_size=3),
     shard_bytes=st.integers(1, 9) | st.integers(10, 300),

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tests.profiles import examples
 from tests.tokenizer_core.documents.corpus_writer import (
     PACKERS,
     SEPARATOR,
@@ -36,7 +37,7 @@ DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@examples(1 / 10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=st.lists(st.text(max_size=30)), max_chars=st.integers(1, 40))
 def test_any_documents_come_back(tmp_path, format_name, documents, max_chars):
     path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)

@@ -21,7 +21,7 @@ from tokenizer_core.errors import CorpusError
 
 SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
 
-limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read(path: str | Path, separator: str | None, within: tuple[int, int] | None) -> list[bytes]:

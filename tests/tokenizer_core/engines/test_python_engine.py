@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.engines.random_specs import random_merges, spec_of
@@ -14,7 +14,6 @@ from tokenizer_core.spec import TokenizerSpec
 
 
 @given(st.integers(0, 10**9), st.integers(1, 30), st.text("ab", min_size=1, max_size=60))
-@settings(max_examples=300, deadline=None)
 def test_merges_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     merges = random_merges(random.Random(seed), b"ab", n_merges)
     spec = spec_of(merges)
@@ -26,7 +25,6 @@ def test_merges_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
 
 
 @given(st.integers(0, 10**9), st.integers(1, 30), st.text("abc", min_size=1, max_size=60))
-@settings(max_examples=300, deadline=None)
 def test_ranks_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     products = dict.fromkeys(a + b for a, b in random_merges(random.Random(seed), b"abc", n_merges))
     ranks = {bytes([i]): i for i in range(256)}

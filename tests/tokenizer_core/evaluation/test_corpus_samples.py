@@ -1,9 +1,10 @@
 """Samples: whole texts at safe places, the same for the same seed, spread over the file."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.property.trap_texts import fragments
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import TextFile
@@ -46,7 +47,7 @@ def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
     assert [p.start for p in other.pieces()] != [p.start for p in pieces]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1 / 5)
 @given(
     st.lists(fragments | st.sampled_from([SEPARATOR, "a b", "\n", "x\n", "/", "。\n", "<|end"]),
              max_size=60).map("".join),

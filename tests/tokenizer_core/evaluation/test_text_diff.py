@@ -2,9 +2,10 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.property.trap_texts import KINDS, short_trap_texts, tiny_spec
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -110,7 +111,7 @@ def test_as_many_examples_as_asked_for_the_commonest_first(engine):
     assert diff_on_text(a, b, [piece(text)], n_examples=0).examples == []
 
 
-@settings(max_examples=80, deadline=None)
+@examples(1 / 5)
 @given(
     st.integers(0, 10**6),
     st.integers(0, 10**6),

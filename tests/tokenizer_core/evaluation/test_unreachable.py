@@ -3,10 +3,11 @@
 import base64
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
+from tests.profiles import examples
 from tests.property.trap_texts import KINDS, short_trap_texts, tiny_spec
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -103,7 +104,7 @@ def test_special_tokens_are_not_looked_at(engine):
     assert reasons(merging(THE, special=["<|end|>"], engine=engine)) == {}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1 / 5)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(KINDS),

@@ -7,7 +7,7 @@ import pickletools
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.errors import FormatError, UnsafePickleError
@@ -210,7 +210,6 @@ streams = st.builds(
 
 
 @pytest.mark.promise(19)
-@settings(max_examples=1500, deadline=None)
 @given(st.one_of(st.binary(max_size=200), streams))
 @example(b"\x80\x04}(K\x01C\x01au.")
 def test_any_bytes_give_a_plain_value_or_a_format_error(data):
@@ -228,7 +227,6 @@ plain_dicts = st.dictionaries(st.integers(0, MAX_TOKEN_ID), st.binary(max_size=3
 plain_lists = st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=8)), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.one_of(plain_dicts, plain_lists), st.sampled_from([3, 4, 5]))
 def test_plain_values_come_back(value, protocol):
     assert parse_plain_pickle(pickle.dumps(value, protocol)) == value

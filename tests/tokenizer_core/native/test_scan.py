@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts, every_code_point_in_context
@@ -62,7 +62,6 @@ def test_adversarial_texts(native, name):
 
 @pytest.mark.parametrize("name", PATTERNS)
 @given(text=mixed_text | text_of_bytes | st.text(KINDS, max_size=80))
-@settings(max_examples=400, deadline=None)
 def test_random_texts(native, name, text):
     assert_same_split(native, text, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
@@ -26,7 +26,6 @@ def ids_of(*ids: int) -> np.ndarray:
     seeds, kinds, patterns, st.sampled_from(["none", "nfc"]), short_trap_texts,
     st.sampled_from(["all", "none"]),
 )  # fmt: skip
-@settings(max_examples=100, deadline=None)
 def test_every_text_comes_back_and_so_do_its_ids(
     engine, seed, kind, pattern, normalizer, text, policy
 ):

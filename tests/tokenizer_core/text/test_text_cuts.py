@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
@@ -63,7 +63,6 @@ def policy_of(tokenizer: Tokenizer, policy: Any) -> Any:
     seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(0, 40),
     st.sampled_from(["right", "left"]), policies,
 )  # fmt: skip
-@settings(max_examples=250, deadline=None)
 @example(0, "merges", "gpt2", "nfc", "e\u0323\u0301" * 3, 1, "right", "all")
 def test_what_truncating_promises(
     engine, seed, kind, pattern, normalizer, text, max_tokens, side, policy
@@ -86,7 +85,6 @@ def test_what_truncating_promises(
 @given(
     seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(4, 20), st.data(), policies
 )
-@settings(max_examples=250, deadline=None)
 @example(0, "merges", "gpt2", "nfc", "e" + "\u0323\u0301" * 9, 4, None, "all")
 def test_what_chunks_promise(
     engine, seed, kind, pattern, normalizer, text, max_tokens, data, policy

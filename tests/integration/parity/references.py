@@ -1,7 +1,4 @@
-"""The public vocabularies twice: as this project loads them and as their own library does.
-
-Used by the parity tests and by `whole_corpora.py`.
-"""
+"""The public vocabularies twice: on our engines, and in the library that each is made for."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,43 +12,12 @@ import tokenizers
 from tiktoken.load import load_tiktoken_bpe
 from tiktoken_ext import openai_public
 
+from tests.parity.vocabularies import RANK_FILES, SPECIALS, load_ours, vocabulary_file
 from tokenizer_core import Tokenizer
 
-SPECIALS = {
-    "gpt2": {"<|endoftext|>": 50256},
-    "cl100k": {
-        "<|endoftext|>": 100257,
-        "<|fim_prefix|>": 100258,
-        "<|fim_middle|>": 100259,
-        "<|fim_suffix|>": 100260,
-        "<|endofprompt|>": 100276,
-    },
-    "o200k": {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
-}
-RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
-JSON_FILES = {
-    "gpt2_json": "gpt2.tokenizer.json",
-    "llama3": "llama3_1.tokenizer.json",
-    "qwen3": "qwen3.tokenizer.json",
-}
-NAMES = [*RANK_FILES, *JSON_FILES]
-CORPORA = [
-    "en_reuters_news",
-    "en_books",
-    "zh_modern_bitext",
-    "ja_aozora",
-    "ru_ruslit",
-    "ko_nsmc",
-    "code_c_linux",
-    "code_py_js_rs",
-    "social_tweets_emoji",
-    "tinystories_small",
-    "edge_unicode",
-]
-
-# Hugging Face takes hundreds of bytes of memory for each byte of a text, and works on several
-# texts at once. One newline between something visible and a letter ends a pre-token in every
-# pattern, composes with nothing, and stands in no added token: a text may be cut behind it.
+# Hugging Face's library needs hundreds of bytes of memory for each byte of a text, and encodes
+# several texts in parallel. A newline between a visible character and a letter ends a pre-token in
+# every pattern, composes with nothing and is in no added token: a text may be cut after it.
 _CUT = regex.compile(r"(?<=\S\n)(?=\p{L})")
 _PART_CHARS = 1 << 17
 _PARTS_AT_ONCE = 32
@@ -81,8 +47,7 @@ class Pair:
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """The text in parts whose ids joined are those of the text; a part is as long as it must be
-    where there is no place to cut."""
+    """Split a text at safe cuts: the ids of the parts, joined, are the ids of the text."""
     start = 0
     while start < len(text):
         found = _CUT.search(text, start + _PART_CHARS)
@@ -92,7 +57,7 @@ def parts_of(text: str) -> Iterator[str]:
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
-    """Where two id lists part, without printing half a million ids."""
+    """Describe the first difference of two lists of ids, or return an empty string."""
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             shown = slice(index, index + 5)
@@ -117,11 +82,8 @@ def published_pattern(name: str) -> str:
 
 
 def load_pair(data: Path, name: str, engine: str) -> Pair:
+    ours, path = load_ours(data, name, engine), vocabulary_file(data, name)
     if name in RANK_FILES:
-        path = data / "vocab" / f"{RANK_FILES[name]}.tiktoken"
-        ours = Tokenizer.from_tiktoken(
-            path, pattern=name, special_tokens=SPECIALS[name], engine=engine
-        )
         theirs = tiktoken.Encoding(
             name,
             pat_str=published_pattern(name),
@@ -134,7 +96,6 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
             lambda text: theirs.encode(text, allowed_special="all"),
             theirs.encode_ordinary,
         )
-    path = data / "vocab" / JSON_FILES[name]
     reference = tokenizers.Tokenizer.from_file(str(path))
 
     def encode_parts(parts: list[str]) -> list[list[int]]:
@@ -142,7 +103,7 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
 
     return Pair(
         name,
-        Tokenizer.from_tokenizer_json(path, engine=engine),
+        ours,
         lambda text: reference.encode(text, add_special_tokens=False).ids,
         encode_parts=encode_parts,
     )

@@ -1,0 +1,89 @@
+"""The public vocabularies, and the texts that the parity tests encode with them."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.adversarial import adversarial_texts, class_borders_in_context
+from tokenizer_core import Tokenizer
+
+SPECIALS = {
+    "gpt2": {"<|endoftext|>": 50256},
+    "cl100k": {
+        "<|endoftext|>": 100257,
+        "<|fim_prefix|>": 100258,
+        "<|fim_middle|>": 100259,
+        "<|fim_suffix|>": 100260,
+        "<|endofprompt|>": 100276,
+    },
+    "o200k": {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+}
+RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
+JSON_FILES = {
+    "gpt2_json": "gpt2.tokenizer.json",
+    "llama3": "llama3_1.tokenizer.json",
+    "qwen3": "qwen3.tokenizer.json",
+}
+NAMES = [*RANK_FILES, *JSON_FILES]
+CORPORA = [
+    "en_reuters_news",
+    "en_books",
+    "zh_modern_bitext",
+    "ja_aozora",
+    "ru_ruslit",
+    "ko_nsmc",
+    "code_c_linux",
+    "code_py_js_rs",
+    "social_tweets_emoji",
+    "tinystories_small",
+    "edge_unicode",
+]
+
+DIGEST_BYTES = {"native": 500_000, "python": 20_000}
+"""What each engine encodes of each corpus for the digests; the Python engine is slow."""
+
+
+def vocabulary_file(data: Path, name: str) -> Path:
+    """The file of a vocabulary in the shared data."""
+    return data / "vocab" / (JSON_FILES.get(name) or f"{RANK_FILES[name]}.tiktoken")
+
+
+def load_ours(data: Path, name: str, engine: str) -> Tokenizer:
+    """A public vocabulary on one of our engines."""
+    path = vocabulary_file(data, name)
+    if name in RANK_FILES:
+        return Tokenizer.from_tiktoken(
+            path, pattern=name, special_tokens=SPECIALS[name], engine=engine
+        )
+    return Tokenizer.from_tokenizer_json(path, engine=engine)
+
+
+def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
+    """A part of a file, without a character that is cut in two."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(n_bytes).decode("utf-8", "ignore")
+
+
+def digest_texts(data: Path, n_bytes: int) -> dict[str, list[str]]:
+    """Texts by name: the beginning of each corpus, and texts made to find differences."""
+    corpora = {c: [read_sample(data / "corpora" / f"{c}.txt", n_bytes)] for c in CORPORA}
+    made = {"adversarial": adversarial_texts(), "class borders": [*class_borders_in_context()]}
+    return corpora | made
+
+
+def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) -> str:
+    """The digest of the ids of these texts, each with the number of its ids before it."""
+    digest = hashlib.sha256()
+    for text in texts:
+        ids = np.asarray(encode(text), dtype="<u4")
+        digest.update(len(ids).to_bytes(8, "little"))
+        digest.update(ids.tobytes())
+    return digest.hexdigest()
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """The digest of these texts, to recognise other data."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()

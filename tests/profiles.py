@@ -1,0 +1,32 @@
+"""How many examples Hypothesis tries: the profiles `quick`, `ci` and `full`.
+
+`make test`, `make test-all` and `make test-full` choose one with `--hypothesis-profile`. A test
+names no number; one with expensive examples asks for a fraction of the profile's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+PROFILES = {"quick": 50, "ci": 300, "full": 1500}
+
+
+def register() -> None:
+    """Register the profiles, and load `quick` for a run that chooses none.
+
+    `quick` and `ci` try the same examples in every run; `full` looks for new ones. No example has a
+    deadline: a busy machine would miss it.
+    """
+    for name, n_examples in PROFILES.items():
+        settings.register_profile(
+            name, max_examples=n_examples, deadline=None, derandomize=name != "full"
+        )
+    settings.load_profile("quick")
+
+
+def examples(fraction: float, **options: Any) -> settings:
+    """The settings of a test with expensive examples: this fraction of the profile's number."""
+    n_examples = max(1, round(settings().max_examples * fraction))
+    return settings(max_examples=n_examples, **options)
