@@ -31,8 +31,8 @@ from typing import Any, Final
 from app.http.problem import Problem
 from app.http.utf8_pieces import Utf8Pieces
 from app.jobs.corpus_paths import CorpusFile, find_corpus_file
-from tokenizer_core.registry.artifact_ref import NAME
-from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
+from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
+from tokenizer_core.registry.versions import NAME
 
 log = logging.getLogger("app.jobs")
 

@@ -1,5 +1,7 @@
 """Read a file whole under a size cap; write a file whole or not at all.
 
+`read_whole_file` follows links, as a user's path may; `open_folder` and `read_file_in` do not.
+
 Every writer of the project that must not leave half a file ends here. `write_whole_file` and
 `replace_synced` write bytes; `replacing` is for callers that fill the file themselves. The crash
 and fault tests replace the functions of `os` that this module calls, one by one.
@@ -8,6 +10,7 @@ and fault tests replace the functions of `os` that this module calls, one by one
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -18,6 +21,8 @@ from typing import Final
 
 from tokenizer_core.errors import FormatError
 
+_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -38,28 +43,76 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     """
     # O_NONBLOCK: opening a FIFO without a writer must not wait for one.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    return _read_whole(descriptor, repr(os.fspath(path)), max_bytes)
+
+
+@contextlib.contextmanager
+def open_folder(path: Path, *parts: str) -> Iterator[int]:
+    """A descriptor of the folder `path/parts...`; `path` may be a symbolic link, no part may.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        FormatError: a part is a symbolic link or not a folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, _FOLDER, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise FormatError(
+                        f"{'/'.join(parts)}: {part} is a symbolic link or not a folder"
+                    ) from None
+                raise
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_file_in(folder: int, name: str, *, max_bytes: int) -> bytes:
+    """All bytes of the regular file `name` in an open folder.
+
+    Raises:
+        FormatError: missing, a symbolic link, not a regular file, or larger than `max_bytes`.
+        OSError: reading failed.
+    """
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise FormatError(f"{name} is missing") from None
+        if error.errno == errno.ELOOP:
+            raise FormatError(f"{name} is a symbolic link") from None
+        raise
+    return _read_whole(descriptor, name, max_bytes)
+
+
+def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{_shown(path)} is not a regular file; give the path of a file")
+            raise FormatError(f"{shown} is not a regular file; give the path of a file")
         if status.st_size <= max_bytes:
             data = file.read(status.st_size + 1)
             if len(data) != status.st_size:
-                raise FormatError(f"{_shown(path)} changed while it was read; try again")
+                raise FormatError(f"{shown} changed while it was read; try again")
             return data
     raise FormatError(
-        f"{_shown(path)} is larger than {max_bytes} bytes, the most a file of this kind may have"
+        f"{shown} is larger than {max_bytes} bytes, the most a file of this kind may have"
     )
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, staged_name: str | None = None) -> Iterator[Path]:
+def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
     """A path in the same folder for the new file, which replaces `path` when the block ends.
 
     Where the block fails, the new file is removed and `path` is untouched. The caller syncs what
-    must survive a power cut. Without `staged_name` the name is random, so that several processes
-    may write at once; a caller that holds a lock passes a fixed name, so that crashes leave at most
-    one file.
+    must survive a power cut. The path has a random name, so that several processes may write at
+    once. A caller that holds a lock may pass a fixed path on the same volume instead, so that
+    crashes leave at most one file.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -70,7 +123,7 @@ def replacing(path: Path, *, staged_name: str | None = None) -> Iterator[Path]:
         b'new'
     """
     # The name is chosen before the file exists, so that Ctrl-C at any moment finds the file.
-    staged = path.with_name(staged_name or f".{path.name}.{secrets.token_hex(8)}")
+    staged = staged or path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield staged
         staged.replace(path)
@@ -101,9 +154,9 @@ def replace_synced(path: Path, data: bytes) -> None:
     Raises:
         OSError: the disk refuses; `path` is untouched unless only the last sync failed.
     """
-    staged_name = f".{path.name}.new"
-    path.with_name(staged_name).unlink(missing_ok=True)
-    with replacing(path, staged_name=staged_name) as staged:
+    staged = path.with_name(f".{path.name}.new")
+    staged.unlink(missing_ok=True)
+    with replacing(path, staged=staged):
         write_synced(staged, data)
     sync_folder(path.parent)
 
@@ -161,7 +214,3 @@ def _blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
             yield bytes(block)
             block.clear()
     yield bytes(block)
-
-
-def _shown(path: str | os.PathLike[str]) -> str:
-    return repr(os.fspath(path))
