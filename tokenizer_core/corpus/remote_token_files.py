@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    replace_synced,
+    replacing,
+    sync_folder,
+)
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
