@@ -1,4 +1,7 @@
-"""Stores of both kinds through the same tests; what only the one behind a network must stand."""
+"""Both kinds of store through the same tests; then the store in shared storage, here a folder.
+
+`tests/integration` runs the same tests on object storage.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,23 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.registry import bucket_store, open_artifacts
 from tokenizer_core.registry import store as store_module
+from tokenizer_core.registry.bucket_store import BucketArtifactStore
 
 Make = Callable[..., Any]
 """Makes the `Artifacts` of a host, into which some tests look."""
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Folders; `tests/integration` runs the same tests on object storage."""
+def objects(tmp_path: Path) -> Make:
+    """Makes the store of a host in storage that the hosts share."""
+    address = str(tmp_path / "storage")
+    return lambda host="a": BucketArtifactStore(address, tmp_path / host)
+
+
+@pytest.fixture(params=["folder", "storage"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, objects: Make) -> Make:
+    if request.param == "storage":
+        return objects
     return lambda host="a": open_artifacts(str(tmp_path / "shared"), tmp_path / host)
 
 
