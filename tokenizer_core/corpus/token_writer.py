@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.blobs.atomic_files import write_synced
-from tokenizer_core.corpus.megatron_index import MAX_DOCUMENT_TOKENS
+from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.split_writer import SplitWriter
 from tokenizer_core.corpus.staged_folder import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
