@@ -182,7 +182,7 @@ def work_pathological(unit: str, n_bytes: int) -> dict:
 def work_quality(corpus: str, offset: int, n_bytes: int) -> dict:
     """Bytes per token of the starter and of GPT-2 on a part of a corpus."""
     from tokenizer_core import Tokenizer
-    from tokenizer_core.registry.artifact_store import ArtifactStore
+    from tokenizer_core.registry.folder_store import ArtifactStore
 
     text = read_text(corpus, n_bytes, offset)
     store = ArtifactStore(REPOSITORY / "artifacts")

@@ -7,7 +7,18 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-_FUNCTIONS = ["open", "write", "lseek", "fsync", "close", "mkdir", "rename", "unlink", "rmdir"]
+_FUNCTIONS = [
+    "open",
+    "write",
+    "lseek",
+    "fsync",
+    "close",
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "rmdir",
+]
 DEAD = 9
 """Exit status of a process that died as it was to; 0 is that of one whose work has ended before."""
 

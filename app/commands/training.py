@@ -34,7 +34,7 @@ from app.commands.progress import ProgressBars, add_quiet
 from tokenizer_core.documents import corpus_file_name
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.registry.artifact_ref import checked_name
+from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.training import (
     PretokenCounts,
     TrainingResult,

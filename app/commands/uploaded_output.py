@@ -12,10 +12,10 @@ from typing import Any
 
 from app.commands.command_line import CommandError
 from app.commands.progress import progress_bar
+from tokenizer_core.blobs.atomic_files import remove_folder
 from tokenizer_core.corpus import TokenManifest, upload_token_files
 from tokenizer_core.corpus.remote_token_files import default_cache_folder, require_free
 from tokenizer_core.errors import StorageError
-from tokenizer_core.registry.folders import remove_folder
 
 
 def add_scratch(parser: Any) -> None:

@@ -35,9 +35,9 @@ from app.jobs.errors import (
     CorpusExistsError,
     CorpusNotFoundError,
 )
+from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
-from tokenizer_core.registry.artifact_ref import NAME
-from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
+from tokenizer_core.registry.versions import NAME
 
 log = logging.getLogger("app.jobs")
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from app.jobs.folder import is_job_id
+from tokenizer_core.blobs.atomic_files import make_folder, remove_folder, sync_folder
 from tokenizer_core.errors import TokenFilesError
-from tokenizer_core.registry.artifact_ref import NAME
-from tokenizer_core.registry.folders import make_folder, remove_folder, sync_folder
+from tokenizer_core.registry.versions import NAME
 
 _UNFINISHED: Final = ".unfinished"
 _TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})

@@ -47,8 +47,8 @@ from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickl
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry import ArtifactRef, ArtifactStore, FileRecord, Manifest
-from tokenizer_core.registry.active_pointer import ActivePointer
 from tokenizer_core.registry.manifest import describe
+from tokenizer_core.registry.pointer import ActivePointer
 from tokenizer_core.spec import TokenizerSpec
 
 BYTE_ENTRIES = json.dumps(

@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import ALIASES, PATTERNS
-from tokenizer_core.registry.artifact_ref import ACTIVE, NAME
+from tokenizer_core.registry.versions import ACTIVE, NAME
 from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.training.seed_tokens import make_seed_merges
 from tokenizer_core.training.vocabulary_plan import (

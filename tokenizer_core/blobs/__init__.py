@@ -1,4 +1,4 @@
-"""Named bytes in a folder or a bucket, shared by the hosts that work together."""
+"""Named bytes in a folder or a bucket, which several hosts share."""
 
 from tokenizer_core.blobs.addresses import open_storage, open_stored
 from tokenizer_core.blobs.protocol import Storage, Versioned

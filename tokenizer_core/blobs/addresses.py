@@ -1,4 +1,4 @@
-"""open_storage: the storage at a path or an address."""
+"""Open the storage at a path or an address."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def open_storage(place: str | os.PathLike[str], *, read_only: bool = False) -> Storage:
-    """The storage in a folder, which is made when it is first written to, or at `s3://bucket/...`.
+def open_storage(location: str | os.PathLike[str], *, read_only: bool = False) -> Storage:
+    """The storage in a folder, which the first write makes, or at `s3://bucket/...`.
 
-    A storage at an address is probed here: one that would let two writers create the same name is
-    refused. With `read_only` it is not, as probing is writing: for those who only read. Credentials
-    and the endpoint of `s3://` come from where its tools have them: the environment
-    (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`), its files, or the machine's role.
+    A storage at an address is probed: one that lets two writers create the same name is refused.
+    Probing writes, so `read_only` skips it. Credentials and the endpoint of `s3://` come from the
+    usual sources of S3 tools: the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`), the AWS
+    configuration files, or the role of the machine.
 
     Raises:
-        StorageError: it cannot be reached, or cannot create conditionally; a package it needs is
-            not installed.
+        StorageError: the storage cannot be reached or ignores conditional writes, or a package for
+            it is not installed.
 
     Example:
         >>> import tempfile
@@ -38,25 +38,25 @@ def open_storage(place: str | os.PathLike[str], *, read_only: bool = False) -> S
         >>> storage.read("runs/one.json", max_bytes=10)
         b'{}'
     """
-    text = os.fspath(place)
+    text = os.fspath(location)
     if _ADDRESS.match(text):
         return open_object_storage(text, probe=not read_only)
     return FolderStorage(Path(text))
 
 
 def open_stored(address: str, *, read_only: bool = False) -> tuple[Storage, str]:
-    """The storage that holds what is at `s3://bucket/folder/name`, and its name there.
+    """The storage of the file at `s3://bucket/folder/name`, and the file's name in it.
 
     Raises:
-        StorageError: as `open_storage`; or it ends in no name.
+        StorageError: as `open_storage`; or the address does not end in a name.
     """
-    place, _, name = address.rpartition("/")
+    parent, _, name = address.rpartition("/")
     try:
         checked_storage_name(name)
     except ValueError:
-        # Not repeated: it may be all of an address with a password.
+        # Without the address: it may hold a password.
         raise StorageError(
-            "the address ends in no name of a file; write s3://bucket/folder/name, the name of "
-            "letters, digits and ._@=-"
+            "the address ends in no name of a file; write s3://bucket/folder/name with a "
+            "name of letters, digits and ._@=-"
         ) from None
-    return open_storage(place, read_only=read_only), name
+    return open_storage(parent, read_only=read_only), name

@@ -1,22 +1,35 @@
-"""Reading a file whole under a size cap, and writing one whole or not at all.
+"""Read a file whole under a size cap; write a file whole or not at all.
 
-Every format needs both, and both are easy to get wrong: a FIFO or a device blocks or never ends, a
-file may grow while it is read, a crash halfway leaves half a file.
+`read_whole_file` follows links, as a user's path may; `open_folder` and `read_file_in` do not.
+
+Every writer of the project that must not leave half a file ends here. `write_whole_file` and
+`replace_synced` write bytes; `replacing` is for callers that fill the file themselves. The crash
+and fault tests replace the functions of `os` that this module calls, one by one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from tokenizer_core.errors import FormatError
+
+_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
+_BLOCK_BYTES: Final = 1 << 20
 
 
 def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     """All bytes of a regular file of at most `max_bytes` bytes.
+
+    A FIFO or a device is refused: it blocks or never ends. So is a file that grows meanwhile.
 
     Raises:
         FormatError: not a regular file, or larger than `max_bytes`.
@@ -28,52 +41,176 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
         >>> read_whole_file(file, max_bytes=3)
         b'abc'
     """
-    # O_NONBLOCK: opening a FIFO nobody writes to must not wait for a writer.
+    # O_NONBLOCK: opening a FIFO without a writer must not wait for one.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    return _read_whole(descriptor, repr(os.fspath(path)), max_bytes)
+
+
+@contextlib.contextmanager
+def open_folder(path: Path, *parts: str) -> Iterator[int]:
+    """A descriptor of the folder `path/parts...`; `path` may be a symbolic link, no part may.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        FormatError: a part is a symbolic link or not a folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, _FOLDER, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise FormatError(
+                        f"{'/'.join(parts)}: {part} is a symbolic link or not a folder"
+                    ) from None
+                raise
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_file_in(folder: int, name: str, *, max_bytes: int) -> bytes:
+    """All bytes of the regular file `name` in an open folder.
+
+    Raises:
+        FormatError: missing, a symbolic link, not a regular file, or larger than `max_bytes`.
+        OSError: reading failed.
+    """
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise FormatError(f"{name} is missing") from None
+        if error.errno == errno.ELOOP:
+            raise FormatError(f"{name} is a symbolic link") from None
+        raise
+    return _read_whole(descriptor, name, max_bytes)
+
+
+def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{_shown(path)} is not a regular file; give the path of a file")
+            raise FormatError(f"{shown} is not a regular file; give the path of a file")
         if status.st_size <= max_bytes:
             data = file.read(status.st_size + 1)
             if len(data) != status.st_size:
-                raise FormatError(f"{_shown(path)} changed while it was read; try again")
+                raise FormatError(f"{shown} changed while it was read; try again")
             return data
     raise FormatError(
-        f"{_shown(path)} is larger than {max_bytes} bytes, the most a file of this kind may have"
+        f"{shown} is larger than {max_bytes} bytes, the most a file of this kind may have"
     )
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
+    """A path in the same folder for the new file, which replaces `path` when the block ends.
+
+    Where the block fails, the new file is removed and `path` is untouched. The caller syncs what
+    must survive a power cut. The path has a random name, so that several processes may write at
+    once. A caller that holds a lock may pass a fixed path on the same volume instead, so that
+    crashes leave at most one file.
+
+    Example:
+        >>> import tempfile; folder = tempfile.TemporaryDirectory()
+        >>> path = Path(folder.name) / "x"
+        >>> with replacing(path) as staged:
+        ...     _ = staged.write_bytes(b"new")
+        >>> path.read_bytes()
+        b'new'
+    """
+    # The name is chosen before the file exists, so that Ctrl-C at any moment finds the file.
+    staged = staged or path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        yield staged
+        staged.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            staged.unlink(missing_ok=True)
+        raise
 
 
 def write_whole_file(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
     """Write `data`, or its parts in order, to `path`.
 
-    A crash leaves the old file or the new one, never a part.
+    A crash leaves the old file or the new one, never a part. The umask decides who may read it.
 
     Raises:
         OSError: the folder is missing or not writable, the disk is full; `path` is untouched.
     """
-    target = Path(path)
-    # Named before it is there, so that Ctrl-C in the very moment it is made finds it, too.
-    staged = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    with replacing(Path(path)) as staged:
+        write_synced(staged, data, mode=0o666)
+
+
+def replace_synced(path: Path, data: bytes) -> None:
+    """Write `data` to `path`; both the file and its entry in the folder survive a power cut.
+
+    A crash leaves the old content or the new one. The caller holds a lock: the staged name is
+    always the same, and a leftover is removed first.
+
+    Raises:
+        OSError: the disk refuses; `path` is untouched unless only the last sync failed.
+    """
+    staged = path.with_name(f".{path.name}.new")
+    staged.unlink(missing_ok=True)
+    with replacing(path, staged=staged):
+        write_synced(staged, data)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o644) -> None:
+    """Create `path` with `data`, or its parts in order, synced to the disk.
+
+    A failed fsync is final: the kernel may have dropped the pages, so a second fsync that succeeds
+    proves nothing.
+
+    Raises:
+        OSError: the file exists already, or could not be written whole.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
     try:
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-        staged.replace(target)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        raise
+        for block in [data] if isinstance(data, bytes) else _blocks(data):
+            view = memoryview(block)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _umask() -> int:
-    """The process's umask. Reading it means setting it; 0o077 is the safe value meanwhile."""
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+def sync_folder(path: Path) -> None:
+    """Sync the folder's entries to the disk: without this a rename may not survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _shown(path: str | os.PathLike[str]) -> str:
-    return repr(os.fspath(path))
+def make_folder(path: Path) -> None:
+    """Make `path` and its missing parents, each entry synced to the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        sync_folder(folder.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with its content as far as possible; the caller tries again later."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in blocks, so that many small parts cost few calls of the system."""
+    block = bytearray()
+    for part in parts:
+        block += part
+        if len(block) >= _BLOCK_BYTES:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)

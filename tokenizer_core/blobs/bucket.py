@@ -1,10 +1,10 @@
 """ObjectStorage: a storage in a bucket, `s3://bucket/prefix`, through fsspec's s3fs.
 
-S3 has both conditions that are needed: `If-None-Match: *` creates only, `If-Match: etag` swaps.
-What calls itself S3 may leave them out and answer 200, so that two writers both win: that is tried
-out before anything rests on it. A write whose answer was lost is sent again, and the second one
-meets the first; each conditional write carries a mark by which its writer knows its own. What a
-store raises is never shown, as its text may hold secrets: the kind of the error has to do.
+S3 supports both conditions we need: `If-None-Match: *` for `create`, `If-Match: etag` for `swap`.
+A store that only resembles S3 may ignore them and answer 200, so that two writers both win;
+`probe` detects this. The client repeats a write whose response was lost, and the repetition meets
+the first write; a random mark in each conditional write shows the writer that it was its own.
+Messages name only the kind of the store's error, because its text may hold secrets.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SILENT_SECONDS: Final = 8
 _TRIES: Final = 2
 _PIECE_BYTES: Final = 1 << 20
 
-# However often a request is repeated: aiohttp counts no silence after a `100 Continue`.
-_ANSWER_SECONDS: Final = 20
-_LEAST_BYTES_PER_SECOND: Final = 1 << 18
+# Bounds all tries of a request together: aiohttp's own timeout ends with a `100 Continue`.
+_RESPONSE_SECONDS: Final = 20
+_MIN_BYTES_PER_SECOND: Final = 1 << 18
 
-# What S3 answers where a condition does not hold, and where another write is under way.
+# S3's error codes: the condition does not hold; another write of the name is in progress.
 _CONDITION_FAILED: Final = "PreconditionFailed"
 _CONFLICT: Final = "ConditionalRequestConflict"
 _CONFLICT_PAUSES_SECONDS: Final = (0.1, 0.3, 1.0)
@@ -48,11 +48,11 @@ _MARK: Final = "write"
 
 
 class ObjectStorage:
-    """A `Storage` under `s3://bucket/prefix`; made by `open_object_storage`."""
+    """A `Storage` under `s3://bucket/prefix`; use `open_object_storage` to make one."""
 
     def __init__(self, store: Any, bucket: str, prefix: str) -> None:
         self._store, self._bucket = store, bucket
-        self._above = f"{prefix}/" if prefix else ""
+        self._key_prefix = f"{prefix}/" if prefix else ""
         self.shown = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
@@ -89,26 +89,27 @@ class ObjectStorage:
 
     def names(self, prefix: str = "") -> list[str]:
         """See `Storage`."""
-        wanted: dict[str, Any] = {
+        request: dict[str, Any] = {
             "Bucket": self._bucket,
-            "Prefix": self._above + checked_storage_prefix(prefix),
+            "Prefix": self._key_prefix + checked_storage_prefix(prefix),
         }
         found: list[str] = []
-        with self._told(prefix or "its list"):
+        with self._translating_errors(prefix or "the list of names"):
             while True:
-                page = self._ask(self._store._call_s3, "list_objects_v2", **wanted)
+                page = self._call(self._store._call_s3, "list_objects_v2", **request)
                 found += [
-                    entry["Key"].removeprefix(self._above) for entry in page.get("Contents", ())
+                    entry["Key"].removeprefix(self._key_prefix)
+                    for entry in page.get("Contents", ())
                 ]
                 if not page.get("IsTruncated"):
                     break
-                wanted["ContinuationToken"] = page["NextContinuationToken"]
+                request["ContinuationToken"] = page["NextContinuationToken"]
         return sorted(name for name in found if is_storage_name(name))
 
     def put(self, name: str, source: bytes | Path) -> None:
         """See `Storage`."""
         path = self._path(name)
-        with self._told(name):
+        with self._translating_errors(name):
             self._write(path, source, mode="overwrite")
 
     def create(self, name: str, source: bytes | Path) -> bool:
@@ -122,30 +123,30 @@ class ObjectStorage:
         """See `Storage`."""
         if expected is None:
             return self.create(name, data)
-        place = self._place(name)
+        location = self._location(name)
         try:
             return self._write_if(
                 name,
-                lambda marked: self._ask(
+                lambda marked: self._call(
                     *(self._store._call_s3, "put_object"),
-                    **{"Body": data, "IfMatch": expected, **place, **marked},
+                    **{"Body": data, "IfMatch": expected, **location, **marked},
                     n_bytes=len(data),
                 ),
             )
-        except StorageMissingError:  # somebody removed it
+        except StorageMissingError:  # another process removed it
             return False
 
     def remove(self, name: str) -> None:
         """See `Storage`."""
-        place = self._place(name)
-        with contextlib.suppress(StorageMissingError), self._told(name):
-            self._ask(self._store._call_s3, "delete_object", **place)
+        location = self._location(name)
+        with contextlib.suppress(StorageMissingError), self._translating_errors(name):
+            self._call(self._store._call_s3, "delete_object", **location)
 
     def probe(self) -> None:
-        """See that of two writers one wins, and that a swap from an old version is refused.
+        """Check that one of two writers wins, and that a swap from an old version is refused.
 
         Raises:
-            StorageError: it cannot be reached, or lets both win.
+            StorageError: the storage cannot be reached, or lets both win.
         """
         name = f"probe/{secrets.token_hex(8)}"
         try:
@@ -162,30 +163,30 @@ class ObjectStorage:
         if not (first and swapped):
             raise StorageError(
                 f"the storage {self.shown} lets two writers write the same name: it ignores "
-                f"If-None-Match or If-Match. Use one that knows conditional writes, as S3 does, or "
-                f"a folder"
+                f"If-None-Match or If-Match. Use a storage with conditional writes, such as S3, "
+                f"or a folder"
             )
 
     def _get(self, name: str, file: BinaryIO, max_bytes: int | None) -> str:
-        """Write the bytes of a name into `file`; their version. One answer has all of it."""
-        place = self._place(name)
-        with self._told(name):
-            # What comes from there is timed by its silences alone: nobody knows how long it is.
-            version: str = self._ask(self._get_into, place, file, max_bytes, n_bytes=None)
+        """Write the bytes of a name into `file`, from one response; return their version."""
+        location = self._location(name)
+        with self._translating_errors(name):
+            # No total time limit, as the size is unknown; the read timeout bounds each pause.
+            version: str = self._call(self._get_into, location, file, max_bytes, n_bytes=None)
         if max_bytes is not None and file.tell() > max_bytes:
             raise too_large(self.shown, name, max_bytes, version)
         return version
 
     async def _get_into(
-        self, place: Mapping[str, str], file: BinaryIO, max_bytes: int | None
+        self, location: Mapping[str, str], file: BinaryIO, max_bytes: int | None
     ) -> str:
-        """As `_get`; not more than a byte beyond `max_bytes`. An answer that breaks off is asked
-        for once more: a request is repeated below, what comes after its head is not."""
+        """As `_get`, reading at most one byte beyond `max_bytes`. A response that breaks off is
+        requested once more: the client repeats requests, but not the reading of a body."""
         for tries_left in reversed(range(_TRIES)):
-            answer = await self._store._call_s3("get_object", **place)
+            response = await self._store._call_s3("get_object", **location)
             file.seek(0)
             file.truncate()
-            with contextlib.closing(answer["Body"]) as body:
+            with contextlib.closing(response["Body"]) as body:
                 try:
                     while max_bytes is None or file.tell() <= max_bytes:
                         left = _PIECE_BYTES if max_bytes is None else max_bytes + 1 - file.tell()
@@ -193,17 +194,19 @@ class ObjectStorage:
                         if not piece:
                             break
                         file.write(piece)
-                    return str(answer["ETag"])
+                    return str(response["ETag"])
                 except Exception:
                     if not tries_left:
                         raise
         raise AssertionError
 
     def _head(self, name: str) -> Mapping[str, Any] | None:
-        place = self._place(name)
+        location = self._location(name)
         try:
-            with self._told(name):
-                head: Mapping[str, Any] = self._ask(self._store._call_s3, "head_object", **place)
+            with self._translating_errors(name):
+                head: Mapping[str, Any] = self._call(
+                    self._store._call_s3, "head_object", **location
+                )
         except StorageMissingError:
             return None
         return head
@@ -212,32 +215,34 @@ class ObjectStorage:
         store = self._store
         if isinstance(source, bytes):
             options = {"n_bytes": len(source), "mode": mode, **marked}
-            self._ask(store._pipe_file, path, source, **options)
+            self._call(store._pipe_file, path, source, **options)
         else:
             options = {"n_bytes": source.stat().st_size, "mode": mode, **marked}
-            self._ask(store._put_file, str(source), path, **options)
+            self._call(store._put_file, str(source), path, **options)
 
-    def _ask(
+    def _call(
         self,
         call: Callable[..., object],
         *arguments: object,
         n_bytes: int | None = 0,
         **options: Any,
     ) -> Any:
-        """What a coroutine of the store gives, run by fsspec's thread; `n_bytes` go there with it,
-        None: no bound of time."""
+        """Run a coroutine of the store in fsspec's thread and return its result.
+
+        The time limit grows with `n_bytes`, the size of the request; None: no limit.
+        """
         from fsspec.asyn import sync
 
         seconds = (
-            n_bytes if n_bytes is None else _ANSWER_SECONDS + n_bytes / _LEAST_BYTES_PER_SECOND
+            n_bytes if n_bytes is None else _RESPONSE_SECONDS + n_bytes / _MIN_BYTES_PER_SECOND
         )
         return sync(self._store.loop, call, *arguments, timeout=seconds, **options)
 
     def _write_if(self, name: str, write: Callable[[dict[str, Any]], object]) -> bool:
-        """Whether a write on a condition went through; `write` takes what carries its mark."""
+        """Run a conditional write, with a mark in its metadata; whether it succeeded."""
         mark = secrets.token_hex(16)
         marked = {"Metadata": {_MARK: mark}}
-        with self._told(name):
+        with self._translating_errors(name):
             for pause_seconds in (*_CONFLICT_PAUSES_SECONDS, None):
                 try:
                     write(marked)
@@ -249,22 +254,22 @@ class ObjectStorage:
                         break
                     else:
                         raise
-        # What stands in the way may be this very write, sent again after its answer was lost.
+        # The existing object may be from this very write, repeated after a lost response.
         head = self._head(name)
         return head is not None and head.get("Metadata", {}).get(_MARK) == mark
 
-    def _place(self, name: str) -> dict[str, Any]:
-        return {"Bucket": self._bucket, "Key": self._above + checked_storage_name(name)}
+    def _location(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._key_prefix + checked_storage_name(name)}
 
     def _path(self, name: str) -> str:
-        return f"{self._bucket}/{self._above}{checked_storage_name(name)}"
+        return f"{self._bucket}/{self._key_prefix}{checked_storage_name(name)}"
 
     def _missing(self, name: str) -> StorageMissingError:
         return StorageMissingError(f"there is no {name} in {self.shown}")
 
     @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
-        """What the store raises, in the storage's words."""
+    def _translating_errors(self, name: str) -> Iterator[None]:
+        """Raise the storage's own errors for those of the store."""
         try:
             yield
         except StorageError:
@@ -275,22 +280,22 @@ class ObjectStorage:
                 raise self._missing(name) from None
             raise StorageError(
                 f"the storage {self.shown} cannot be used for {name} ({reason}); check the "
-                f"address, the network, and who may write there"
+                f"address, the network, and the write permission"
             ) from None
 
 
 def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
-    """The storage at `s3://bucket/prefix`, probed unless nothing will be written.
+    """The storage at `s3://bucket/prefix`, probed unless `probe` is false.
 
     Raises:
         StorageError: as `open_storage`.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        # Not repeated: it may be one with a password.
+        # Without the address: it may hold a password.
         raise StorageError(
-            "a storage is a folder or s3://bucket/prefix, with nothing beside; of other stores no "
-            "conditional write is known, without which two writers could both win"
+            "a storage is a folder or s3://bucket/prefix, with nothing beside; other stores have "
+            "no conditional writes known to work, so two writers could both win"
         )
     try:
         import s3fs
@@ -303,9 +308,9 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
         "read_timeout": _SILENT_SECONDS,
         "retries": {"total_max_attempts": _TRIES, "mode": "standard"},
     }
-    # One of its own: fsspec's cached one might have been made for another endpoint.
+    # A new instance: fsspec's cached one may use another endpoint.
     store = s3fs.S3FileSystem(config_kwargs=config, skip_instance_cache=True)
-    store.retries = 1  # around those of `config`, that would be tries times tries
+    store.retries = 1  # `config` has its own; together they would multiply
     storage = ObjectStorage(store, match[1], match[2].strip("/"))
     if probe:
         storage.probe()
@@ -313,7 +318,7 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
 
 
 def _code(error: BaseException | None) -> str:
-    """The word of S3 for what went wrong, which s3fs keeps in the cause."""
+    """The error code of S3, which s3fs keeps in the cause."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, dict):

@@ -1,7 +1,7 @@
-"""Storage: what every kind of it can do, and what a name in it may be.
+"""The Storage protocol, and the names that a storage accepts.
 
-Two operations decide between several writers: `create`, of which one wins, and `swap`, which goes
-through only where nobody else came between. All else may be repeated.
+Two operations decide between concurrent writers: only one `create` of a name succeeds, and `swap`
+succeeds only if nobody else wrote the name meanwhile. All other operations may be repeated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@=-]*")
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """What stands under a name, and the storage's own word for this state of it.
+    """The bytes of a name, and the storage's identifier of this state of it.
 
-    The same bytes may have the same word again: what is swapped holds something that only grows.
+    The same bytes may get the same identifier again. So bytes that are swapped must hold a counter
+    that only grows.
     """
 
     data: bytes
@@ -32,102 +33,103 @@ class Versioned:
 class Storage(Protocol):
     """Bytes under names like `map/00012.json`, in a folder or a bucket.
 
-    A name has all of its bytes or is not there, whenever and by whomever it is read; what a call
-    wrote is durable when it returns. Safe to use from several threads, processes and hosts.
+    A reader always sees a name with all of its bytes or not at all. A write is durable when its
+    call returns. Safe to use from several threads, processes and hosts.
 
     Raises (from every method):
-        StorageError: it cannot be reached, is full, or refuses; what stood there still does,
-            unless a lost answer leaves open whether a write was done.
-        ValueError: a name that is none.
+        StorageError: the storage cannot be reached, is full, or refuses. Nothing changed, unless
+            the response to a write was lost: then the write may have been done.
+        ValueError: the name is malformed.
     """
 
     shown: str
-    """Where it is, without secrets."""
+    """Its location, without secrets, for messages."""
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
         """All bytes of a name.
 
         Raises:
-            StorageMissingError: nothing has that name.
-            StorageTooLargeError: it has more than `max_bytes`.
+            StorageMissingError: the name does not exist.
+            StorageTooLargeError: it holds more than `max_bytes`.
         """
         ...
 
     def read_versioned(self, name: str, *, max_bytes: int) -> Versioned | None:
-        """All bytes of a name, and what `swap` needs; None where nothing has that name.
+        """All bytes of a name with the version that `swap` needs; None if the name does not exist.
 
         Raises:
-            StorageTooLargeError: it has more than `max_bytes`.
+            StorageTooLargeError: it holds more than `max_bytes`.
         """
         ...
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy the bytes of a name into a file on the disk, which is made or written over.
+        """Copy the bytes of a name into a local file, which is made or overwritten.
 
         Raises:
-            StorageMissingError: nothing has that name.
+            StorageMissingError: the name does not exist.
         """
         ...
 
     def size(self, name: str) -> int | None:
-        """Bytes of a name; None where nothing has it."""
+        """Size of a name in bytes; None if it does not exist."""
         ...
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names that begin so, sorted. Not for a choice between writers: a list may be old."""
+        """The names with this prefix, sorted; a stale list, so no way to decide between writers."""
         ...
 
     def put(self, name: str, source: bytes | Path) -> None:
-        """Give a name these bytes, or those of a file, whatever it had."""
+        """Write bytes, or the content of a file, to a name, whether it exists or not."""
         ...
 
     def create(self, name: str, source: bytes | Path) -> bool:
-        """As `put`, where nothing has the name; False, changing nothing, where something has it."""
+        """As `put` if the name does not exist; else change nothing and return False."""
         ...
 
     def swap(self, name: str, data: bytes, *, expected: str | None) -> bool:
-        """As `put`, where the name still has the version `expected`, or, for None, nothing has it;
-        False where somebody else came between."""
+        """As `put` if the name still has the version `expected` (None: does not exist); else change
+        nothing and return False."""
         ...
 
     def remove(self, name: str) -> None:
-        """Nothing has that name any more; no error where nothing had it."""
+        """Remove a name; no error if it does not exist."""
         ...
 
 
 def checked_storage_name(name: str) -> str:
-    """`name`, if it is one: parts of letters, digits and `._@=-`, none beginning with a dot.
+    """`name`, if it is well-formed: parts of letters, digits and `._@=-`, none starting with a dot.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
 
     Example:
         >>> checked_storage_name("map/00012.json")
         'map/00012.json'
     """
     if not is_storage_name(name):
-        raise ValueError(f"{name!r:.80} is no name in a storage")
+        raise ValueError(f"{name!r:.80} is not a valid name in a storage")
     return name
 
 
 def is_storage_name(name: str) -> bool:
-    """Whether `checked_storage_name` takes it."""
+    """Whether `checked_storage_name` accepts it."""
     return all(_PART.fullmatch(part) for part in name.split("/"))
 
 
 def checked_storage_prefix(prefix: str) -> str:
-    """`prefix`, if a name can begin so: nothing, a name, or a name and a slash.
+    """`prefix`, if a name can start with it: nothing, a name, or a name and a slash.
 
     Raises:
-        ValueError: none can.
+        ValueError: no name can.
     """
     if prefix and not is_storage_name(prefix.removesuffix("/")):
-        raise ValueError(f"{prefix!r:.80} begins no name in a storage")
+        raise ValueError(f"{prefix!r:.80} is not a valid prefix of names in a storage")
     return prefix
 
 
 def too_large(shown: str, name: str, max_bytes: int, version: str) -> StorageTooLargeError:
-    """The error for what is larger than whoever reads it takes."""
+    """The error for a name that holds more bytes than its reader accepts."""
     return StorageTooLargeError(
-        f"{name} in {shown} is larger than {max_bytes} bytes; it is no such file", version
+        f"{name} in {shown} is larger than {max_bytes} bytes, so it is not the expected file",
+        version,
     )

@@ -13,6 +13,7 @@ from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.document_batches import CorpusFormat
 from tokenizer_core.corpus.encoding_run import EncodingProgress
 from tokenizer_core.corpus.remote_token_files import upload_token_files
+from tokenizer_core.corpus.token_counts import RARE
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
@@ -23,7 +24,6 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
     plan_token_files,
 )
-from tokenizer_core.corpus.token_use import RARE
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
 

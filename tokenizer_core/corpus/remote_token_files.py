@@ -9,14 +9,19 @@ to the disk it is token files as the writer left them. In the cache it is found 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    replace_synced,
+    replacing,
+    sync_folder,
+)
+from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -25,10 +30,9 @@ from tokenizer_core.corpus.token_manifest import (
     read_manifest,
 )
 from tokenizer_core.errors import StorageMissingError, TokenFilesCorruptError, TokenFilesError
-from tokenizer_core.registry.folders import make_folder, replace_synced, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tokenizer_core.blobs import Storage
     from tokenizer_core.registry import FileRecord
@@ -145,7 +149,7 @@ class StoredTokenFiles:
         self.folder = Path(cache or default_cache_folder()) / self._place
         make_folder(self.folder)
         if not (self.folder / MANIFEST_NAME).exists():
-            with self._alone():
+            with locked_folder(self.folder):
                 replace_synced(self.folder / MANIFEST_NAME, data)
 
     def path(self, name: str) -> Path:
@@ -158,7 +162,7 @@ class StoredTokenFiles:
         """
         path, record = self.folder / name, self._records[name]
         if not _has_size(path, record):
-            with self._alone():
+            with locked_folder(self.folder):
                 if not _has_size(path, record):  # nobody else was faster
                     self._fetch(name, path, record)
         return path
@@ -166,16 +170,14 @@ class StoredTokenFiles:
     def _fetch(self, name: str, path: Path, record: FileRecord) -> None:
         partial, storage = self.folder.with_name(f".{self._place}.partial"), self._storage()
         try:
-            storage.fetch(f"{self._place}/{name}", partial)
-            _check_file(partial, f"{name} at {storage.shown}", record)
-            partial.rename(path)
+            with replacing(path, staged=partial):
+                storage.fetch(f"{self._place}/{name}", partial)
+                _check_file(partial, f"{name} at {storage.shown}", record)
         except StorageMissingError:
             raise TokenFilesCorruptError(
                 f"{name} is missing at {storage.shown}; upload the token files anew, to another "
                 f"address"
             ) from None
-        finally:
-            partial.unlink(missing_ok=True)
         sync_folder(self.folder)
 
     def _storage(self) -> Storage:
@@ -185,16 +187,6 @@ class StoredTokenFiles:
             storage = open_storage(self._address, read_only=True)
             self._opened = os.getpid(), storage
         return storage
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the folder; the kernel lets it go when the process dies."""
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def default_cache_folder() -> Path:

@@ -6,15 +6,15 @@ takes ids that were checked.
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.corpus.document_ends import iterate_lengths
-from tokenizer_core.corpus.megatron_index import render_megatron_index
-from tokenizer_core.corpus.open_document import OpenDocument
+from tokenizer_core.corpus.document_index import iterate_lengths, render_megatron_index
 from tokenizer_core.corpus.staged_file import StagedFile
+from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_manifest import (
     ShardRecord,
     SplitRecord,
@@ -24,10 +24,9 @@ from tokenizer_core.corpus.token_manifest import (
     render_shard,
     use_name,
 )
-from tokenizer_core.corpus.token_use import TokenUse, special_tokens_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,6 +40,7 @@ _NUMBERS: Final = (
 )
 _CAST_TOKENS: Final = 1 << 18
 """Ids are cast in pieces: a batch may be large, and a copy of it whole need not be."""
+_PIECE_BYTES: Final = 1 << 20
 
 
 class SplitWriter:
@@ -54,9 +54,9 @@ class SplitWriter:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
         self._n_documents = self._n_tokens = self._n_bytes = 0
-        self._use = TokenUse(plan.tokenizer.largest_id)
+        self._use = TokenCounts(plan.tokenizer.largest_id)
         self._open_tokens: int | None = None
-        self._set_aside: OpenDocument | None = None
+        self._set_aside: UnfinishedDocument | None = None
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
         self._shard_tokens = 0
@@ -199,10 +199,10 @@ class SplitWriter:
             ids, ends = ids[stop:], ends[1:] - stop
         self._append_documents(ids, ends)
         if is_open:
-            self._set_aside = OpenDocument(self._folder)
+            self._set_aside = UnfinishedDocument(self._folder)
             self._set_aside.append(ids[int(ends[-1]) if len(ends) else 0 :])
 
-    def _append_set_aside(self, document: OpenDocument) -> None:
+    def _append_set_aside(self, document: UnfinishedDocument) -> None:
         if document.n_tokens > self._room(document.n_tokens) and self._shard_tokens:
             self._close_shard()
         for piece in document.pieces():
@@ -277,3 +277,36 @@ class SplitWriter:
             return index.close()
         finally:
             index.discard()
+
+
+class UnfinishedDocument:
+    """Ids written aside in a folder, to be read back once.
+
+    Example:
+        >>> from pathlib import Path
+        >>> document = UnfinishedDocument(Path(tempfile.mkdtemp()))
+        >>> document.append(np.array([1, 2]))
+        >>> [piece.tolist() for piece in document.pieces()]
+        [[1, 2]]
+        >>> document.close()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError where the disk refuses, as every method does."""
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open until close()
+        self.n_tokens = 0
+
+    def append(self, ids: NDArray[np.integer[Any]]) -> None:
+        """Write more ids behind those there are."""
+        self._file.write(ids.astype("<u4").tobytes())
+        self.n_tokens += len(ids)
+
+    def pieces(self) -> Iterator[NDArray[np.uint32]]:
+        """All ids in order."""
+        self._file.seek(0)
+        while data := self._file.read(_PIECE_BYTES):
+            yield np.frombuffer(data, dtype="<u4")
+
+    def close(self) -> None:
+        """Drop them; a second time does nothing."""
+        self._file.close()

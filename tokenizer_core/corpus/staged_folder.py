@@ -8,12 +8,17 @@ time, by a lock of the kernel on the folder itself, which ends with the process.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    remove_folder,
+    replace_synced,
+    sync_folder,
+)
+from tokenizer_core.blobs.locks import try_lock
 from tokenizer_core.errors import TokenFilesError
-from tokenizer_core.registry.folders import make_folder, remove_folder, replace_synced, sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,11 +121,10 @@ class StagedFolder:
 
     def _take_lock(self) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # What was opened may have been removed since, by the process that held it.
-            if os.path.samestat(os.fstat(self._lock), self._path.stat()):
+            # The process that held the folder may have removed it since we opened it.
+            if try_lock(self._lock) and os.path.samestat(os.fstat(self._lock), self._path.stat()):
                 return
-        except (BlockingIOError, FileNotFoundError):
+        except FileNotFoundError:
             pass
         raise TokenFilesError(
             f"another process is writing {self.folder.name!r:.80}; wait for it, or name another "

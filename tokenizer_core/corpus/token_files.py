@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenizer_core.corpus.document_ends import document_range
+from tokenizer_core.corpus.document_index import document_range
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
+from tokenizer_core.corpus.token_counts import read_token_counts
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
-from tokenizer_core.corpus.token_use import read_token_use
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import TokenFilesCorruptError, TokenizerMismatchError
 
@@ -112,7 +112,7 @@ class TokenFiles:
 
     def token_use(self, split: str = "train") -> NDArray[np.uint64]:
         """How often each id stands in a split, shape (largest_id + 1,), as it was counted."""
-        return read_token_use(self.path(self.manifest.split(split).use_name))
+        return read_token_counts(self.path(self.manifest.split(split).use_name))
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.

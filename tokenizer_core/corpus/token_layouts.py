@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.corpus.megatron_index import check_megatron_header
+from tokenizer_core.corpus.document_index import check_megatron_header
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
 
 if TYPE_CHECKING:

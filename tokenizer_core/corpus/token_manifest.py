@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.corpus.token_plan import (
     ENDS_SUFFIX,
     SPLITS,
@@ -22,7 +23,6 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
 )
 from tokenizer_core.errors import (
-    ArtifactCorruptError,
     FormatError,
     TokenFilesCorruptError,
     TokenFilesError,
@@ -31,7 +31,6 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import FileRecord
-from tokenizer_core.registry.folders import open_folder, read_file
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -213,8 +212,8 @@ def read_manifest(folder: Path) -> bytes:
     """
     try:
         with open_folder(folder) as descriptor:
-            return read_file(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-    except (FileNotFoundError, NotADirectoryError, ArtifactCorruptError) as error:
+            return read_file_in(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, FormatError) as error:
         raise TokenFilesError(
             f"{folder.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
             f"written last, so they were never finished, or it was removed; name another "

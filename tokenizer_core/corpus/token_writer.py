@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.corpus.megatron_index import MAX_DOCUMENT_TOKENS
+from tokenizer_core.blobs.atomic_files import write_synced
+from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.split_writer import SplitWriter
 from tokenizer_core.corpus.staged_folder import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
@@ -29,7 +30,6 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat
-from tokenizer_core.registry.folders import write_synced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

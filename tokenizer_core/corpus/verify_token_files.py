@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.corpus.document_ends import iterate_ends, iterate_lengths
-from tokenizer_core.corpus.megatron_index import check_megatron_header, render_megatron_index
+from tokenizer_core.corpus.document_index import (
+    check_megatron_header,
+    iterate_ends,
+    iterate_lengths,
+    render_megatron_index,
+)
+from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
-from tokenizer_core.corpus.token_use import TokenUse, special_tokens_found
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.special_tokens import matcher_of
@@ -98,7 +102,7 @@ def verify_token_files(
     for split in files.manifest.splits:
         _check_index(files, split)
         _check_documents(files, split)
-        use = TokenUse(len(known) - 1)
+        use = TokenCounts(len(known) - 1)
         for index in range(len(split.shards)):
             _check_ids(files, split, index, known, use, reading)
         _check_use(files, split, use)
@@ -163,7 +167,7 @@ def _check_ids(
     split: SplitRecord,
     index: int,
     known: NDArray[np.bool_],
-    use: TokenUse,
+    use: TokenCounts,
     reading: _Reading,
 ) -> None:
     shard = files.map_shard(index, split.name)
@@ -182,7 +186,7 @@ def _check_ids(
         use.add(ids)
 
 
-def _check_use(files: TokenFiles, split: SplitRecord, use: TokenUse) -> None:
+def _check_use(files: TokenFiles, split: SplitRecord, use: TokenCounts) -> None:
     """The counts of the ids are those that were noted."""
     counts = use.counts
     if not np.array_equal(counts, files.token_use(split.name)):

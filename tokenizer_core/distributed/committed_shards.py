@@ -12,9 +12,7 @@ Apart from `runs` because this is all that a worker needs.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import secrets
 import shutil
 import tempfile
@@ -25,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs import Storage
+from tokenizer_core.blobs.atomic_files import replacing
+from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
 from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.parallel import map_ahead
@@ -52,16 +52,13 @@ class CommittedFile:
             StorageError: the storage cannot be read.
             OSError: `path` cannot be written.
         """
-        staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            storage.fetch(self.name, staged)
-            if staged.stat().st_size != self.size_bytes or _sha256_of(staged) != self.sha256:
-                raise self._damaged(storage, "not what was written")
-            staged.replace(path)
+            with replacing(path) as staged:
+                storage.fetch(self.name, staged)
+                if staged.stat().st_size != self.size_bytes or _sha256_of(staged) != self.sha256:
+                    raise self._damaged(storage, "not what was written")
         except StorageMissingError:
             raise self._damaged(storage, "gone") from None
-        finally:
-            staged.unlink(missing_ok=True)
 
     def _damaged(self, storage: Storage, what: str) -> RunError:
         return RunError(
@@ -190,28 +187,17 @@ def scratch_folder(above: Path | None = None) -> Iterator[Path]:
     """
     above = above or Path(tempfile.gettempdir())
     for left in above.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked(left):
+        with contextlib.suppress(OSError), locked_folder(left, wait=False):
             shutil.rmtree(left, ignore_errors=True)
     # Under another name until it is locked, so that nobody takes it for a dead one's.
     unlocked = Path(tempfile.mkdtemp(prefix=".", dir=above))
     folder = unlocked.with_name(f"{_SCRATCH}{unlocked.name[1:]}")
     try:
-        with _locked(unlocked):
+        with locked_folder(unlocked, wait=False):
             unlocked.rename(folder)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, or raise BlockingIOError: another process has it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _sha256_of(path: Path) -> str:

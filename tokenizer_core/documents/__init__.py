@@ -10,7 +10,7 @@ from tokenizer_core.documents.corpus_files import (
     corpus_file_size,
     find_corpus_files,
 )
-from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece
+from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece, Utf8Piece
 from tokenizer_core.documents.document_reader import (
     FORMATS,
     DocumentReader,
@@ -20,7 +20,6 @@ from tokenizer_core.documents.document_reader import (
     read_documents,
 )
 from tokenizer_core.documents.document_sample import DocumentSample
-from tokenizer_core.documents.utf8_pieces import Utf8Piece
 
 __all__ = [
     "DEFAULT_PIECE_CHARS",

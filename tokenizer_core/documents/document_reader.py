@@ -18,13 +18,14 @@ from tokenizer_core.documents.document_pieces import (
     DEFAULT_PIECE_CHARS,
     MAX_PIECE_CHARS,
     DocumentPiece,
+    Utf8Piece,
     decode_blocks,
     split_plain_text,
+    split_utf8_text,
 )
 from tokenizer_core.documents.file_parts import enter_part
 from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
-from tokenizer_core.documents.utf8_pieces import Utf8Piece, split_utf8_text
 from tokenizer_core.errors import CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")

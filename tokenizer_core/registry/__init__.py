@@ -1,11 +1,16 @@
-"""Published tokenizers: versions, manifests and the pointer to the active one."""
+"""Published tokenizers: versions, their manifests, and the pointer to the active one."""
 
-from tokenizer_core.registry.active_pointer import PointerState
-from tokenizer_core.registry.artifact_ref import ArtifactRef
-from tokenizer_core.registry.artifact_store import ArtifactStore
-from tokenizer_core.registry.artifacts import Artifacts
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tokenizer_core.registry.bucket_store import BucketArtifactStore
+from tokenizer_core.registry.folder_store import ArtifactStore
 from tokenizer_core.registry.manifest import FileRecord, Manifest
-from tokenizer_core.registry.open_artifacts import open_artifacts
+from tokenizer_core.registry.pointer import PointerState
+from tokenizer_core.registry.store import Artifacts
+from tokenizer_core.registry.versions import ArtifactRef
 
 __all__ = [
     "ArtifactRef",
@@ -16,3 +21,19 @@ __all__ = [
     "PointerState",
     "open_artifacts",
 ]
+
+
+def open_artifacts(store: str | None, artifacts_dir: Path) -> Artifacts:
+    """The registry at `store`: `s3://bucket/prefix`, cached below `artifacts_dir`, or a folder;
+    without `store`, the registry in `artifacts_dir`. It makes no request yet.
+
+    Example:
+        >>> open_artifacts(None, Path("artifacts")).root
+        PosixPath('artifacts')
+    """
+    if not store:
+        return ArtifactStore(artifacts_dir)
+    if "://" not in store:
+        return ArtifactStore(Path(store))
+    folder_name = hashlib.sha256(store.rstrip("/").encode()).hexdigest()[:16]
+    return BucketArtifactStore(store, artifacts_dir / "cache" / folder_name)

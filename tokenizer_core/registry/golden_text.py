@@ -1,8 +1,8 @@
-"""The golden text: what every tokenizer must give back before it is published or served.
+"""The golden text: every tokenizer must return it unchanged before it is published or served.
 
-Hashes show that files are what they were; this shows that they work. It holds what has been seen to
-break tokenizers: every script of the corpora, marks, joiners, runs of spaces and newlines, NUL,
-the byte order mark, astral code points, and text that looks like a special token.
+Hashes prove that the files are unchanged; this test proves that they work. The text holds input
+that has broken tokenizers: every script of the corpora, marks, joiners, runs of spaces and
+newlines, NUL, the byte order mark, astral code points, and text that looks like a special token.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ GOLDEN_TEXT: Final = (
     "🙂👩\u200d👩\u200d👧🇩🇪👍🏽𝔘\U0010ffff<|endoftext|><|end<|"
     "<think>/* if (a/b) */ {}[]\\ \u3000\n "
 ) + "".join(map(chr, range(0x250)))
-"""The text; it ends in the first 592 code points, one after the other."""
+"""Hand-picked text, then the first 592 code points in order."""
 
 
 def check_golden_text(spec: TokenizerSpec) -> None:
-    """Refuse a spec whose decoding does not undo its encoding of the golden text.
+    """Check that decoding the encoded golden text returns the golden text.
 
     Raises:
-        ArtifactCorruptError: it does not; the first place is named.
+        ArtifactCorruptError: it does not; the message names the first difference.
     """
     tokenizer = Tokenizer.from_spec(spec)
     normalize = normalize_nfc if spec.normalizer == "nfc" else str
     text = normalize(GOLDEN_TEXT)
     for ids in (tokenizer.encode_ordinary(GOLDEN_TEXT), tokenizer.encode(GOLDEN_TEXT)):
-        # Normalized again: a special token may stand between a letter and its mark.
+        # Normalize again: a special token may separate a letter from its mark.
         found = normalize(tokenizer.decode(ids))
         if found != text:
             pairs = enumerate(zip(found, text, strict=False))
-            place = next((index for index, (a, b) in pairs if a != b), min(len(found), len(text)))
+            index = next((i for i, (a, b) in pairs if a != b), min(len(found), len(text)))
             raise ArtifactCorruptError(
                 f"decoding does not undo encoding: the golden text comes back changed at character "
-                f"{place}, {text[place : place + 8]!a}"
+                f"{index}, {text[index : index + 8]!a}"
             )

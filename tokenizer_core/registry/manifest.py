@@ -1,9 +1,8 @@
-"""Manifest: the record that stands beside an artifact's pickles, as a dataclass.
+"""Manifest: the contents of `manifest.json`, which is stored beside an artifact's pickles.
 
-It holds what decides ids and is not in the pickles (written and read by `formats.manifest_fields`,
-so that loading two files by hand heeds it too), the hashes that show damage, and where the
-tokenizer came from. It stands apart from the store because others read manifests without opening
-artifacts.
+It holds the settings that decide ids but are not in the pickles, the hashes that show damage, and
+the origin of the tokenizer. `formats.manifest_fields` reads and writes the settings, so that
+loading the two pickles by hand applies them too.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _LIBRARIES: Final = ("regex", "numpy")
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a file of the artifact must be: its sha256 (hex) and its size."""
+    """The expected sha256 (hex) and size of a file."""
 
     sha256: str
     size_bytes: int
@@ -45,9 +44,10 @@ class Manifest:
     """The contents of a `manifest.json`.
 
     - `fingerprint`: the spec's, which is the artifact's digest.
-    - `spec_fields`: kind, pattern, added tokens, gaps and the rest, as `render_spec_fields` says.
-    - `provenance`: one entry a corpus: name, size_bytes, sha256 and what the caller adds.
-    - `training`: the trainer's report, None for an import. `command`: what made the artifact.
+    - `spec_fields`: kind, pattern, added tokens, gaps and the rest, from `render_spec_fields`.
+    - `provenance`: one entry per corpus: name, size_bytes, sha256 and the caller's own fields.
+    - `training`: the trainer's report, None for an import. `command`: the command line that made
+      the artifact.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Manifest:
     fingerprint: str = field(default="")
 
     def to_json(self) -> bytes:
-        """The text of `manifest.json`, sealed; raises FormatError where a value is no JSON."""
+        """The content of `manifest.json`, sealed; raise FormatError where a value is not JSON."""
         return render_manifest_json(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as they stand in the file, ready for JSON; without format and seal."""
+        """The fields of the file, ready for JSON, without format and seal."""
         return {
             "name": self.name,
             "version": self.version,
@@ -84,10 +84,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
-        """The manifest that `data` is the text of.
+        """The manifest in `data`.
 
         Raises:
-            FormatError: damaged, of another format, or a field is missing or malformed.
+            FormatError: it is damaged or has another format, or a field is missing or malformed.
         """
         fields = parse_manifest_json(data)
         try:
@@ -129,7 +129,7 @@ class Manifest:
     def build_spec(
         self, vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]
     ) -> TokenizerSpec:
-        """The artifact's spec; raises as `formats.manifest_fields.build_spec`."""
+        """The artifact's spec; raise as `formats.manifest_fields.build_spec`."""
         return build_spec(self.spec_fields, vocab, merges)
 
 
@@ -143,8 +143,8 @@ def describe(
     provenance: Sequence[Mapping[str, Any]] | None = None,
     command: str | None = None,
 ) -> Manifest:
-    """The manifest of `spec` made here and now, with the libraries installed here."""
-    # Only here: opening one must not wait for it.
+    """The manifest of `spec`, with the current time and the installed libraries."""
+    # A slow import, which reading a manifest does not need.
     from importlib.metadata import version as installed_version
 
     return Manifest(

@@ -18,6 +18,7 @@ from app.jobs.corpus_paths import CorpusFile, readable_path
 from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
 from app.jobs.worker.cluster import cluster_encoder
 from app.jobs.worker.context import ChildJob, open_inputs, say
+from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     CorpusFormat,
     EncodingProgress,
@@ -34,7 +35,6 @@ from tokenizer_core.errors import (
     TokenizerMismatchError,
 )
 from tokenizer_core.registry import open_artifacts
-from tokenizer_core.registry.folders import replace_synced
 from tokenizer_core.tokenizer import Tokenizer
 
 PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}

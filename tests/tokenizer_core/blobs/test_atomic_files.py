@@ -6,7 +6,13 @@ import stat
 
 import pytest
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import (
+    read_whole_file,
+    replace_synced,
+    replacing,
+    write_synced,
+    write_whole_file,
+)
 from tokenizer_core.errors import FormatError
 
 
@@ -26,8 +32,9 @@ def test_only_regular_files_are_read(tmp_path):
         read_whole_file(tmp_path / "missing", max_bytes=100)
 
 
-@pytest.mark.parametrize("function", ["fsync", "replace", "rename"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(function, tmp_path, monkeypatch):
+@pytest.mark.parametrize("function", ["open", "write", "fsync", "replace"])
+@pytest.mark.parametrize("write", [write_whole_file, replace_synced])
+def test_a_failure_leaves_the_old_file_and_nothing_else(write, function, tmp_path, monkeypatch):
     path = tmp_path / "x"
     write_whole_file(path, b"old")
 
@@ -35,11 +42,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(function, tmp_path, monk
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, function, fail)
-    if function == "rename":  # not used: replacing is what must not fail halfway
-        write_whole_file(path, b"old")
-    else:
-        with pytest.raises(OSError, match="full"):
-            write_whole_file(path, b"new")
+    with pytest.raises(OSError, match="full"):
+        write(path, b"new")
+    monkeypatch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert path.read_bytes() == b"old"
 
@@ -65,3 +70,39 @@ def test_an_interrupt_as_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):
         write_whole_file(tmp_path / "some", b"text")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_are_written_in_order_in_few_calls(tmp_path, monkeypatch):
+    calls = []
+    write = os.write
+
+    def counted(descriptor, data):
+        calls.append(len(data))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", counted)
+    write_whole_file(tmp_path / "x", (b"%06d\n" % number for number in range(300_000)))
+    assert (tmp_path / "x").read_bytes() == b"".join(b"%06d\n" % n for n in range(300_000))
+    assert len(calls) == 3
+
+
+def test_a_short_write_is_continued(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    write_synced(tmp_path / "x", b"ten bytes.")
+    assert (tmp_path / "x").read_bytes() == b"ten bytes."
+    with pytest.raises(FileExistsError):
+        write_synced(tmp_path / "x", b"")
+
+
+def test_a_block_that_fails_leaves_the_old_file(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+
+    def fail_halfway():
+        with replacing(tmp_path / "x") as staged:
+            staged.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail_halfway()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"old"}

@@ -1,4 +1,4 @@
-"""What only a folder must stand: processes that die while they write, and disks that refuse."""
+"""Faults of a folder: processes that die while they write, and disks that refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenizer_core.errors import StorageError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-# A process dies at its n-th call of the system that writes, links or renames.
+# The process dies at its n-th system call.
 DYING = """
 import os, sys
 from tests.dying_calls import die_at
@@ -61,7 +61,7 @@ def test_a_writer_that_dies_leaves_the_old_or_the_new(what: str, tmp_path: Path)
         assert done.stdout.startswith("whole"), done.stderr[-2000:]
 
 
-def test_what_the_disk_refuses_is_told_and_nothing_is_left(
+def test_a_failed_fsync_is_an_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(tmp_path)
@@ -84,7 +84,7 @@ def test_what_the_disk_refuses_is_told_and_nothing_is_left(
     assert [path.name for path in (tmp_path / ".staging").iterdir()] in ([], ["lock"])
 
 
-def test_a_list_that_cannot_be_read_is_an_error_and_not_empty(
+def test_a_list_that_cannot_be_read_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(tmp_path)
@@ -98,7 +98,9 @@ def test_a_list_that_cannot_be_read_is_an_error_and_not_empty(
         storage.names()
 
 
-def test_a_lock_that_is_not_let_go_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_not_released_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_storage, "_LOCK_TIMEOUT_SECONDS", 0.05)
     storage = open_storage(tmp_path)
     storage.swap("a", b"one", expected=None)
@@ -109,7 +111,7 @@ def test_a_lock_that_is_not_let_go_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert storage.swap("b", b"", expected=None)
 
 
-def test_a_link_whose_answer_was_lost_is_known_again(
+def test_a_writer_recognises_its_link_after_a_lost_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(tmp_path)

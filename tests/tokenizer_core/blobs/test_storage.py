@@ -1,4 +1,4 @@
-"""Storage of both kinds: what every kind promises, through the same tests."""
+"""What both kinds of storage promise, through the same tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def storage(place: str) -> Storage:
     return open_with_shared_client(place) if place.startswith("s3:") else open_storage(place)
 
 
-def test_what_is_put_is_read(storage: Storage, tmp_path: Path) -> None:
+def test_put_bytes_and_files_are_read_back(storage: Storage, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(bytes(range(256)) * 8192)
     storage.put("a", b"")
@@ -42,14 +42,14 @@ def test_what_is_put_is_read(storage: Storage, tmp_path: Path) -> None:
     assert storage.read("runs/one.json", max_bytes=3) == b"[1]"
     assert storage.read("runs/1@x=y_z/big", max_bytes=1 << 21) == big.read_bytes()
     copy = tmp_path / "copy"
-    copy.write_bytes(b"longer than what comes" * 200_000)
+    copy.write_bytes(b"longer than the new content" * 200_000)
     storage.fetch("runs/1@x=y_z/big", copy)
     assert copy.read_bytes() == big.read_bytes()
     sizes = [storage.size(name) for name in ("a", "runs/one.json", "runs/1@x=y_z/big", "b")]
     assert sizes == [0, 3, 1 << 21, None]
 
 
-def test_what_is_larger_than_its_reader_takes_is_refused(storage: Storage) -> None:
+def test_a_name_larger_than_max_bytes_is_refused(storage: Storage) -> None:
     storage.put("a", b"x" * 10)
     assert storage.read("a", max_bytes=10) == b"x" * 10
     for read in (storage.read, storage.read_versioned):
@@ -59,7 +59,7 @@ def test_what_is_larger_than_its_reader_takes_is_refused(storage: Storage) -> No
         assert storage.swap("a", b"x" * 10, expected=refused.value.version)
 
 
-def test_what_is_not_there(storage: Storage, tmp_path: Path) -> None:
+def test_a_missing_name(storage: Storage, tmp_path: Path) -> None:
     with pytest.raises(StorageMissingError, match="no a/b in"):
         storage.read("a/b", max_bytes=1)
     with pytest.raises(StorageMissingError):
@@ -75,7 +75,7 @@ def test_what_is_not_there(storage: Storage, tmp_path: Path) -> None:
     assert storage.size("a/b") is None
 
 
-def test_names_are_those_that_begin_so(storage: Storage) -> None:
+def test_names_lists_the_names_with_a_prefix(storage: Storage) -> None:
     for name in ("map/2", "map/10", "mapped/1", "map0", "reduce/a/b"):
         storage.put(name, b"")
     assert storage.names("map/") == ["map/10", "map/2"]
@@ -106,7 +106,7 @@ WRONG_NAMES = (
 )
 
 
-def test_a_name_that_is_none_is_refused(storage: Storage, tmp_path: Path) -> None:
+def test_a_malformed_name_is_refused(storage: Storage, tmp_path: Path) -> None:
     for name in WRONG_NAMES:
         for call in (
             functools.partial(storage.read, name, max_bytes=1),
@@ -119,14 +119,16 @@ def test_a_name_that_is_none_is_refused(storage: Storage, tmp_path: Path) -> Non
             functools.partial(storage.swap, name, b"", expected="x"),
             functools.partial(storage.remove, name),
         ):
-            with pytest.raises(ValueError, match="no name"):
+            with pytest.raises(ValueError, match="not a valid name"):
                 call()
         if name not in ("", "a/"):
-            with pytest.raises(ValueError, match="begins no name"):
+            with pytest.raises(ValueError, match="not a valid prefix"):
                 storage.names(name)
 
 
-def test_one_creates_and_what_is_there_stays(storage: Storage, tmp_path: Path) -> None:
+def test_one_create_succeeds_and_later_ones_change_nothing(
+    storage: Storage, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"from a file")
     assert storage.create("a/b", file)
@@ -138,7 +140,7 @@ def test_one_creates_and_what_is_there_stays(storage: Storage, tmp_path: Path) -
     assert storage.swap("a/b", b"again", expected=None)
 
 
-def test_a_swap_is_from_what_was_read(storage: Storage) -> None:
+def test_a_swap_needs_the_version_that_was_read(storage: Storage) -> None:
     storage.put("a", b"one")
     one = storage.read_versioned("a", max_bytes=9)
     assert one is not None
@@ -163,7 +165,7 @@ def at_once(n: int, work: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(run, range(n)))
 
 
-def test_of_threads_that_create_at_once_one_wins(storage: Storage) -> None:
+def test_one_of_several_threads_creates(storage: Storage) -> None:
     for turn in range(4):
         name = f"race/{turn}"
         won = at_once(6, lambda number, name=name: storage.create(name, b"%d" % number))
@@ -171,7 +173,7 @@ def test_of_threads_that_create_at_once_one_wins(storage: Storage) -> None:
         assert storage.read(name, max_bytes=9) == b"%d" % won.index(True)
 
 
-def test_of_threads_that_swap_no_step_is_lost(storage: Storage) -> None:
+def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
     storage.put("sum", b"0")
 
     def add(_: int) -> None:
@@ -203,7 +205,7 @@ print(won)
 """
 
 
-def test_of_processes_one_creates_and_no_swap_is_lost(place: str, storage: Storage) -> None:
+def test_one_of_several_processes_creates_and_no_swap_is_lost(place: str, storage: Storage) -> None:
     storage.put("sum", b"0")
     racers = [
         subprocess.Popen(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tokenizer_core.distributed import (
     SourceFile,
-    corpus_shards,
     count_distributed,
     count_shards,
+    encode_shards,
     merge_shards,
 )
 from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
@@ -240,11 +240,11 @@ def test_a_partition_that_lost_a_count_is_found(corpus, tmp_path, monkeypatch):
 def test_other_unicode_tables_split_elsewhere():
     nothing: Any = None
     rules = count_shards.ShardRules(nothing, "auto", 1, 1, "regex 1999.1.1")
-    encoding = corpus_shards.ShardEncoding(nothing, nothing, nothing, "regex 1999.1.1")
+    encoding = encode_shards.ShardEncoding(nothing, nothing, nothing, "regex 1999.1.1")
     for work in (
         partial(count_shards.find_cuts, rules),
         partial(count_shards.count_shard, rules),
-        partial(corpus_shards.encode_shard, encoding),
+        partial(encode_shards.encode_shard, encoding),
     ):
         with pytest.raises(RunError, match="install the same version everywhere"):
             work(nothing, nothing)

@@ -29,7 +29,7 @@ from tokenizer_core.corpus import (
     encoding_run,
     plan_token_files,
 )
-from tokenizer_core.distributed import Attempt, SourceFile, corpus_shards, encoded_shards
+from tokenizer_core.distributed import Attempt, SourceFile, encode_shards
 from tokenizer_core.distributed.encoding import encode_distributed
 from tokenizer_core.errors import (
     CorpusError,
@@ -60,8 +60,8 @@ class Interrupted(Exception):  # noqa: N818 - not an error of the library
 def small_batches(patch: pytest.MonkeyPatch, batch_bytes: int, batch_tokens: int) -> None:
     """What is a long document is a matter of some bytes, and a checkpoint comes with each batch."""
     patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
-    patch.setattr(corpus_shards, "BATCH_BYTES", batch_bytes)
-    patch.setattr(encoded_shards, "BATCH_TOKENS", batch_tokens)
+    patch.setattr(encode_shards, "BATCH_BYTES", batch_bytes)
+    patch.setattr(encode_shards, "BATCH_TOKENS", batch_tokens)
     patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
     patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     patch.setattr(os, "fsync", lambda descriptor: None)
@@ -211,18 +211,18 @@ def test_what_was_committed_is_not_encoded_again(tmp_path, corpus, monkeypatch):
         [n for n in open_storage(tmp_path / "run").names() if n.endswith(".json") and "/enc" in n]
     )
     n_encoded = 0
-    encode_shard = corpus_shards.encode_shard
+    encode_shard = encode_shards.encode_shard
 
     def counted(*what: Any) -> dict[str, Any]:
         nonlocal n_encoded
         n_encoded += 1
         return encode_shard(*what)
 
-    monkeypatch.setattr("tokenizer_core.distributed.joined_shards.encode_shard", counted)
+    monkeypatch.setattr("tokenizer_core.distributed.encoding.encode_shard", counted)
     found = distribute(tmp_path, files, plan, validation_share=0.3, resume=True)
     assert found == content(tmp_path / "expected")
     sources = [SourceFile.examine(str(file)) for file in files]
-    n_shards = len(list(corpus_shards.cut_corpus(sources, SEPARATED, 2000)))
+    n_shards = len(list(encode_shards.cut_corpus(sources, SEPARATED, 2000)))
     assert n_committed > 10
     assert n_encoded == n_shards - n_committed
 
@@ -321,7 +321,7 @@ def test_a_shard_that_keeps_failing_is_named(tmp_path, corpus, monkeypatch):
     def full(*_: object) -> dict[str, Any]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tokenizer_core.distributed.joined_shards.encode_shard", full)
+    monkeypatch.setattr("tokenizer_core.distributed.encoding.encode_shard", full)
     with pytest.raises(ShardFailedError, match=r"shard 0 of the stage 'encode' failed 3 times"):
         distribute(tmp_path, files, plan)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.dying_calls import DEAD
-from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.registry import ArtifactStore
 
 # Forks once for each operation k: the child does the work and dies at its k-th call, the parent
@@ -20,7 +20,7 @@ DRIVER = """
 import json, shutil, sys
 from pathlib import Path
 from tests.dying_calls import die_at
-from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.registry import ArtifactStore
 
 what, when, base = sys.argv[1], sys.argv[2], Path(sys.argv[3])
@@ -112,7 +112,7 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, m
     store = ArtifactStore(tmp_path)
     store.publish(A, name="t")
     events, names = [], {}
-    real_open, real_fsync, real_rename = os.open, os.fsync, os.rename
+    real_open, real_fsync = os.open, os.fsync
 
     def opened(path, flags, *args, **kwargs):
         descriptor = real_open(path, flags, *args, **kwargs)
@@ -123,13 +123,19 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, m
         real_fsync(descriptor)
         events.append(("fsync", names[descriptor].name))
 
-    def renamed(source, target, *args, **kwargs):
-        real_rename(source, target, *args, **kwargs)
-        events.append(("rename", Path(target).name))
+    def recorded(name):
+        real = getattr(os, name)
+
+        def renamed(source, target, *args, **kwargs):
+            real(source, target, *args, **kwargs)
+            events.append((name, Path(target).name))
+
+        return renamed
 
     monkeypatch.setattr(os, "open", opened)
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "rename", renamed)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, recorded(name))
     ref = store.publish(B, name="t")
     staged = events[3][1]
     assert staged.startswith(ref.version)
@@ -146,6 +152,6 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, m
     store.promote(ref)
     assert events == [
         ("fsync", ".active.json.new"),
-        ("rename", "active.json"),
+        ("replace", "active.json"),
         ("fsync", tmp_path.name),
     ]

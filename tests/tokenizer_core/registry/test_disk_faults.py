@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.errors import ArtifactError, ArtifactStorageError
 from tokenizer_core.registry import ArtifactStore
 
@@ -73,7 +73,7 @@ def test_publishing_on_a_failing_disk(function, number, store):
 
 
 @pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("function", ["write", "fsync", "rename"])
+@pytest.mark.parametrize("function", ["write", "fsync", "replace"])
 def test_promoting_on_a_failing_disk(function, number, store):
     ref = store.publish(B, name="u")
     before = state_of(store)
@@ -94,7 +94,7 @@ def test_promoting_on_a_failing_disk(function, number, store):
         else:
             assert state_of(store) == before
         at += 1
-    assert at == {"write": 1, "fsync": 2, "rename": 1}[function]
+    assert at == {"write": 1, "fsync": 2, "replace": 1}[function]
     assert store.active() == ref
     assert [p.name for p in store.root.iterdir() if p.name.endswith(".new")] == []
 

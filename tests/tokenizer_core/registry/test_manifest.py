@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tokenizer_core.registry.test_artifact_store import RICH, A
+from tests.tokenizer_core.registry.test_folder_store import RICH, A
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.registry.manifest import FileRecord, Manifest, describe

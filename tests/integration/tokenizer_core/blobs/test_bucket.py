@@ -100,7 +100,7 @@ def test_a_silent_server_ends_in_an_error(
     s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(s3_bucket)  # with the patience it has, however slow this machine is now
-    monkeypatch.setattr(object_storage, "_ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(object_storage, "_RESPONSE_SECONDS", 0.4)
     s3_server.is_silent.set()
     try:
         for call in (

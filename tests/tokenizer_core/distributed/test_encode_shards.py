@@ -15,14 +15,14 @@ from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import CorpusFormat, TokenFilesPlan, plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt
-from tokenizer_core.distributed.corpus_shards import (
+from tokenizer_core.distributed.corpus_sources import SourceFile
+from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
     ShardEncoding,
     cut_corpus,
     encode_shard,
     hash_source,
 )
-from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.errors import CorpusError, RunError
 
 LINES = CorpusFormat(separator="\n")

@@ -1,11 +1,16 @@
-"""The `.idx` of a Megatron dataset, which says where its documents are in the `.bin`.
+"""Where the documents of token files are: our file of document ends, and Megatron's `.idx`.
 
-As NVIDIA/Megatron-LM's `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `_IndexReader`)
-lays it out: the magic `MMIDIDX\\0\\0`, u64 version 1, u8 dtype code (uint16 is 8, int32 is 4), u64
-number of sequences, u64 number of document indices; then int32 length of each sequence, int64 place
-of each in bytes, int64 document indices: 0, and for each document the sequence it ends before. Here
-a document is one sequence. Everything is little-endian and rendered in pieces, so that millions
-of documents need no memory.
+The ends are u64 numbers: for each document of a split, the number of ids up to its end. Finding one
+document reads 16 bytes.
+
+NVIDIA/Megatron-LM's `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `_IndexReader`)
+defines the `.idx`: the magic `MMIDIDX\\0\\0`, u64 version 1, u8 dtype code (uint16 is 8, int32 is
+4), u64 number of sequences, u64 number of document indices; then the int32 length of each sequence,
+its int64 offset in bytes, and int64 document indices: 0, and for each document the sequence that it
+ends before. We write one sequence for each document.
+
+All numbers are little-endian. Both files are read and written in pieces, so that millions of
+documents need no memory.
 """
 
 from __future__ import annotations
@@ -31,8 +36,51 @@ _MAGIC: Final = b"MMIDIDX\0\0"
 _VERSION: Final = 1
 _DTYPE_CODES: Final = {"uint16": 8, "int32": 4}
 _PIECE: Final = 1 << 16
+_END_BYTES: Final = 8
 
 Lengths = Callable[[], "Iterator[NDArray[np.int64]]"]
+
+
+def iterate_ends(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
+    """The ends of documents `start` to `stop` (not included), in order and in pieces."""
+    with path.open("rb") as file:
+        file.seek(start * _END_BYTES)
+        for first in range(start, stop, _PIECE):
+            count = min(_PIECE, stop - first)
+            data = file.read(count * _END_BYTES)
+            if len(data) != count * _END_BYTES:
+                raise TokenFilesCorruptError(
+                    f"{path.name} ends before document {stop}; write the token files anew"
+                )
+            yield np.frombuffer(data, dtype="<u8").astype(np.int64)
+
+
+def iterate_lengths(
+    path: Path, start: int, stop: int, *, begin: int = 0
+) -> Iterator[NDArray[np.int64]]:
+    """The numbers of ids of documents `start` to `stop` (not included), in pieces.
+
+    `begin` is where document `start` begins.
+
+    Raises:
+        TokenFilesCorruptError: a document would end before it begins.
+    """
+    for ends in iterate_ends(path, start, stop):
+        lengths = np.diff(ends, prepend=begin)
+        if lengths.min() < 0:
+            raise TokenFilesCorruptError(
+                f"{path.name} goes back: a document ends before it begins; write the token files "
+                f"anew"
+            )
+        yield lengths
+        begin = int(ends[-1])
+
+
+def document_range(path: Path, index: int) -> tuple[int, int]:
+    """Where document `index` begins and ends, in ids of its split; reads 16 bytes."""
+    pieces = list(iterate_ends(path, max(0, index - 1), index + 1))
+    ends = [int(end) for piece in pieces for end in piece]
+    return (0 if index == 0 else ends[0]), ends[-1]
 
 
 def render_megatron_index(

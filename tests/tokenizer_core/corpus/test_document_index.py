@@ -1,12 +1,57 @@
-"""Megatron's index: the bytes, in pieces, and its header read strictly."""
+"""The document ends and Megatron's `.idx`: the bytes, in pieces, read strictly."""
 
 import struct
 
 import numpy as np
 import pytest
 
-from tokenizer_core.corpus.megatron_index import check_megatron_header, render_megatron_index
+from tokenizer_core.corpus.document_index import (
+    check_megatron_header,
+    document_range,
+    iterate_ends,
+    iterate_lengths,
+    render_megatron_index,
+)
 from tokenizer_core.errors import TokenFilesCorruptError
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(ends):
+        path = tmp_path / "ends"
+        np.array(ends, "<u8").tofile(path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 150_000), (65_535, 65_537), (5, 5), (149_999, None)]
+)
+def test_pieces_of_ends_join_to_the_whole(start, stop, written):
+    ends = np.cumsum(np.arange(150_000) % 7)
+    stop = 150_000 if stop is None else stop
+    path = written(ends)
+    pieces = list(iterate_ends(path, start, stop))
+    assert [end for piece in pieces for end in piece.tolist()] == ends[start:stop].tolist()
+    assert all(len(piece) <= 65_536 for piece in pieces)
+    begin = int(ends[start - 1]) if start else 0
+    lengths = [n for piece in iterate_lengths(path, start, stop, begin=begin) for n in piece]
+    assert lengths == (np.arange(150_000) % 7)[start:stop].tolist()
+
+
+def test_where_a_document_is(written):
+    path = written([3, 3, 10])
+    assert [document_range(path, index) for index in range(3)] == [(0, 3), (3, 3), (3, 10)]
+
+
+def test_damaged_ends(written):
+    with pytest.raises(TokenFilesCorruptError, match="ends before document 4"):
+        list(iterate_ends(written([1, 2, 3]), 0, 4))
+    with pytest.raises(TokenFilesCorruptError, match="goes back"):
+        list(iterate_lengths(written([1, 5, 4]), 0, 3))
+    with pytest.raises(TokenFilesCorruptError, match="goes back"):
+        list(iterate_lengths(written([1]), 0, 1, begin=2))
 
 
 def render(lengths, dtype="<u2", piece=3):
@@ -15,7 +60,7 @@ def render(lengths, dtype="<u2", piece=3):
     return b"".join(render_megatron_index(len(lengths), lambda: iter(pieces), np.dtype(dtype)))
 
 
-def test_the_bytes_by_hand():
+def test_the_bytes_of_an_index_by_hand():
     expected = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 3)
     expected += struct.pack("<2i", 3, 2) + struct.pack("<2q", 0, 6) + struct.pack("<3q", 0, 1, 2)
     assert render([3, 2]) == expected
@@ -24,7 +69,7 @@ def test_the_bytes_by_hand():
     assert struct.unpack_from("<2q", wide, 42) == (0, 12)
 
 
-def test_places_over_four_gigabytes():
+def test_offsets_over_four_gigabytes():
     data = render([(1 << 31) - 1] * 5, "<i4")
     places = struct.unpack_from("<5q", data, 34 + 20)
     assert places == tuple(4 * ((1 << 31) - 1) * index for index in range(5))
@@ -37,7 +82,7 @@ def test_any_pieces_give_the_same_bytes(n_documents):
     assert len(render(lengths, piece=n_documents)) == 34 + 20 * n_documents + 8
 
 
-def test_headers(tmp_path):
+def test_index_headers(tmp_path):
     path = tmp_path / "a.idx"
     data = render([1, 2, 3])
     path.write_bytes(data)

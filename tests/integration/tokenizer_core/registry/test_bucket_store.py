@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.integration.s3_server import S3Server, open_with_shared_client
-from tests.tokenizer_core.registry.test_artifact_store import A, B
-from tests.tokenizer_core.registry.test_object_artifact_store import *  # noqa: F403 -- all tests
-from tests.tokenizer_core.registry.test_object_artifact_store import Make
+from tests.tokenizer_core.registry.test_bucket_store import *  # noqa: F403 -- all tests
+from tests.tokenizer_core.registry.test_bucket_store import Make
+from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.errors import (
     ArtifactNotFoundError,
     ArtifactStorageError,
     StorageError,
 )
-from tokenizer_core.registry import object_artifact_store
-from tokenizer_core.registry.open_artifacts import open_artifacts
+from tokenizer_core.registry import bucket_store, open_artifacts
 
 
 @pytest.fixture
 def objects(s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
+    monkeypatch.setattr(bucket_store, "open_storage", open_with_shared_client)
     return lambda host="a": open_artifacts(f"{s3_bucket}/some", tmp_path / host)
 
 
@@ -40,15 +39,15 @@ def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
     store.open(a)
     fresh = objects()
     monkeypatch.setattr(
-        object_artifact_store, "open_storage", lambda _: (_ for _ in ()).throw(StorageError("away"))
+        bucket_store, "open_storage", lambda _: (_ for _ in ()).throw(StorageError("away"))
     )
     assert fresh.resolve(str(a)) == fresh.resolve("t") == a
     assert fresh.open(a) == A
     for call in (fresh.list, lambda: fresh.resolve("u"), lambda: fresh.open(b), fresh.fence):
         with pytest.raises(ArtifactStorageError):
             call()
-    monkeypatch.setattr(object_artifact_store, "open_storage", open_with_shared_client)
-    fresh._away_until = 0.0
+    monkeypatch.setattr(bucket_store, "open_storage", open_with_shared_client)
+    fresh._unreachable_until = 0.0
     assert fresh.open(b) == B
 
 
@@ -73,7 +72,7 @@ def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) ->
 def test_a_silent_storage_is_waited_for_once_and_not_for_long(
     objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_artifact_store, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(bucket_store, "PATIENCE_SECONDS", 0.3)
     store = objects()
     a, b = store.publish(A, name="t"), store.publish(B, name="u")
     store.open(a)

@@ -1,4 +1,7 @@
-"""Stores of both kinds through the same tests; what only the one behind a network must stand."""
+"""Both kinds of store through the same tests; then the store in shared storage, here a folder.
+
+`tests/integration` runs the same tests on object storage.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.tokenizer_core.registry.test_artifact_store import A, B
+from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -22,16 +25,25 @@ from tokenizer_core.errors import (
     PointerMovedError,
     StorageError,
 )
-from tokenizer_core.registry import object_artifact_store, version_cache
-from tokenizer_core.registry.open_artifacts import open_artifacts
+from tokenizer_core.registry import bucket_store, open_artifacts
+from tokenizer_core.registry import store as store_module
+from tokenizer_core.registry.bucket_store import BucketArtifactStore
 
 Make = Callable[..., Any]
 """Makes the `Artifacts` of a host, into which some tests look."""
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Folders; `tests/integration` runs the same tests on object storage."""
+def objects(tmp_path: Path) -> Make:
+    """Makes the store of a host in storage that the hosts share."""
+    address = str(tmp_path / "storage")
+    return lambda host="a": BucketArtifactStore(address, tmp_path / host)
+
+
+@pytest.fixture(params=["folder", "storage"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, objects: Make) -> Make:
+    if request.param == "storage":
+        return objects
     return lambda host="a": open_artifacts(str(tmp_path / "shared"), tmp_path / host)
 
 
@@ -175,7 +187,7 @@ def test_what_a_slow_publisher_wrote_is_whole_although_it_was_cleaned_away(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, cleaner = objects("a"), objects("b")
-    monkeypatch.setattr(object_artifact_store, "next_version", lambda *_: next(versions))
+    monkeypatch.setattr(store_module, "next_version", lambda *_: next(versions))
     versions = iter(["20200101T000000Z-00000000", "20990101T000000Z-00000000"])
     interrupt(monkeypatch, here, "create", "manifest.json", cleaner._clean)
     ref = here.publish(A, name="t")
@@ -187,9 +199,7 @@ def test_who_cleans_puts_back_what_was_not_left_over(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, cleaner = objects("a"), objects("b")
-    monkeypatch.setattr(
-        object_artifact_store, "next_version", lambda *_: "20200101T000000Z-00000000"
-    )
+    monkeypatch.setattr(store_module, "next_version", lambda *_: "20200101T000000Z-00000000")
     ref = here.publish(A, name="t")
     place = f"tokenizers/t/{ref.version}/manifest.json"
     data = here._storage.read(place, max_bytes=1 << 20)
@@ -230,7 +240,7 @@ def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> Non
     a = store.publish(A, name="t")
     store.promote(a)
     large = b"x" * (1 << 17)
-    if isinstance(store, object_artifact_store.ObjectArtifactStore):
+    if isinstance(store, bucket_store.BucketArtifactStore):
         store._storage.put("active.json", large)  # type: ignore[union-attr]
     else:
         (store.root / "active.json").write_bytes(large)
@@ -246,7 +256,7 @@ def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> Non
 def test_the_cache_keeps_what_is_served(
     objects: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(version_cache, "CACHED_VERSIONS", 2)
+    monkeypatch.setattr(bucket_store, "CACHED_VERSIONS", 2)
     store = objects()
     specs = [
         TokenizerSpec.from_merges({n + byte: bytes([byte]) for byte in range(256)}, [])

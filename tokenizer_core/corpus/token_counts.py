@@ -1,4 +1,4 @@
-"""TokenUse: how often each id stands in a split, counted while it is written.
+"""TokenCounts: how often each id stands in a split, counted while it is written.
 
 Kept beside the ids as one u64 for each id from 0 to the largest: what a tokenizer wastes (ids never
 used, or rarely) and which special tokens the texts held.
@@ -26,11 +26,11 @@ _PIECE: Final = 1 << 19
 """Ids that are counted at once: a pass over all the counts costs as much as many thousand ids."""
 
 
-class TokenUse:
+class TokenCounts:
     """Counts of the ids 0 to `largest_id`.
 
     Example:
-        >>> use = TokenUse(3)
+        >>> use = TokenCounts(3)
         >>> use.add(np.array([1, 3, 1]))
         >>> use.counts.tolist()
         [0, 2, 0, 1]
@@ -98,6 +98,6 @@ def special_tokens_found(
     return {name: count for name, count in found.items() if count}
 
 
-def read_token_use(path: Path) -> NDArray[np.uint64]:
+def read_token_counts(path: Path) -> NDArray[np.uint64]:
     """The counts in a file, shape (largest_id + 1,)."""
     return np.fromfile(path, dtype="<u8")

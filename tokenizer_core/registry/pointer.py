@@ -1,8 +1,7 @@
-"""`active.json`: which version is served, and which was before it.
+"""`active.json`, the pointer: the active version and the one before it.
 
-One small file, replaced whole, by whoever finds it in the state that was read: each state has a
-generation, one more than the state before, so that no two are the same. Whoever reads it must
-expect anything in it.
+One small file, replaced whole by compare-and-set. Each state has a generation, one more than the
+state before, so that no two states are equal. A reader must expect any content in it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tokenizer_core.errors import ArtifactCorruptError, FormatError
-from tokenizer_core.registry.artifact_ref import NAME, VERSION, ArtifactRef
+from tokenizer_core.registry.versions import NAME, VERSION, ArtifactRef
 from tokenizer_core.strict_json import parse_strict_json
 
 POINTER_NAME: Final = "active.json"
@@ -24,9 +23,9 @@ _MAX_GENERATION: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ActivePointer:
-    """`active` and `previous` as `name@version`, the digest of the active one, and when.
+    """`active` and `previous` as `name@version`, the digest of the active one, the time of change.
 
-    `active` and `digest` are None in a pointer that was fenced before anything was promoted.
+    `active` and `digest` are None in a pointer that was fenced before the first promotion.
     """
 
     active: str | None
@@ -36,16 +35,15 @@ class ActivePointer:
     generation: int = 0
 
     def to_json(self) -> bytes:
-        """The text of the file."""
+        """The content of the file."""
         return (json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> ActivePointer:
-        """The pointer that `data` is the text of; one without a generation is from before there
-        were any, and has 0.
+        """The pointer in `data`. Files of old releases have no generation; it is 0 then.
 
         Raises:
-            ArtifactCorruptError, FormatError: it is not such a text.
+            ArtifactCorruptError, FormatError: the content is not a pointer.
 
         Example:
             >>> ActivePointer.from_json(b"{}")
@@ -70,10 +68,10 @@ class ActivePointer:
 
 @dataclass(frozen=True, slots=True)
 class PointerState:
-    """What `active.json` held when it was read, sound or not; `promote` takes it as `expected`.
+    """The content of `active.json` at some moment, sound or not; `promote` takes it as `expected`.
 
-    `version` is the store's word for this state, None where there is no pointer; `damage` says why
-    what is there cannot be read.
+    `version` is the store's identifier of this state, None where the file does not exist. `damage`
+    says why the file cannot be read.
     """
 
     version: str | None
@@ -81,10 +79,10 @@ class PointerState:
     damage: str | None = None
 
     def pointer(self) -> ActivePointer | None:
-        """The pointer; None where there is none.
+        """The pointer; None where the file does not exist.
 
         Raises:
-            ArtifactCorruptError: it is empty, garbage, or no file that can be read.
+            ArtifactCorruptError: the file is empty, garbage, or cannot be read.
         """
         if self.version is None:
             return None
@@ -96,7 +94,7 @@ class PointerState:
             raise ArtifactCorruptError(f"{POINTER_NAME}: {error}") from error
 
     def moved_to(self, ref: ArtifactRef, previous: ArtifactRef | None) -> bytes:
-        """The text of the pointer to `ref` that comes after this one."""
+        """The content of the next pointer, which names `ref`."""
         return ActivePointer(
             str(ref),
             ref.digest,
@@ -106,18 +104,18 @@ class PointerState:
         ).to_json()
 
     def fenced(self, *, after: PointerState | None = None) -> bytes:
-        """The text of a pointer that names what this one names, in the next generation: the one
-        after this, or after that of `after`."""
+        """The content of a pointer to the same version, one generation after this state, or after
+        the state `after`."""
         try:
             pointer = self.pointer() or ActivePointer(None, None, None, _now())
         except ArtifactCorruptError:
-            return self.data + b"\n"  # as damaged as it was, and not the same
+            return self.data + b"\n"  # still damaged, but another state
         generation = (after or self).generation + 1
         return dataclasses.replace(pointer, generation=generation).to_json()
 
     @property
     def generation(self) -> int:
-        """That of the pointer; 0 where there is none, or a damaged one."""
+        """The generation of the pointer; 0 where it is missing or damaged."""
         try:
             pointer = self.pointer()
         except ArtifactCorruptError:

@@ -1,9 +1,8 @@
-"""Artifacts: what every store of artifacts can do, wherever its versions lie.
+"""Artifacts: the registry of published tokenizers, whatever holds their files.
 
-Reading a version is one code: it is in a folder when it is opened, on the disk of the store or in
-the cache of one that is elsewhere. So is the pointer: it is moved from a state that was read, and
-not at all where somebody else moved it meanwhile. A kind of store adds what stands at the end of
-the class.
+This class publishes, reads, promotes and fences. It opens every version from a folder: that of the
+store itself, or the cache of a store in a bucket. It moves the pointer by compare-and-set. A
+subclass says how files are written, listed and removed; see the end of the class.
 """
 
 from __future__ import annotations
@@ -16,19 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
+    ArtifactInUseError,
     ArtifactNotFoundError,
     FormatError,
     PointerMovedError,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
-from tokenizer_core.registry.artifact_folder import (
-    open_artifact,
-    read_artifact_file,
-    read_manifest,
-    reading,
-)
-from tokenizer_core.registry.artifact_ref import ACTIVE, ArtifactRef, checked_name
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import (
     FILE_NAMES,
@@ -38,52 +31,59 @@ from tokenizer_core.registry.manifest import (
     Manifest,
     describe,
 )
+from tokenizer_core.registry.version_folder import (
+    open_artifact,
+    read_artifact_file,
+    read_manifest,
+    reading,
+    writing,
+)
+from tokenizer_core.registry.versions import ACTIVE, ArtifactRef, checked_name, next_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tokenizer_core.registry.active_pointer import PointerState
+    from tokenizer_core.registry.pointer import PointerState
     from tokenizer_core.spec import TokenizerSpec
 
-_MOST_MOVES: Final = 8
+_MAX_MOVES: Final = 8
 
 Names = list[str]  # the class has a method named list
 Refs = list[ArtifactRef]
 
 
 class Artifacts(ABC):
-    """Versions of tokenizers, and the pointer to the one that is served; `ArtifactStore` in a
-    folder, `ObjectArtifactStore` in a bucket.
+    """Versions of tokenizers and the pointer to the active one: `ArtifactStore` keeps them in a
+    folder, `BucketArtifactStore` in a bucket.
 
     Raises (from every method):
-        ArtifactNameError: a name or version that is malformed.
-        ArtifactStorageError: the disk or the storage fails, is full or read-only; what was there
-            still is.
+        ArtifactNameError: a name or version is malformed.
+        ArtifactStorageError: the disk or the storage fails, is full or read-only; nothing changed.
     """
 
     # Reading
 
     def list(self) -> Refs:
-        """All versions whose manifest is sound, by name, oldest first.
+        """All versions with a sound manifest, by name, oldest first.
 
-        A damaged one is left out here and told of by `damaged`; opening it says why.
+        `damaged` lists the others; opening one raises the reason.
         """
         return [ref for name in self.names() for ref in self.versions(name)]
 
     def versions(self, name: str) -> Refs:
-        """The versions of one tokenizer whose manifest is sound, oldest first."""
+        """The versions of one tokenizer with a sound manifest, oldest first."""
         found = []
-        for version in self._folders(checked_name(name)):
+        for version in self._version_names(checked_name(name)):
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                 found.append(self._ref(name, version))
         return found
 
     def damaged(self) -> dict[str, str]:
-        """`name@version` -> reason, for the versions `list` leaves out."""
+        """`name@version` -> reason, for the versions that `list` omits."""
         reasons: dict[str, str] = {}
         for name in self.names():
-            for version in self._folders(name):
+            for version in self._version_names(name):
                 try:
                     self._ref(name, version)
                 except ArtifactCorruptError as error:
@@ -93,12 +93,12 @@ class Artifacts(ABC):
         return reasons
 
     def resolve(self, wanted: str) -> ArtifactRef:
-        """The version meant by `name@version`, by `name` (its newest) or by `active`.
+        """The version that `name@version`, `name` (its newest) or `active` refers to.
 
-        Where the newest version is damaged that is the error, not silently an older one.
+        A damaged newest version is an error; it never falls back to an older one.
 
         Raises:
-            ArtifactNotFoundError: there is none.
+            ArtifactNotFoundError: the version does not exist.
             ArtifactCorruptError: its manifest, or the active pointer, is damaged.
         """
         if wanted == ACTIVE:
@@ -110,15 +110,15 @@ class Artifacts(ABC):
         checked_name(name)
         if at:
             return self._ref(name, version)
-        versions = self._folders(name)
+        versions = self._version_names(name)
         if not versions:
             known = ", ".join(self.names()) or "none"
             raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
         return self._ref(name, versions[-1])
 
     def resolve_near(self, wanted: str) -> ArtifactRef:
-        """As `resolve`, for who must not wait: a version that this host has is not asked for, even
-        if it was removed elsewhere, and where a storage is silent its last answer counts."""
+        """As `resolve`, for callers that must not wait. It may return a version that another host
+        has removed, and uses the last listing of a storage that does not respond."""
         return self.resolve(wanted)
 
     def read_manifest(self, ref: ArtifactRef) -> Manifest:
@@ -133,11 +133,11 @@ class Artifacts(ABC):
         return manifest
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
-        """The spec of a version: sizes, hashes, schema and fingerprint verified.
+        """The spec of a version, after checking sizes, hashes, schema and fingerprint.
 
         Raises:
             ArtifactNotFoundError: there is no such version.
-            ArtifactCorruptError: what is damaged, and how. It is not loaded.
+            ArtifactCorruptError: it is damaged, and not loaded; the message says how.
         """
         with self._version_folder(ref.name, ref.version) as folder:
             spec = open_artifact(folder, ref.name, ref.version)
@@ -146,16 +146,16 @@ class Artifacts(ABC):
         return spec
 
     def verify(self, ref: ArtifactRef) -> None:
-        """Open a version and take it through the golden text; raises as `open`."""
+        """Open a version and check it with the golden text; raise as `open`."""
         with reading(str(ref)):
             check_golden_text(self.open(ref))
 
     def read_file(self, ref: ArtifactRef, filename: str) -> bytes:
-        """The bytes of one of the files of a version, for handing it out as it is.
+        """The unchanged bytes of one file of a version, for a download.
 
         Raises:
-            ArtifactNotFoundError: no such version, or no such file in one.
-            ArtifactCorruptError: the file is not what the manifest says.
+            ArtifactNotFoundError: there is no such version, or no such file in one.
+            ArtifactCorruptError: the file does not match the manifest.
         """
         if filename not in (*FILE_NAMES, MANIFEST_NAME):
             raise ArtifactNotFoundError(
@@ -170,7 +170,6 @@ class Artifacts(ABC):
 
     # Writing
 
-    @abstractmethod
     def publish(
         self,
         spec: TokenizerSpec,
@@ -180,21 +179,41 @@ class Artifacts(ABC):
         provenance: Sequence[Mapping[str, Any]] | None = None,
         command: str | None = None,
     ) -> ArtifactRef:
-        """Write `spec` as the newest version of `name`; whole and verified, or not at all.
+        """Write `spec` as the newest version of `name`: whole and verified, or not at all.
 
-        Where a sound version of `name` has the same digest already, that one is returned and
-        nothing is written: the same corpus trained again is the same tokenizer. Versions are UTC
-        times, and never earlier than the newest there is, whatever the clock says.
+        If `name` has a sound version with the same digest, return that one and write nothing:
+        training again on the same corpus gives the same tokenizer. A version is a UTC time, and
+        later than that of every existing version, whatever the clock says.
 
         Raises:
-            ArtifactError: a report that is no JSON, a spec that fails its own verification, or
-                another process that has been writing for a minute.
-            ArtifactStorageError: the disk is full, failing or read-only; nothing is visible of it.
+            ArtifactError: a report is not JSON, the spec fails verification, or another process has
+                been writing for a minute.
+            ArtifactStorageError: the disk is full, failing or read-only; nothing is visible.
         """
+        checked_name(name)
+        with writing("publish"), self._publishing():
+            existing = self._find(name, spec.fingerprint)
+            if existing is not None:
+                return existing
+            taken = self._version_names(name)
+            while True:
+                version = next_version(taken, spec.fingerprint)
+                ref = ArtifactRef(name, version, spec.fingerprint)
+                files = _render_version(
+                    spec, ref, training=training, provenance=provenance, command=command
+                )
+                if self._write_version(ref, files):
+                    return ref
+                # Another host has published under this name and version meanwhile.
+                with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                    other = self._ref(name, version)
+                    if other.digest == spec.fingerprint:
+                        return other
+                taken = [*taken, version]
 
     @abstractmethod
     def remove(self, name: str, version: str) -> None:
-        """Remove a version, sound or damaged: gone as a whole, wherever the process may die.
+        """Remove a version, sound or damaged. It disappears as a whole, even if the process dies.
 
         Raises:
             ArtifactNotFoundError: there is no such version.
@@ -206,22 +225,22 @@ class Artifacts(ABC):
     def promote(
         self, ref: ArtifactRef, *, expected: PointerState | None = None
     ) -> ArtifactRef | None:
-        """Point `active.json` at `ref`, which must open; what was active before, if anything.
+        """Point `active.json` at `ref`, which must open; return the version that was active before.
 
-        With `expected`, what `pointer_state` returned, only where the pointer is still there: who
-        reads it, looks whether it may promote, and promotes, has been overtaken by nobody.
+        With `expected`, a state from `pointer_state`, promote only if the pointer is still in that
+        state: nobody else promoted between the caller's check and this call.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
             ArtifactStorageError: the pointer could not be written; it is unchanged.
-            PointerMovedError: it was moved, or fenced, since `expected` was read; without that,
-                others moved it again and again.
+            PointerMovedError: the pointer was moved or fenced since `expected` was read; without
+                `expected`, other processes moved it again and again.
         """
         self.open(ref)
-        for _ in range(_MOST_MOVES if expected is None else 1):
+        for _ in range(_MAX_MOVES if expected is None else 1):
             state = expected or self.pointer_state()
             previous: ArtifactRef | None = None
-            # A damaged pointer must not keep anyone from setting a good one.
+            # A damaged pointer must not prevent a promotion.
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                 previous = self.named_by(state)
             if previous == ref:
@@ -235,30 +254,29 @@ class Artifacts(ABC):
         )
 
     def fence(self) -> None:
-        """Give the pointer its next generation, with what it names: a promotion that read it
-        before is refused from now on.
+        """Advance the pointer's generation and keep the version that it names: a promotion that
+        read the pointer before is refused from now on.
 
         Raises:
-            ArtifactStorageError: it could not be written.
+            ArtifactStorageError: the pointer could not be written.
         """
         state = self.pointer_state()
-        # Where it was moved since it was read, that does the same.
+        # If another process moved the pointer meanwhile, that has the same effect.
         self._move_pointer(state.fenced(), state, None)
 
     poll_seconds: float
-    """How often the pointer may be looked at."""
+    """The interval at which callers may poll the pointer."""
 
     @abstractmethod
     def pointer_mark(self) -> object:
-        """What is another one whenever the pointer was moved, cheap to ask for; None where there is
-        no pointer."""
+        """A cheap value that changes whenever the pointer moves; None where there is no pointer."""
 
     @abstractmethod
     def pointer_state(self) -> PointerState:
-        """What the pointer holds now, sound or not; it never raises for what is in it."""
+        """The current state of the pointer; damaged content does not raise."""
 
     def named_by(self, state: PointerState) -> ArtifactRef | None:
-        """The version that the pointer named in that state; raises as `active`."""
+        """The version that the pointer names in a state; raise as `active`."""
         pointer = state.pointer()
         if pointer is None or pointer.active is None:
             return None
@@ -270,16 +288,16 @@ class Artifacts(ABC):
         return ref
 
     def active(self) -> ArtifactRef | None:
-        """The version the pointer names; None where nothing was ever promoted.
+        """The version that the pointer names; None where nothing was ever promoted.
 
         Raises:
             ArtifactCorruptError: the pointer is empty or garbage, or names another digest.
-            ArtifactNotFoundError: the version it names is not there.
+            ArtifactNotFoundError: that version does not exist.
         """
         return self.named_by(self.pointer_state())
 
     def previously_active(self) -> ArtifactRef | None:
-        """The version that was active before this one, for rolling back; raises as `active`."""
+        """The version that was active before the current one, for a rollback; raise as `active`."""
         pointer = self.pointer_state().pointer()
         if pointer is None or pointer.previous is None:
             return None
@@ -302,19 +320,36 @@ class Artifacts(ABC):
                     return ref
         return None
 
-    # What a kind of store adds
+    def _refuse_active(self, name: str, version: str) -> None:
+        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+            pointer = self.pointer_state().pointer()
+            if pointer is not None and pointer.active == f"{name}@{version}":
+                raise ArtifactInUseError(
+                    f"{name}@{version} is active; promote another version before removing it"
+                )
+
+    # What a subclass adds, with `remove`, `pointer_mark` and `pointer_state` above
 
     @abstractmethod
     def names(self) -> Names:
-        """The names of the tokenizers that have at least one version, sorted."""
+        """The names of the tokenizers with at least one version, sorted."""
 
     @abstractmethod
-    def _folders(self, name: str) -> Names:
-        """The versions of a name, sound or damaged, oldest first."""
+    def _version_names(self, name: str) -> Names:
+        """The versions of a tokenizer, sound or damaged, oldest first."""
+
+    @abstractmethod
+    def _publishing(self) -> AbstractContextManager[None]:
+        """Held while a version is published: a lock, where the store has one."""
+
+    @abstractmethod
+    def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
+        """Write and verify the files of a version, the manifest last; False where another host has
+        already written this version."""
 
     @abstractmethod
     def _version_folder(self, name: str, version: str) -> AbstractContextManager[int]:
-        """A descriptor of the folder of one version.
+        """A descriptor of the folder that holds one version.
 
         Raises:
             ArtifactNotFoundError: there is no such version.
@@ -322,15 +357,15 @@ class Artifacts(ABC):
 
     @abstractmethod
     def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
-        """Write the pointer, if it is still in `state`; whether it was. `ref`: what it is to name,
-        which must be there when this returns.
+        """Write the pointer if it is still in `state`, and return whether it was. Its new version
+        `ref` must still exist then.
 
         Raises:
-            ArtifactNotFoundError: `ref` was removed since it was opened; the pointer is unchanged.
+            ArtifactNotFoundError: `ref` was removed meanwhile; the pointer is unchanged.
         """
 
 
-def render_version(
+def _render_version(
     spec: TokenizerSpec,
     ref: ArtifactRef,
     *,
@@ -341,7 +376,7 @@ def render_version(
     """The files of a version, the manifest last.
 
     Raises:
-        ArtifactError: a report that is no JSON.
+        ArtifactError: a report is not JSON.
     """
     files = {VOCAB_NAME: render_pickle(spec.vocab), MERGES_NAME: render_pickle(spec.merges)}
     records = {
@@ -361,15 +396,3 @@ def render_version(
         return {**files, MANIFEST_NAME: manifest.to_json()}
     except FormatError as error:
         raise ArtifactError(str(error)) from None
-
-
-def check_version_folder(folder: int, ref: ArtifactRef) -> None:
-    """Open what was staged as a reader would, and take it through the golden text.
-
-    Raises:
-        ArtifactCorruptError, FormatError, InvalidSpecError: what is wrong with it.
-    """
-    spec = open_artifact(folder, ref.name, ref.version)
-    if spec.fingerprint != ref.digest:
-        raise ArtifactCorruptError("what was read back has another fingerprint")
-    check_golden_text(spec)

@@ -1,7 +1,6 @@
-"""ArtifactRef: the name of one version, and what names and versions may be.
+"""ArtifactRef, the name of one version, and the rules for names and versions.
 
-Names become folder names and parts of addresses, so what they may be is decided here, once, and
-by a list of what is allowed.
+Names become folder names and parts of addresses, so an allow-list of characters decides.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ACTIVE: Final = "active"
-"""The name that stands for whatever is active; no tokenizer may have it."""
+"""The alias of the active version; no tokenizer may have this name."""
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 VERSION: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8}")
@@ -37,7 +36,7 @@ class ArtifactRef:
 
 
 def checked_name(name: str) -> str:
-    """`name`, if a tokenizer can have it; raises ArtifactNameError.
+    """`name`, if it is valid for a tokenizer; else raise ArtifactNameError.
 
     Example:
         >>> checked_name("../x")
@@ -54,7 +53,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_version(version: str) -> str:
-    """`version`, if it has the form of one; raises ArtifactNameError."""
+    """`version`, if it is well-formed; else raise ArtifactNameError."""
     if not VERSION.fullmatch(version):
         raise ArtifactNameError(
             f"invalid name {version!a:.80}: a version reads like 20261121T041500Z-1a2b3c4d"
@@ -65,8 +64,8 @@ def checked_version(version: str) -> str:
 def next_version(taken: Sequence[str], digest: str) -> str:
     """The version to publish now: the UTC time and the start of `digest`.
 
-    It sorts after all of `taken` (sorted), even where the clock was set back or two are published
-    in one second, so that the newest version is always the last one published.
+    It sorts after all of `taken` (sorted), even if the clock was set back or two versions are
+    published within one second. So the last version in order is always the newest.
 
     Example:
         >>> next_version(["29991231T235958Z-00000000"], "1a2b3c4d5e6f")

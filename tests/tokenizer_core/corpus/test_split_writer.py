@@ -1,17 +1,17 @@
-"""Ids set aside come back as they were, and nothing is left of them."""
+"""The ids of an unfinished document are read back as written, and leave no file."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tokenizer_core.corpus import open_document
-from tokenizer_core.corpus.open_document import OpenDocument
+from tokenizer_core.corpus import split_writer
+from tokenizer_core.corpus.split_writer import UnfinishedDocument
 
 
 def test_ids_come_back_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_document, "_PIECE_BYTES", 12)
-    document = OpenDocument(tmp_path)
+    monkeypatch.setattr(split_writer, "_PIECE_BYTES", 12)
+    document = UnfinishedDocument(tmp_path)
     parts = [np.array([1, 70_000], np.uint32), np.arange(7)]
     for part in parts:
         document.append(part)

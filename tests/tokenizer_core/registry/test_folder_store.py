@@ -13,6 +13,8 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
+from tokenizer_core.blobs import atomic_files
+from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -24,7 +26,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.registry import ArtifactRef, ArtifactStore, artifact_store, folders
+from tokenizer_core.registry import ArtifactRef, ArtifactStore, folder_store
 from tokenizer_core.registry.manifest import FILE_NAMES
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -149,7 +151,7 @@ def test_a_damaged_version_does_not_stand_for_its_digest(store):
 def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, monkeypatch):
     gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
     monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
-    folders = store._folders
+    folders = store._version_names
 
     def list_and_remove(name):
         found = folders(name)
@@ -157,7 +159,7 @@ def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, m
             store.remove(name, gone.version)
         return found
 
-    monkeypatch.setattr(store, "_folders", list_and_remove)
+    monkeypatch.setattr(store, "_version_names", list_and_remove)
     assert store.damaged() == {}
     assert store.list() == [ref]
 
@@ -172,7 +174,7 @@ def test_versions_rise_in_one_second_and_when_the_clock_goes_back(store, monkeyp
         def now(cls, tz=None):
             return datetime(2001, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("tokenizer_core.registry.artifact_ref.datetime", Past)
+    monkeypatch.setattr("tokenizer_core.registry.versions.datetime", Past)
     refs += [store.publish(spec, name="t") for spec in specs[5:]]
     assert store.versions("t") == refs
     assert [ref.version for ref in refs] == sorted({ref.version for ref in refs})
@@ -420,7 +422,7 @@ def test_what_is_no_regular_file_is_refused(store):
         with pytest.raises(ArtifactCorruptError, match=f"{name} is missing"):
             store.open(ref)
         os.mkfifo(path)
-        with pytest.raises(ArtifactCorruptError, match="no regular file"):
+        with pytest.raises(ArtifactCorruptError, match="not a regular file"):
             store.open(ref)
         path.unlink()
         path.write_bytes(data)
@@ -590,9 +592,9 @@ def test_publishers_at_once_make_one_version_a_digest(store):
 
 def test_a_publisher_that_hangs_is_not_waited_for_forever(store, monkeypatch):
     store.publish(A, name="t")
-    monkeypatch.setattr(artifact_store, "LOCK_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(folder_store, "LOCK_TIMEOUT_SECONDS", 0.1)
     with (
-        folders.locked(store.root / ".publish.lock", timeout_seconds=1),
+        hold_lock(store.root / ".publish.lock", timeout_seconds=1, refusal=AssertionError()),
         pytest.raises(ArtifactError, match="another process"),
     ):
         store.publish(B, name="t")
@@ -623,7 +625,7 @@ def test_a_removal_that_is_cut_off_leaves_nothing_to_see_and_is_ended_by_the_nex
     old, new = store.publish(A, name="t"), store.publish(B, name="t")
     staging = store.root / "tokenizers" / ".staging"
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "remove_folder", lambda path: None)
+        patch.setattr(atomic_files, "remove_folder", lambda path: None)
         store.remove(old.name, old.version)
     assert store.list() == [new]
     assert len(list(staging.iterdir())) == 1

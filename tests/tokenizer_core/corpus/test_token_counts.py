@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, write_texts
-from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files, token_use
-from tokenizer_core.corpus.token_use import TokenUse
+from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files, token_counts
+from tokenizer_core.corpus.token_counts import TokenCounts
 from tokenizer_core.errors import TokenFilesCorruptError
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 18])
 def test_counts_are_those_of_all_ids(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_use, "_PIECE", piece)
+    monkeypatch.setattr(token_counts, "_PIECE", piece)
     rng = np.random.default_rng(0)
-    use = TokenUse(300)
+    use = TokenCounts(300)
     parts = [rng.integers(0, 301, size).astype(np.uint16) for size in (0, 5, 100, 1)]
     for part in parts:
         use.add(part)
@@ -50,9 +50,9 @@ def test_what_is_put_around_documents_is_not_found_in_them(tmp_path: Path) -> No
 def test_ids_are_counted_again_from_files(tmp_path: Path) -> None:
     path = tmp_path / "train.npy"
     path.write_bytes(b"head" + np.array([1, 2, 2, 9], "<u2").tobytes())
-    use = TokenUse(2)
+    use = TokenCounts(2)
     use.add_file(path, np.dtype("<u2"), 3, 4)
     assert use.counts.tolist() == [0, 1, 2]
     for n_tokens in (4, 5):
         with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
-            TokenUse(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)
+            TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)

@@ -1,6 +1,7 @@
-"""Opening one version: manifest, sizes, hashes, pickles, fingerprint; and the store's own errors.
+"""Open one version in a folder: manifest, sizes, hashes, pickles, fingerprint, golden text.
 
-The same reading serves the store and its check of a version that is about to be published.
+The stores read versions, and check a version before they publish it, through the same functions.
+`reading` and `writing` translate errors into those of the store.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from tokenizer_core.blobs.atomic_files import read_file_in
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -22,22 +24,23 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
-from tokenizer_core.registry.folders import read_file
+from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokenizer_core.registry.versions import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
 
 
 def read_manifest(folder: int, name: str, version: str) -> Manifest:
-    """The manifest in an open version folder, if it is that of this name and version.
+    """The manifest in an open version folder, if it names this tokenizer and version.
 
     Raises:
-        ArtifactCorruptError, FormatError: missing, damaged, or of another version.
+        ArtifactCorruptError, FormatError: it is missing, damaged, or names another version.
     """
-    data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     manifest = Manifest.from_json(data)
     if (manifest.name, manifest.version) != (name, version):
         other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]
@@ -46,7 +49,7 @@ def read_manifest(folder: int, name: str, version: str) -> Manifest:
 
 
 def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
-    """The spec in an open version folder: links, sizes, hashes, schema and fingerprint checked.
+    """The spec in an open version folder, after checking links, sizes, hashes, schema, fingerprint.
 
     Raises:
         ArtifactCorruptError, FormatError, InvalidSpecError: what is damaged.
@@ -65,23 +68,35 @@ def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
     return manifest.build_spec(vocab, merges)
 
 
+def check_version_folder(folder: int, ref: ArtifactRef) -> None:
+    """Open a staged version as a reader would, and check it with the golden text.
+
+    Raises:
+        ArtifactCorruptError, FormatError, InvalidSpecError: what is wrong with it.
+    """
+    spec = open_artifact(folder, ref.name, ref.version)
+    if spec.fingerprint != ref.digest:
+        raise ArtifactCorruptError("what was read back has another fingerprint")
+    check_golden_text(spec)
+
+
 def read_artifact_file(folder: int, name: str, version: str, filename: str) -> tuple[bytes, str]:
-    """One file of an open version folder as it is, and the fingerprint its manifest says.
+    """The bytes of one file of an open version folder, and the fingerprint in its manifest.
 
     Raises:
         ArtifactCorruptError, FormatError: what is damaged.
     """
     manifest = read_manifest(folder, name, version)
     if filename == MANIFEST_NAME:
-        data = read_file(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     else:
         data = _read_verified(folder, filename, manifest.files[filename])
     return data, manifest.fingerprint
 
 
 def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
-    """A file's bytes if size and hash are the manifest's; nothing is parsed before."""
-    data = read_file(folder, name, max_bytes=MAX_PICKLE_BYTES)
+    """A file's bytes, if its size and hash match the manifest; nothing is parsed before."""
+    data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)
     if len(data) != record.size_bytes:
         raise ArtifactCorruptError(
             f"{name} has {len(data)} bytes, the manifest says {record.size_bytes}"
@@ -93,7 +108,7 @@ def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say what was being read, and give the store's own errors for what went wrong."""
+    """Raise the store's own errors, which name `what`, for any error in the block."""
     try:
         yield
     except ArtifactCorruptError as error:
@@ -112,7 +127,7 @@ def reading(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn what the disk says into the store's own error."""
+    """Raise the store's own errors, which say that it cannot `what`."""
     try:
         yield
     except (FormatError, InvalidSpecError) as error:
@@ -124,7 +139,7 @@ def writing(what: str) -> Iterator[None]:
 
 
 def storage_error(what: str, error: OSError) -> ArtifactStorageError:
-    """The store's error for what the operating system said."""
+    """The store's error for an error of the operating system."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return ArtifactStorageError(

@@ -12,8 +12,8 @@ from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import DocumentIds
-from tokenizer_core.distributed import encoded_shards
-from tokenizer_core.distributed.encoded_shards import (
+from tokenizer_core.distributed import encode_shards
+from tokenizer_core.distributed.encode_shards import (
     EncodedShardWriter,
     ShardPlace,
     ids_dtype,
@@ -74,8 +74,8 @@ def test_any_documents_come_back_from_any_place(
     tmp_path_factory, monkeypatch, documents, batch_tokens, batch_documents
 ):
     folder = tmp_path_factory.mktemp("shard")
-    monkeypatch.setattr(encoded_shards, "BATCH_TOKENS", batch_tokens)
-    monkeypatch.setattr(encoded_shards, "_BATCH_DOCUMENTS", batch_documents)
+    monkeypatch.setattr(encode_shards, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(encode_shards, "_BATCH_DOCUMENTS", batch_documents)
     writer = write(folder, documents)
     expected = [
         (number, [id_ for ids, _ in parts for id_ in ids], sum(size for _, size in parts))
@@ -89,7 +89,7 @@ def test_any_documents_come_back_from_any_place(
     )
     places = [batch.place for batch in read_encoded_shard(folder, NARROW_ID, ShardPlace())]
     # Whoever goes on may have batches of another size.
-    monkeypatch.setattr(encoded_shards, "BATCH_TOKENS", 2 * batch_tokens)
+    monkeypatch.setattr(encode_shards, "BATCH_TOKENS", 2 * batch_tokens)
     for place in [ShardPlace(), *places]:
         rest = expected[place.n_documents :]
         if place.n_open_tokens:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokenizer_core.documents.document_pieces import split_plain_text
-from tokenizer_core.documents.utf8_pieces import Utf8Piece, split_utf8_text
+from tokenizer_core.documents.document_pieces import Utf8Piece, split_plain_text, split_utf8_text
 
 TEXTS = st.text(st.sampled_from("ab|<>é中🙂"), max_size=40)
 CUTS = st.lists(st.integers(0, 120), max_size=8)

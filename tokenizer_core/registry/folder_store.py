@@ -1,0 +1,215 @@
+"""ArtifactStore: versions of tokenizers in a folder, each whole or absent, never changed.
+
+    root/tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, manifest.json}
+    root/tokenizers/.staging/         versions being written; renamed when they are whole
+    root/active.json                  the pointer to the active version
+    root/.publish.lock, .active.lock  held while writing; the kernel frees them with the process
+
+A publisher writes a version into `.staging`, syncs each file and then the folder, opens and
+verifies it as a reader would, renames it, and syncs the rename. So a reader at any moment, or after
+any crash, sees a version whole or not at all. Publishers hold the lock while they stage: whatever
+is in `.staging` when the lock is free was left by a process that died.
+
+A version is one folder that appears in one rename, so this store does not use the single files of
+`blobs.FolderStorage`: there a version would appear in steps.
+
+This relies on a disk that keeps what it reported as synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.blobs import atomic_files
+from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
+from tokenizer_core.blobs.locks import hold_lock
+from tokenizer_core.errors import ArtifactError, ArtifactNotFoundError, FormatError
+from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
+from tokenizer_core.registry.store import Artifacts, Names
+from tokenizer_core.registry.version_folder import (
+    check_version_folder,
+    reading,
+    storage_error,
+    writing,
+)
+from tokenizer_core.registry.versions import (
+    ACTIVE,
+    NAME,
+    VERSION,
+    ArtifactRef,
+    checked_name,
+    checked_version,
+)
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator, Mapping
+
+LOCK_TIMEOUT_SECONDS: Final = 60.0
+
+
+class ArtifactStore(Artifacts):
+    """The versions under `root`; safe to use from several processes at once.
+
+    Reading needs no lock and no write permission. Writing needs a file system with `flock` and
+    atomic `rename`, with the whole of `root` on it.
+
+    Raises (from every method):
+        ArtifactNameError: a name or version is malformed.
+        ArtifactStorageError: the disk is full, failing or read-only; nothing changed.
+
+    Example:
+        >>> import tempfile; from tokenizer_core.spec import TokenizerSpec
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> store = ArtifactStore(Path(folder.name))
+        >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
+        >>> ref = store.publish(spec, name="bytes")
+        >>> store.promote(ref) is None, store.active() == ref
+        (True, True)
+        >>> store.open(store.resolve("bytes")).fingerprint == ref.digest
+        True
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self._tokenizers = self.root / "tokenizers"
+        self._staging = self._tokenizers / ".staging"
+        self._pointer = self.root / POINTER_NAME
+
+    def names(self) -> Names:
+        """See `Artifacts`."""
+        return [name for name in self._entries(self._tokenizers, NAME) if self._version_names(name)]
+
+    def remove(self, name: str, version: str) -> None:
+        """See `Artifacts`. The version is renamed into `.staging`, and deleted there, now or by the
+        next writer."""
+        target = self._tokenizers / checked_name(name) / checked_version(version)
+        with writing("remove"), self._locked(".publish.lock"), self._locked(".active.lock"):
+            if not target.is_dir():
+                raise ArtifactNotFoundError(f"there is no version {version} of {name!r}")
+            self._refuse_active(name, version)
+            atomic_files.make_folder(self._staging)
+            target.rename(self._staging / f"{version}-{secrets.token_hex(4)}")
+            atomic_files.sync_folder(target.parent)
+            with contextlib.suppress(OSError):
+                target.parent.rmdir()  # fails unless empty: that was the last version
+            self._clean_staging()
+
+    poll_seconds = 0.2
+
+    def pointer_mark(self) -> object:
+        """See `Artifacts`."""
+        try:
+            status = self._pointer.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(f"read {POINTER_NAME}", error) from error
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def pointer_state(self) -> PointerState:
+        """See `Artifacts`."""
+        with reading(POINTER_NAME):
+            if not os.path.lexists(self._pointer):
+                return PointerState(None)
+            try:
+                with open_folder(self.root) as folder:
+                    data = read_file_in(folder, POINTER_NAME, max_bytes=MAX_POINTER_BYTES)
+            except FormatError as error:  # not a regular file, or too large
+                return PointerState("unreadable", damage=str(error))
+            return PointerState(hashlib.sha256(data).hexdigest(), data)
+
+    # Inside
+
+    def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
+        with writing("promote"), self._locked(".active.lock"):
+            if self.pointer_state().version != state.version:
+                return False
+            if ref is not None:
+                self._ref(ref.name, ref.version)  # raises if it was removed since it was opened
+            atomic_files.replace_synced(self._pointer, data)
+            return True
+
+    def _entries(self, folder: Path, pattern: re.Pattern[str]) -> Names:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if pattern.fullmatch(entry.name)
+                    and entry.name != ACTIVE
+                    and entry.is_dir(follow_symlinks=False)
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise storage_error("list", error) from error
+
+    def _version_names(self, name: str) -> Names:
+        return self._entries(self._tokenizers / name, VERSION)
+
+    @contextlib.contextmanager
+    def _version_folder(self, name: str, version: str) -> Iterator[int]:
+        checked_name(name)
+        checked_version(version)
+        with reading(f"{name}@{version}"):
+            try:
+                with open_folder(self.root, "tokenizers", name, version) as folder:
+                    yield folder
+            except FileNotFoundError:
+                raise ArtifactNotFoundError(
+                    f"there is no version {version} of {name!r}; list the versions there are"
+                ) from None
+
+    def _locked(self, name: str) -> contextlib.AbstractContextManager[None]:
+        refusal = ArtifactError(
+            f"another process has been writing to the store for {LOCK_TIMEOUT_SECONDS:g} "
+            f"seconds; try again"
+        )
+        return hold_lock(self.root / name, timeout_seconds=LOCK_TIMEOUT_SECONDS, refusal=refusal)
+
+    @contextlib.contextmanager
+    def _publishing(self) -> Iterator[None]:
+        atomic_files.make_folder(self._staging)
+        with self._locked(".publish.lock"):
+            self._clean_staging()
+            yield
+
+    def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
+        """Stage, sync, verify, rename, sync. The caller holds the lock."""
+        staged = self._staging / f"{ref.version}-{secrets.token_hex(4)}"
+        parent = self._tokenizers / ref.name
+        target = parent / ref.version
+        current = staged
+        try:
+            staged.mkdir()
+            for name, data in files.items():
+                atomic_files.write_synced(staged / name, data)
+            atomic_files.sync_folder(staged)
+            with open_folder(staged) as folder:
+                check_version_folder(folder, ref)
+            atomic_files.make_folder(parent)
+            staged.rename(target)
+            current = target
+            atomic_files.sync_folder(parent)
+            atomic_files.sync_folder(self._staging)
+            return True
+        except BaseException:
+            # Undo a rename that could not be synced, so that the version is certainly absent.
+            if current is target:
+                with contextlib.suppress(OSError):
+                    target.rename(staged)
+            atomic_files.remove_folder(staged)
+            with contextlib.suppress(OSError):
+                parent.rmdir()  # fails unless empty: this would have been the first version
+            raise
+
+    def _clean_staging(self) -> None:
+        """Remove what dead publishers left. The caller holds the lock, so no publisher is alive."""
+        for leftover in self._staging.iterdir():
+            atomic_files.remove_folder(leftover)
