@@ -20,10 +20,10 @@ from app.jobs import attempt as training_run
 from app.jobs import runner as job_runner
 from app.jobs.database import JobDatabaseError
 from app.jobs.folder import JobFolder, escape_control_characters
-from app.jobs.lock import TrainerLock
+from app.jobs.process import JobLock
 from app.jobs.queue import JobStore
 from app.jobs.worker.__main__ import NICENESS
-from app.serving.process_marks import ProcessMark, this_host
+from app.serving.workers import ProcessIdentity, this_host
 from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Fields, Service
 from tests.native_module import native_module
 from tokenizer_core.engines import native_unavailable_reason
@@ -31,7 +31,7 @@ from tokenizer_core.registry import ArtifactStore
 
 
 def is_gone(pid: int) -> bool:
-    return ProcessMark.of(pid) is None
+    return ProcessIdentity.of(pid) is None
 
 
 def test_progress_is_seen_to_grow_through_the_phases(service: Service) -> None:
@@ -415,9 +415,9 @@ def test_a_job_requeued_after_publishing_is_promoted_without_training_again(
     assert job["log_tail"] == []  # no trainer ran
 
 
-def dead_mark() -> ProcessMark:
+def dead_mark() -> ProcessIdentity:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        mark = ProcessMark.of(process.pid)
+        mark = ProcessIdentity.of(process.pid)
         assert mark is not None
         process.communicate(b"\n")
     return mark
@@ -427,9 +427,9 @@ def dead_mark() -> ProcessMark:
 def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
     """A trainer whose server is gone: it holds the lock, and leads a session of its own."""
     program = (
-        "import time\nfrom pathlib import Path\nfrom app.jobs.lock import TrainerLock\n"
+        "import time\nfrom pathlib import Path\nfrom app.jobs.process import JobLock\n"
         f"folder = Path({str(service.settings.artifacts_dir.absolute())!r})\n"
-        "assert TrainerLock(folder).acquire(timeout_seconds=60)\n"
+        "assert JobLock(folder).acquire(timeout_seconds=60)\n"
         "print('held', flush=True)\ntime.sleep(600)\n"
     )
     process = subprocess.Popen(
@@ -444,7 +444,7 @@ def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def give_to_a_dead_server(service: Service, job_id: str, child: ProcessMark | None) -> None:
+def give_to_a_dead_server(service: Service, job_id: str, child: ProcessIdentity | None) -> None:
     with service.jobs.database.transaction() as run:
         run(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
@@ -457,7 +457,7 @@ def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
     service: Service, orphan: subprocess.Popen[bytes]
 ) -> None:
     job_id = service.start(**SLOW)
-    give_to_a_dead_server(service, job_id, ProcessMark.of(orphan.pid))
+    give_to_a_dead_server(service, job_id, ProcessIdentity.of(orphan.pid))
     job = service.wait(job_id)
     assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
     assert orphan.wait(30) == -signal.SIGKILL
@@ -482,7 +482,7 @@ def test_an_orphan_nobody_knows_is_waited_for(
 def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        mark = ProcessMark(stranger.pid, started=1.0)  # the pid is right, the time is another's
+        mark = ProcessIdentity(stranger.pid, started=1.0)  # the pid is right, the time is another's
         running = service.start(**SLOW)
         service.wait_for_child(running)
         job_id = service.start()
@@ -500,7 +500,7 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
 
 
 def give_to_another_host(
-    service: Service, job_id: str, *, lease_seconds: float, child: ProcessMark | None = None
+    service: Service, job_id: str, *, lease_seconds: float, child: ProcessIdentity | None = None
 ) -> None:
     """Run by pid 1 of a machine whose pids mean nothing here."""
     with service.jobs.database.transaction() as run:
@@ -508,7 +508,7 @@ def give_to_another_host(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = 'elsewhere',"
             " lease_ends_at = ?, child = ? WHERE id = ?",
             (
-                ProcessMark(1, 0.5).to_json(),
+                ProcessIdentity(1, 0.5).to_json(),
                 time.time() + lease_seconds,
                 child and child.to_json(),
                 job_id,
@@ -528,7 +528,7 @@ def test_a_job_of_another_host_is_judged_by_its_lease_alone(
     service: Service, queued: str, orphan: subprocess.Popen[bytes]
 ) -> None:
     """Neither the marks nor the lock, which a process of this host holds, have a say."""
-    runner, child = service.services.runner, ProcessMark.of(orphan.pid)
+    runner, child = service.services.runner, ProcessIdentity.of(orphan.pid)
     give_to_another_host(service, queued, lease_seconds=30, child=child)
     runner._reap()
     assert service.job(queued)["state"] == "running"
@@ -572,7 +572,7 @@ def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
 ) -> None:
     """To the reader an owner's lease ended a day ago; its process is there all the same (P16)."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
-        mark = ProcessMark.of(owner.pid)
+        mark = ProcessIdentity.of(owner.pid)
         assert mark is not None
         with service.jobs.database.transaction() as run:
             run(
@@ -623,7 +623,7 @@ def test_a_server_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
         run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
     held = service.jobs.get(job_id)
     assert held is not None
-    taken = service.jobs.take_over(held, ProcessMark(1, 0.5), if_lease_ended=True)
+    taken = service.jobs.take_over(held, ProcessIdentity(1, 0.5), if_lease_ended=True)
     assert taken is not None
     assert service.jobs.finish(taken, "failed", error_code="runner_died")
     asked: list[bool] = []
@@ -696,5 +696,5 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
             assert child.wait(30) == -signal.SIGKILL
         finally:
             child.kill()
-    assert TrainerLock(service.settings.artifacts_dir.absolute()).is_free()
+    assert JobLock(service.settings.artifacts_dir.absolute()).is_free()
     assert "orphan" not in service.store.names()
