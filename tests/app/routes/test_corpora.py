@@ -180,7 +180,7 @@ def test_a_disk_that_fails_leaves_what_was_there(
     elif where == "fsync":
         monkeypatch.setattr(corpora.os, "fsync", fail)
     else:
-        monkeypatch.setattr(corpus_store, "replace_synced", fail)
+        monkeypatch.setattr(corpora, "replace_synced", fail)
     problem(admin.put("/corpora/news", content=b"other"), status, code)
     monkeypatch.undo()
     assert texts(folder) == [TEXT]
