@@ -1,4 +1,4 @@
-"""Jobs whose child process is an object of the test: the runner's state machine without processes."""
+"""A runner whose child processes are objects of the test."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class FakeRunner:
 
     async def until(self, job_id: str, wanted: Callable[[Job], bool]) -> Job:
         async with asyncio.timeout(SECONDS):
-            while not wanted(job := self.job(job_id)):
+            while not wanted(job := self.job(job_id)):  # noqa: ASYNC110 - SQLite sends no events
                 await asyncio.sleep(0.005)
         return job
 
@@ -167,10 +167,8 @@ def run(
     publish_starter(artifacts_dir)
 
     async def main() -> None:
-        async with (
-            asyncio.timeout(2 * SECONDS),
-            running(FakeRunner(artifacts_dir, **settings)) as f,
-        ):
-            await test(f)
+        fake = FakeRunner(artifacts_dir, **settings)
+        async with asyncio.timeout(2 * SECONDS), running(fake):
+            await test(fake)
 
     asyncio.run(main())

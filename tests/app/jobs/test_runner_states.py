@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import time
 from itertools import pairwise
@@ -362,11 +363,8 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
         child = await fake.next_child()
         job_id = fake.add()
         result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
-        held = fake.job(job_id)
         with fake.jobs.database.transaction() as statement:
-            statement(
-                "UPDATE jobs SET result = ? WHERE id = ?", (str(result).replace("'", '"'), held.id)
-            )
+            statement("UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(result), job_id))
         child.exit(-9)
         assert (await fake.wait(blocking)).state == "failed"
         job = await fake.wait(job_id)
