@@ -26,13 +26,13 @@ from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
 from app.http.fast_path import ShortWay, find_short_routes
 from app.http.middleware import RequestObserver
-from app.jobs.corpus_store import CorpusStore
+from app.jobs.corpora import CorpusStore
 from app.jobs.database import JobDatabaseError
 from app.jobs.events import JobWatch
 from app.jobs.metrics import JobCollector
 from app.jobs.queue import JobStore
 from app.jobs.runner import JobRunner
-from app.jobs.token_files_store import TokenFilesStore
+from app.jobs.token_files import TokenFilesStore
 from app.jobs.version_retention import VersionRetention
 from app.observability.logs import configure_logging
 from app.observability.metrics import DiskCollector, ServiceMetrics

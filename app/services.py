@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from app.access.limits import ByteBudget, WorkQueue
-    from app.jobs.corpus_store import CorpusStore
+    from app.jobs.corpora import CorpusStore
     from app.jobs.events import JobWatch
     from app.jobs.queue import JobStore
     from app.jobs.runner import JobRunner
-    from app.jobs.token_files_store import TokenFilesStore
+    from app.jobs.token_files import TokenFilesStore
     from app.jobs.version_retention import VersionRetention
     from app.observability.metrics import ServiceMetrics
     from app.serving.artifact_files import ArtifactFiles

@@ -26,9 +26,8 @@ from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
 from app.jobs.database import JobDatabaseError
 from app.jobs.database.sqlite import DATABASE_NAME
-from app.jobs.job import Job
 from app.jobs.kinds import cancel_job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from app.jobs.views import summary_of, view_of
 
 _POLL_SECONDS: Final = 0.5

@@ -1,8 +1,7 @@
-"""One attempt at one job: start its child process, follow it, stop it, say how it went.
+"""One attempt at one job: start its child process, follow it, stop it, report how it went.
 
-It stands alone because the runner decides what a result means (promote, requeue, fail) and this
-only makes sure that there is one, whatever the child, the disk or the caller does. It returns an
-outcome and writes progress; it never writes a final state.
+An attempt always returns an outcome, whatever the child, the disk or the caller does. It writes
+progress and never a final state: the runner decides what an outcome means (promote, requeue, fail).
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ from typing import Any, Final, Literal
 
 from app.jobs.database import JobDatabaseError
 from app.jobs.folder import JobFolder
-from app.jobs.job import Job
-from app.jobs.process import TrainerProcess, describe_death
-from app.jobs.queue import JobStore
-from app.jobs.work import WORK_OF_KIND
+from app.jobs.kinds import KINDS
+from app.jobs.process import ChildProcess, JobProcess, StartProcess, describe_death
+from app.jobs.queue import Job, JobStore
 
 log = logging.getLogger("app.jobs")
 
 LOOK_SECONDS: Final = 0.25
-"""How often a running child is looked at: limits, cancellation, progress into the database."""
+"""How often an attempt checks limits and cancellation, and writes progress."""
 
 GRACE_SECONDS: Final = 3.0
-"""From SIGTERM to SIGKILL for a child that was cancelled or went over a limit."""
+"""From SIGTERM to SIGKILL for a child that was cancelled or exceeded a limit."""
 
 STOP_GRACE_SECONDS: Final = 1.0
-"""The same when the server itself is told to end, which must not take long."""
+"""The same when the server itself shuts down, which must not take long."""
 
 _RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt went. `died`: the child ended without saying why. `stopped`: the server ends,
-    nothing is known to be wrong."""
+    """How an attempt went. `died`: the child ended without a result. `stopped`: the server shuts
+    down."""
 
     kind: Literal["published", "failed", "died", "cancelled", "stopped"]
     result: Mapping[str, Any] | None = None
@@ -47,10 +45,11 @@ class Outcome:
     detail: str = ""
 
 
-class TrainingRun:
+class Attempt:
     """One attempt; `run` once.
 
-    `memory_bytes` is the operator's bound: a request may set a lower one, not a higher.
+    `memory_bytes` is the operator's limit; a request may set a lower one. `start_process` starts
+    the child.
     """
 
     def __init__(
@@ -61,9 +60,11 @@ class TrainingRun:
         stop: asyncio.Event,
         *,
         memory_bytes: int | None = None,
+        start_process: StartProcess = JobProcess.start,
     ) -> None:
         self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
-        self._work = WORK_OF_KIND[job.kind]
+        self._kind = KINDS[job.kind]
+        self._start_process = start_process
         self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
         self._phase, self._progress = "start", 0.0
         self._counters: dict[str, int] = {}
@@ -71,19 +72,14 @@ class TrainingRun:
         self._outcome: Outcome | None = None
         self._started = 0.0
 
-    @property
-    def progress(self) -> float:
-        """How far it is, 0 to 1."""
-        return self._progress
-
     async def run(self, request: Mapping[str, Any]) -> Outcome:
-        """Do what `request` says, and publish; returns when the child and its workers are gone."""
+        """Have a child do what `request` says; returns when it and its workers have ended."""
         try:
             own = self._folder.again(self._job.takeovers)
             await asyncio.to_thread(own.write_request, request)
             log_file = await asyncio.to_thread(self._folder.open_log)
             try:
-                process = await TrainerProcess.start(own.path, own.scratch_path, log_file)
+                process = await self._start_process(own.path, own.scratch_path, log_file)
             finally:
                 log_file.close()
         except OSError as error:
@@ -94,7 +90,7 @@ class TrainingRun:
             stopping = self._stop.is_set()
             await process.end(STOP_GRACE_SECONDS if stopping else GRACE_SECONDS)
 
-    async def _follow(self, process: TrainerProcess) -> Outcome:
+    async def _follow(self, process: ChildProcess) -> Outcome:
         self._started = time.monotonic()
         await self._note_child(process)
         reader = asyncio.create_task(self._read_events(process))
@@ -109,19 +105,19 @@ class TrainingRun:
                 ended = await self._look(process)
                 if ended is not None:
                     return ended
-            reader.result()  # a defect in reading must not pass for a dead trainer
+            reader.result()  # raises a defect of the reader, which is no death of the child
         finally:
             for task in (reader, stop):
                 task.cancel()
             await asyncio.gather(reader, stop, return_exceptions=True)
         if self._outcome is not None:
             return self._outcome
-        return Outcome("died", None, *describe_death(await process.wait(), self._work))
+        return Outcome("died", None, *describe_death(await process.wait(), self._kind))
 
-    async def _look(self, process: TrainerProcess) -> Outcome | None:
-        """What ends the run from this side, if anything does."""
+    async def _look(self, process: ChildProcess) -> Outcome | None:
+        """The outcome if the server ends the attempt now."""
         if self._outcome is not None:
-            return self._outcome  # it has said how it went and takes its time to leave
+            return self._outcome  # the child has reported and takes its time to exit
         if self._stop.is_set():
             return Outcome("stopped")
         try:
@@ -129,18 +125,18 @@ class TrainingRun:
                 return Outcome("cancelled")
             await self._write_progress()
         except JobDatabaseError as error:  # full, busy or away: the next look tries again
-            self._say(error)
+            self._log(error)
         return await self._over_limit(process)
 
-    async def _over_limit(self, process: TrainerProcess) -> Outcome | None:
+    async def _over_limit(self, process: ChildProcess) -> Outcome | None:
         limits = self._job.request["limits"]
         seconds = time.monotonic() - self._started
         if limits["seconds"] is not None and seconds > limits["seconds"]:
             return Outcome(
                 "failed",
                 code="time_limit",
-                detail=f"{self._work.process} took longer than limits.seconds = "
-                f"{limits['seconds']:g}; raise the limit, or {self._work.less_text}",
+                detail=f"{self._kind.process} took longer than limits.seconds = "
+                f"{limits['seconds']:g}; raise the limit, or {self._kind.less_text}",
             )
         if self._memory_limit is not None:
             limit_bytes, name = self._memory_limit
@@ -149,26 +145,26 @@ class TrainingRun:
                 return Outcome(
                     "failed",
                     code="memory_limit",
-                    detail=f"the {self._work.process} processes held {used} bytes, more than "
-                    f"{name} = {limit_bytes}; raise the limit, or {self._work.less_memory}",
+                    detail=f"the {self._kind.process} processes held {used} bytes, more than "
+                    f"{name} = {limit_bytes}; raise the limit, or {self._kind.less_memory}",
                 )
         return None
 
     async def _write_progress(self) -> None:
         now = (self._phase, round(self._progress, 4))
-        if now != self._written and self._phase in self._work.progress_of_phase:
+        if now != self._written and self._phase in self._kind.progress_of_phase:
             await asyncio.to_thread(
                 self._jobs.set_progress, self._job, self._phase, self._progress, self._counters
             )
             self._written = now
 
-    async def _read_events(self, process: TrainerProcess) -> None:
+    async def _read_events(self, process: ChildProcess) -> None:
         async for event in process.events():
             kind = event.get("event")
             if kind == "progress":
                 self._note_progress(event)
             elif kind == "ready":
-                # A short run comes here before it was ever looked at.
+                # A short job gets here before the first look.
                 self._outcome = await self._over_limit(process)
                 if self._outcome is not None:
                     return
@@ -187,33 +183,33 @@ class TrainingRun:
                     "failed", code=str(event.get("code")), detail=str(event.get("detail"))
                 )
 
-    async def _note_child(self, process: TrainerProcess) -> None:
-        if process.mark is None:
+    async def _note_child(self, process: ChildProcess) -> None:
+        if process.identity is None:
             return
         try:
-            await asyncio.to_thread(self._jobs.set_child, self._job, process.mark)
-        except JobDatabaseError as error:  # only whoever clears up after a dead server misses it
-            self._say(error)
+            await asyncio.to_thread(self._jobs.set_child, self._job, process.identity)
+        except JobDatabaseError as error:  # only needed if this server dies
+            self._log(error)
 
     async def _may_publish(self) -> bool:
         while True:
             try:
-                await self._write_progress()  # a short run is never looked at before it ends
+                await self._write_progress()  # a short job ends before the first look
                 return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
-            except JobDatabaseError as error:  # the trainer waits; cancel and stop still end it
-                self._say(error)
+            except JobDatabaseError as error:  # the child waits; cancel and stop still end it
+                self._log(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    def _say(self, error: JobDatabaseError) -> None:
-        if not error.is_away:  # which has been said, and may last
+    def _log(self, error: JobDatabaseError) -> None:
+        if not error.is_away:  # an outage was logged when it began
             log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
 
     def _note_progress(self, event: Mapping[str, Any]) -> None:
         phase, done, total = str(event["phase"]), int(event["done"]), int(event["total"] or 0)
         unknown = (self._progress, self._progress)
-        start, end = self._work.progress_of_phase.get(phase, unknown)
+        start, end = self._kind.progress_of_phase.get(phase, unknown)
         part = min(1.0, done / total) if total else 0.0
-        # Never backwards: a total may be an estimate that grows.
+        # A total may be an estimate that grows; progress never decreases.
         self._progress = max(self._progress, start + (end - start) * part)
         self._phase = phase
         self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
@@ -223,7 +219,7 @@ class TrainingRun:
 def _lower_memory_limit(
     limits: Mapping[str, Any], operators_bytes: int | None
 ) -> tuple[int, str] | None:
-    """The limit that is met first, and the name under which it can be raised."""
+    """The lower limit, and the name of what raises it."""
     both = (
         (limits["memory_bytes"], "limits.memory_bytes"),
         (operators_bytes, "the server's TOKENIZER_TRAIN_MEMORY_BYTES"),

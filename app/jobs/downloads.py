@@ -22,7 +22,7 @@ import httpx
 
 from app.access.deadlines import Pace
 from app.egress import Address, CorpusUrl
-from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+from app.jobs.input_files import InputFile, find_input_file
 from tokenizer_core.errors import TokenizerCoreError
 
 HEAD_SECONDS: Final = 30.0
@@ -74,7 +74,7 @@ async def download_corpora(
     report: Report = lambda done, total: None,
     resolve: Resolve = resolve_once,
     head_seconds: float = HEAD_SECONDS,
-) -> list[CorpusFile]:
+) -> list[InputFile]:
     """Fetch `urls` one after the other into `folder`, at most `max_bytes` together.
 
     `report` is told the bytes that are there and those that are known to come.
@@ -84,7 +84,7 @@ async def download_corpora(
         OSError: the disk is full, or worse.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - nobody else waits
-    files: list[CorpusFile] = []
+    files: list[InputFile] = []
     n_bytes = 0
     for index, url in enumerate(urls):
         fetch = _Fetch(f"input_urls[{index}]", url, max_bytes, n_bytes, report)
@@ -92,7 +92,7 @@ async def download_corpora(
         with path.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
             n_bytes = await fetch.into(file, resolve, head_seconds)
-        files.append(replace(find_corpus_file([folder], path.name), label=url.name))
+        files.append(replace(find_input_file([folder], path.name), label=url.name))
     return files
 
 

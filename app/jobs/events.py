@@ -19,8 +19,7 @@ from typing import Final
 
 from app.jobs.database import JobDatabaseError
 from app.jobs.errors import TooManyListenersError
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from app.jobs.views import view_of
 
 log = logging.getLogger("app.jobs")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from app.jobs.corpus_paths import CorpusFile, find_corpus_file
+from app.jobs.input_files import InputFile, find_input_file
 
 LOG_TAIL_LINES: Final = 20
 _LOG_TAIL_BYTES: Final = 16 * 1024
@@ -86,7 +86,7 @@ class JobFolder:
         """Make the folder, readable by this user only: a corpus may be private."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def write_documents(self, documents: Sequence[str], separator: str | None) -> list[CorpusFile]:
+    def write_documents(self, documents: Sequence[str], separator: str | None) -> list[InputFile]:
         """Write inline documents as corpus files, on the disk when this returns.
 
         One file with `separator` (a special token: a hard boundary that is never counted) between
@@ -104,7 +104,7 @@ class JobFolder:
             names = [f"{index:05d}.txt" for index in range(len(documents))]
             for name, document in zip(names, documents, strict=True):
                 _write_synced(folder / name, document.encode())
-        return [find_corpus_file([folder], name) for name in names]
+        return [find_input_file([folder], name) for name in names]
 
     def write_request(self, request: Mapping[str, Any]) -> None:
         """Write what the trainer's process reads."""

@@ -1,32 +1,60 @@
-"""What a training request names, found and bound: each file as it is when the job is made.
+"""What a request for a job names, found and checked: the request is refused here, or it can work.
 
-It stands alone because a request may name its corpus in four ways, and a job knows only files (and
-URLs, which its own process fetches). Touches the disk: call it from a thread.
+A training request names its corpus in four ways, an encoding request names corpora and a tokenizer;
+a job knows only files (and URLs, which its child process fetches). Everything that can be known
+about a job before it starts is checked here, so that a job does not fail after ten hours for a
+reason that was known in the first second. Reads the disk: call it from a thread.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
-from app.jobs.corpus_paths import CorpusFile, CorpusPathError, find_corpus_file
-from app.jobs.errors import InvalidInputsError
+from app.jobs.errors import CorpusReplacedError, InvalidInputsError, UnknownSpecialTokenError
+from app.jobs.input_files import (
+    InputChangedError,
+    InputFile,
+    InputPathError,
+    find_input_file,
+    reopen_input_file,
+)
 from tokenizer_client.schemas.jobs import find_document_separator
+from tokenizer_client.schemas.token_files import END_OF_TEXT
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
-    from app.jobs.corpus_store import CorpusStore
+    from app.jobs.corpora import CorpusStore
     from app.jobs.folder import JobFolder
+    from app.serving.live_tokenizer import LiveTokenizer
     from app.settings import Settings
     from tokenizer_client.schemas.jobs import TrainRequest
+    from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+    from tokenizer_core.corpus import TokenFilesPlan
+    from tokenizer_core.tokenizer import Tokenizer
 
 Found = TypeVar("Found")
 
+_CODES: Final = {
+    "input_paths": "invalid_corpus_path",
+    "input_urls": "invalid_corpus_url",
+    "corpus_ids": "corpus_not_found",
+}
+_SAMPLE_BYTES: Final = 1 << 16
+_SAMPLED_CORPORA: Final = 8
+_DEFAULT_FIELD: Final = "text"
+_UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
 
-def find_inputs(
+# Training
+
+
+def find_training_inputs(
     asked: TrainRequest, settings: Settings, corpora: CorpusStore, folder: JobFolder
-) -> list[CorpusFile]:
-    """The files of a request, documents written to `folder`; none where URLs are to be fetched.
+) -> list[InputFile]:
+    """The files of a request; writes inline documents to `folder`. None if it names URLs.
 
     Raises:
         InvalidInputsError: points at each name that cannot be used.
@@ -45,7 +73,7 @@ def find_inputs(
     else:
         roots = settings.corpus_roots
         field, names = "input_paths", asked.input_paths or []
-        find = lambda path: find_corpus_file(roots, path)  # noqa: E731
+        find = lambda path: find_input_file(roots, path)  # noqa: E731
     files = _each(field, names, find)
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
@@ -56,36 +84,145 @@ def find_inputs(
     return files
 
 
-def _corpus_finder(corpora: CorpusStore) -> Callable[[str], CorpusFile]:
-    def find(corpus_id: str) -> CorpusFile:
+def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:
+    def find(corpus_id: str) -> InputFile:
         try:
             file = corpora.find_file(corpus_id)
-        except CorpusPathError:
+        except InputPathError:
             file = None
         if file is None:
-            raise CorpusPathError("there is no corpus with this id; see GET /corpora")
+            raise InputPathError(_UNKNOWN_CORPUS)
         return file
 
     return find
 
 
-_CODES = {
-    "input_paths": "invalid_corpus_path",
-    "input_urls": "invalid_corpus_url",
-    "corpus_ids": "corpus_not_found",
-}
-
-
 def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
-    """What `find` gives for each name, or one problem for all that it refuses."""
+    """What `find` returns for each name, or one error for all names that it refuses."""
     found: list[Found] = []
     wrong: list[tuple[str, str]] = []
     for index, name in enumerate(names):
         try:
             found.append(find(name))
-        except (CorpusPathError, CorpusUrlError) as error:
+        except (InputPathError, CorpusUrlError) as error:
             wrong.append((f"/{field}/{index}", str(error)))
     if wrong:
         index_text = wrong[0][0].rpartition("/")[2]
         raise InvalidInputsError(_CODES[field], f"{field}[{index_text}]: {wrong[0][1]}.", wrong)
     return found
+
+
+# Encoding
+
+
+def find_encoding_inputs(
+    asked: EncodeCorpusRequest, corpus_id: str, corpora: CorpusStore
+) -> list[InputFile]:
+    """The corpora of a request, in order.
+
+    Raises:
+        CorpusNotFoundError: no corpus has the id `corpus_id`.
+        InvalidInputsError: a further corpus does not exist or is named twice, or all are empty.
+    """
+    corpora.get(corpus_id)
+    ids = [corpus_id, *asked.further_corpora]
+    files = []
+    for index, named in enumerate(ids):
+        pointer = f"/further_corpora/{index - 1}"
+        if named in ids[:index]:
+            raise _wrong_corpus(pointer, "this corpus is named twice; each is encoded once")
+        try:
+            file = corpora.find_file(named)
+        except InputPathError:
+            file = None
+        if file is None:
+            raise _wrong_corpus(pointer, _UNKNOWN_CORPUS)
+        files.append(file)
+    if not any(file.size_bytes for file in files):
+        raise InvalidInputsError(
+            "empty_corpus", "The corpora are empty; there is nothing to encode."
+        )
+    return files
+
+
+def plan_encoding(
+    asked: EncodeCorpusRequest, live: LiveTokenizer
+) -> tuple[TokenFilesPlan, dict[str, Any]]:
+    """The plan, and the arguments from which the child makes it again.
+
+    Raises:
+        InvalidInputsError: these ids cannot be written as asked.
+        UnknownSpecialTokenError: the request names a token that is not special.
+    """
+    tokenizer = live.tokenizer
+    known = tokenizer.spec.special_tokens
+    end = asked.end_of_document
+    if end is None and END_OF_TEXT in known:
+        end = END_OF_TEXT
+    for field, token in (("begin_of_document", asked.begin_of_document), ("end_of_document", end)):
+        if token and token not in known:
+            raise UnknownSpecialTokenError(field)
+    for field in ("allowed_special", "disallowed_special"):
+        names = getattr(asked, field)
+        if not isinstance(names, str) and not names <= set(known):
+            raise UnknownSpecialTokenError(field)
+    arguments = {
+        "layout": asked.layout,
+        "dtype": asked.dtype,
+        "tokens_per_shard": asked.tokens_per_shard,
+        "begin_of_document": asked.begin_of_document or None,
+        "end_of_document": end or None,
+        "allowed_special": _as_json(asked.allowed_special),
+        "disallowed_special": _as_json(asked.disallowed_special),
+        "seed": asked.seed,
+    }
+    try:
+        return plan_token_files(tokenizer, **arguments, ref=live.ref), arguments
+    except TokenFilesPlanError as error:
+        raise InvalidInputsError(error.code, f"{error}.") from None
+
+
+def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
+    """The arguments of the library's `CorpusFormat`: how the files hold documents."""
+    if asked.format == "jsonl":
+        return {"format": "jsonl", "field": asked.field or _DEFAULT_FIELD, "separator": None}
+    separator = END_OF_TEXT if asked.separator is None else asked.separator
+    return {"format": "txt", "field": _DEFAULT_FIELD, "separator": separator or None}
+
+
+def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:
+    """About how many bytes the token files will have.
+
+    Assumes the ids per byte of the first 64 KiB of the eight largest corpora.
+
+    Raises:
+        CorpusReplacedError: a corpus was replaced just now.
+    """
+    largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:_SAMPLED_CORPORA]
+    n_sampled = sum(file.size_bytes for file in largest)
+    n_ids = sum(
+        file.size_bytes * _ids_per_byte(file, tokenizer) for file in largest if file.size_bytes
+    )
+    n_bytes = sum(file.size_bytes for file in files)
+    return round(n_bytes * n_ids / n_sampled * plan.disk_dtype.itemsize)
+
+
+def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:
+    try:
+        descriptor = reopen_input_file(file)
+    except InputChangedError:
+        raise CorpusReplacedError from None
+    try:
+        sample = os.read(descriptor, _SAMPLE_BYTES)
+    finally:
+        os.close(descriptor)
+    text = sample.decode(errors="ignore")  # the sample may end inside a character
+    return tokenizer.count(text, allowed_special="all") / len(sample)
+
+
+def _as_json(policy: Any) -> Any:
+    return policy if isinstance(policy, str) else sorted(policy)
+
+
+def _wrong_corpus(pointer: str, reason: str) -> InvalidInputsError:
+    return InvalidInputsError("corpus_not_found", f"{pointer}: {reason}.", [(pointer, reason)])

@@ -1,107 +1,133 @@
-"""The kinds of jobs, as the runner asks them: what the child is to do, what comes after it.
-
-It stands alone because the runner moves a job of any kind from one state to the next; what it does
-not know of a job is here.
-"""
+"""The two kinds of jobs: what each says, what its process needs, what follows when it ends."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.folder import JobFolder
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
-from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.token_files import TokenFilesFolder
 from app.jobs.worker.cluster import cluster_settings, remove_run_of
 
 if TYPE_CHECKING:
+    from app.jobs.queue import Job, JobStore
     from app.jobs.version_retention import VersionRetention
     from app.settings import Settings
 
 
-class JobKind(Protocol):
-    """What differs from kind to kind; `job_work` has the rest."""
+@dataclass(frozen=True, slots=True)
+class JobKind(ABC):
+    """What differs between the kinds.
 
-    def child_settings(self, job: Job) -> dict[str, Any]:
-        """What the child needs beside the job's request."""
-        ...
+    `process` and `agent` name the child process in sentences and in codes. `less_text`,
+    `less_memory` and `when_lost` are remedies: for a job that takes too long, one that takes too
+    much memory, and one whose server was killed. `progress_of_phase` maps each phase to the
+    progress at its start and end. A job that `resumes` continues from what its dead process wrote.
+    """
 
-    def is_promoted(self, job: Job) -> bool:
-        """Whether what the child published is a version to be served now."""
-        ...
+    process: str
+    agent: str
+    less_text: str
+    less_memory: str
+    when_lost: str
+    progress_of_phase: Mapping[str, tuple[float, float]]
+    resumes: bool
 
-    def after_success(self, job: Job) -> None:
-        """What is left to do once the job has ended well; blocks."""
-        ...
-
-
-class TrainingKind:
-    """A tokenizer is trained, published and, by default, promoted."""
-
-    def __init__(self, settings: Settings, retention: VersionRetention) -> None:
-        self._settings, self._retention = settings, retention
-
-    def child_settings(self, job: Job) -> dict[str, Any]:
-        """How many may count, and what may be fetched."""
-        return {
-            "num_workers": self._settings.train_threads,
-            "corpus_url_hosts": self._settings.corpus_url_hosts,
-            "max_download_bytes": self._settings.corpora_max_bytes,
-            **cluster_settings(self._settings, job.id),
-        }
+    @abstractmethod
+    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
+        """The settings that the child process needs beside the job's request."""
 
     def is_promoted(self, job: Job) -> bool:
-        """Unless somebody is to do it by hand."""
-        return bool(job.request["promote"] != "manual")
-
-    def after_success(self, job: Job) -> None:
-        """Old versions of the name go."""
-        self._retention.keep_newest(job.request["name"])
-
-
-class EncodingKind:
-    """Corpora become token files, which nobody has to be told of."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def child_settings(self, job: Job) -> dict[str, Any]:
-        """As many workers as were asked for and the operator allows, or the cluster's."""
-        most = self._settings.train_threads or os.cpu_count() or 1
-        return {
-            "num_workers": min(job.request["workers"] or most, most),
-            **cluster_settings(self._settings, job.id),
-        }
-
-    def is_promoted(self, job: Job) -> bool:
-        """Never."""
+        """Whether the runner promotes the version that the job published."""
         return False
 
-    def after_success(self, job: Job) -> None:
-        """Nothing."""
+    def after_success(self, job: Job, retention: VersionRetention) -> None:  # noqa: B027
+        """Called once the job has succeeded; blocks."""
 
 
-def job_kinds(settings: Settings, retention: VersionRetention) -> Mapping[str, JobKind]:
-    """All kinds, by name."""
-    return {"train": TrainingKind(settings, retention), "encode": EncodingKind(settings)}
+class TrainingKind(JobKind):
+    """Trains a tokenizer, publishes it and, by default, promotes it."""
+
+    __slots__ = ()
+
+    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
+        """How many threads count, and which URLs the child may fetch."""
+        return {
+            "num_workers": settings.train_threads,
+            "corpus_url_hosts": settings.corpus_url_hosts,
+            "max_download_bytes": settings.corpora_max_bytes,
+            **cluster_settings(settings, job.id),
+        }
+
+    def is_promoted(self, job: Job) -> bool:
+        """Unless the request leaves the promotion to the caller."""
+        return bool(job.request["promote"] != "manual")
+
+    def after_success(self, job: Job, retention: VersionRetention) -> None:
+        """Remove old versions of the name."""
+        retention.keep_newest(job.request["name"])
+
+
+class EncodingKind(JobKind):
+    """Encodes corpora to token files. Nothing is promoted."""
+
+    __slots__ = ()
+
+    def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
+        """As many workers as the request asks for and the operator allows, or the cluster's."""
+        most = settings.train_threads or os.cpu_count() or 1
+        return {
+            "num_workers": min(job.request["workers"] or most, most),
+            **cluster_settings(settings, job.id),
+        }
+
+
+TRAINING: Final = TrainingKind(
+    process="training",
+    agent="trainer",
+    less_text="train on less text",
+    less_memory="train on a part of the corpus",
+    when_lost="post the request again. A version it had published stands in /tokenizers and can be "
+    "promoted",
+    progress_of_phase={
+        "download": (0.0, 0.2),
+        "count": (0.0, 0.5),
+        "merge": (0.4, 0.5),
+        "learn": (0.5, 0.95),
+    },
+    resumes=False,
+)
+ENCODING: Final = EncodingKind(
+    process="encoding",
+    agent="encoder",
+    less_text="encode fewer corpora in one job",
+    less_memory="ask for fewer workers",
+    when_lost="it was begun again as often as a job is. Ask for fewer workers, or give the "
+    "machine more memory, and post the request again",
+    progress_of_phase={"encode": (0.0, 0.9), "shuffle": (0.9, 0.95)},
+    resumes=True,
+)
+KINDS: Final[Mapping[str, JobKind]] = {"train": TRAINING, "encode": ENCODING}
 
 
 def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:
-    """Cancel a job that waits, ask one that runs to stop; it as it is then, None if there is none.
+    """Cancel a queued job, or ask the runner of a running one to stop it.
 
-    Whoever runs it looks twice a second and ends it, in whichever process or on whichever host.
+    Returns the job afterwards, None if no job has this id. The runner may be in another process or
+    on another host; it looks for requests to cancel several times a second.
     """
     job = store.request_cancel(job_id)
-    if job is not None and job.is_final:  # no runner comes to a job that waited
+    if job is not None and job.is_final:  # no runner clears up after a job that was queued
         clear_away(artifacts_dir, job)
     return job
 
 
 def clear_away(artifacts_dir: Path, job: Job) -> None:
-    """Remove what an ended job needs no more, and all that it wrote and did not publish."""
+    """Remove the inputs of an ended job, and everything it wrote and did not publish."""
     folder = JobFolder.of(artifacts_dir, job.id)
     remove_run_of(folder)
     folder.remove_inputs()

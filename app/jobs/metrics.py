@@ -1,6 +1,6 @@
-"""Job metrics: how the jobs stand, read from their database at every scrape.
+"""Job metrics, read from the job database at every scrape.
 
-Counting them in a process would be wrong as soon as there are two, or one restarts.
+A counter of one process would be wrong with two processes, or after a restart.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from app.jobs.database import JobDatabaseError
-from app.jobs.job import FINAL_STATES
-from app.jobs.queue import JOBS_KEPT
-from app.jobs.work import WORK_OF_KIND
+from app.jobs.kinds import KINDS
+from app.jobs.queue import FINAL_STATES, JOBS_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import Metric
 
-    from app.jobs.job import Job
-    from app.jobs.queue import JobStore
+    from app.jobs.queue import Job, JobStore
 
 _UNFINISHED: Final = 100
 
@@ -35,13 +33,13 @@ class JobCollector(Collector):
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now; nothing while the database cannot be read."""
+        """The metrics now; none while the database is unreachable."""
         try:
             jobs = self._jobs.latest(limit=JOBS_KEPT + _UNFINISHED)
         except JobDatabaseError:
             return
-        for kind, work in WORK_OF_KIND.items():
-            yield from _metrics(kind, work.process, [job for job in jobs if job.kind == kind])
+        for name, kind in KINDS.items():
+            yield from _metrics(name, kind.process, [job for job in jobs if job.kind == name])
 
 
 def _metrics(kind: str, process: str, jobs: list[Job]) -> Iterator[Metric]:

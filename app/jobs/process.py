@@ -1,52 +1,97 @@
-"""The child process of a job as the server sees it: start, events, permission to publish, end.
+"""The child process of a job, as its server sees it: start, events, permission to publish, end.
 
-It stands alone because all that can go wrong with a child is here and nothing about jobs is. The
-child leads a session of its own, so that a signal to the server's terminal does not reach it and
-one signal ends it with all its workers. Its standard input is a pipe this process holds open and
-never closes while it lives: when the server is gone, by whatever means, the pipe ends and so does
-the child. Standard output carries one JSON object a line; standard error is the log.
+The child leads a session of its own: a signal to the server's terminal does not reach it, and one
+signal ends it with all its workers. The server holds a pipe to the child's standard input open for
+as long as it runs. When the server dies, by whatever means, the pipe closes and the child exits.
+The child writes one JSON object per line to standard output, and its log to standard error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+import psutil
 
 import app
-from app.jobs.work import JobWork
-from app.serving.process_marks import ProcessMark, resident_bytes_of_tree, signal_group
+from app.serving.workers import ProcessIdentity
+
+if TYPE_CHECKING:
+    from app.jobs.kinds import JobKind
 
 PUBLISH: Final = b"publish\n"
-"""What the child waits for on its standard input before it publishes."""
+"""The server writes this to the child's standard input when the child may publish."""
 
+_LOCK_POLL_SECONDS: Final = 0.05
 _MAX_EVENT_BYTES: Final = 1 << 20
 _SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE")
-# The child serves nothing: it must not write into the serving processes' metrics files.
+# The child serves nothing: it must not write into the metrics files of the serving processes.
 _NOT_FOR_CHILDREN: Final = (*_SECRETS, "PROMETHEUS_MULTIPROC_DIR")
 
 
-class TrainerProcess:
-    """A running trainer. Made by `start`; `end` must be awaited whatever happened."""
+class ChildProcess(Protocol):
+    """What an attempt needs of a child process; tests give it one that is none."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: ProcessMark | None) -> None:
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        """Which process it is; None when it ended before the server could look at it."""
+        ...
+
+    def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The events that the child writes, until its standard output closes."""
+        ...
+
+    async def let_publish(self) -> None:
+        """Allow the child to publish; does nothing when it has ended."""
+        ...
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the child and its workers; blocks for some milliseconds."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait until the child has ended; returns its exit status, or minus a signal's number."""
+        ...
+
+    async def end(self, grace_seconds: float) -> None:
+        """End the child and its workers, by force when the grace is over; returns after that."""
+        ...
+
+
+class StartProcess(Protocol):
+    """Starts the child for the request in `job_folder`; its log goes to `log`.
+
+    Raises:
+        OSError: the system starts no process (too many processes or open files).
+    """
+
+    async def __call__(self, job_folder: Path, scratch: Path, log: IO[bytes]) -> ChildProcess:
+        """Start it."""
+        ...
+
+
+class JobProcess:
+    """A running child process. `start` makes it; the caller must await `end` in every case."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, identity: ProcessIdentity | None
+    ) -> None:
         self._process = process
-        self.mark = mark
-        """None when it had already ended before it could be looked at."""
+        self.identity = identity
 
     @classmethod
-    async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> TrainerProcess:
-        """Start a child for the request in `job_folder`; its log goes to `log`.
-
-        Raises:
-            OSError: no process could be started (too many processes or open files).
-        """
+    async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
+        """See `StartProcess`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # without it the working directory could shadow a module
@@ -60,22 +105,17 @@ class TrainerProcess:
             env=_environment(scratch),
             limit=_MAX_EVENT_BYTES,
         )
-        return cls(process, ProcessMark.of(process.pid))
-
-    @property
-    def return_code(self) -> int | None:
-        """How it ended: an exit status, or minus the signal's number; None while it runs."""
-        return self._process.returncode
+        return cls(process, ProcessIdentity.of(process.pid))
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """What it says, until its standard output ends. A line that is no event is left out."""
+        """See `ChildProcess`. Skips lines that are not events."""
         stdout = self._process.stdout
         if stdout is None:
             return
         while True:
             try:
                 line = await stdout.readline()
-            except ValueError:  # longer than any event; the rest of it is no JSON and drops out
+            except ValueError:  # longer than any event; the rest of the line is not JSON
                 continue
             if not line:
                 return
@@ -85,7 +125,7 @@ class TrainerProcess:
                     yield event
 
     async def let_publish(self) -> None:
-        """Say that it may publish; nothing happens when it has ended meanwhile."""
+        """See `ChildProcess`."""
         stdin = self._process.stdin
         if stdin is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -93,17 +133,17 @@ class TrainerProcess:
                 await stdin.drain()
 
     def resident_bytes(self) -> int:
-        """Resident memory of it and its workers; blocks for some milliseconds."""
+        """See `ChildProcess`."""
         return resident_bytes_of_tree(self._process.pid)
 
     async def wait(self) -> int:
-        """Wait until it has ended and been reaped."""
+        """See `ChildProcess`."""
         return await self._process.wait()
 
     async def end(self, grace_seconds: float) -> None:
-        """End it and all its workers: SIGTERM, then SIGKILL when the grace is over.
+        """Send SIGTERM, and SIGKILL when the grace is over; also ends the workers of a dead child.
 
-        Returns when it has been reaped. Workers of a trainer that has ended already go as well.
+        Returns when the child has been reaped.
         """
         if self._process.returncode is None:
             signal_group(self._process.pid, signal.SIGTERM)
@@ -117,19 +157,19 @@ class TrainerProcess:
             self._process.stdin.close()
 
 
-def describe_death(return_code: int, work: JobWork) -> tuple[str, str]:
-    """The code and the sentence for a child that ended without saying how it went.
+def describe_death(return_code: int, kind: JobKind) -> tuple[str, str]:
+    """The code and the sentence for a child that ended without reporting a result.
 
     Example:
-        >>> from app.jobs.work import TRAINING
+        >>> from app.jobs.kinds import TRAINING
         >>> describe_death(-9, TRAINING)[0]
         'trainer_killed'
     """
-    killed, crashed = f"{work.agent}_killed", f"{work.agent}_crashed"
+    killed, crashed = f"{kind.agent}_killed", f"{kind.agent}_crashed"
     if return_code >= 0:
         return (
             crashed,
-            f"the {work.process} process ended with exit status {return_code} without a result; "
+            f"the {kind.process} process ended with exit status {return_code} without a result; "
             f"the end of its log says why",
         )
     try:
@@ -139,27 +179,103 @@ def describe_death(return_code: int, work: JobWork) -> tuple[str, str]:
     if name == "SIGKILL":
         return (
             killed,
-            f"the {work.process} process was killed by SIGKILL. When nobody did that by hand, the "
-            f"system ran out of memory: {work.less_memory}, or give the machine more memory, and "
+            f"the {kind.process} process was killed by SIGKILL. When nobody did that by hand, the "
+            f"system ran out of memory: {kind.less_memory}, or give the machine more memory, and "
             f"post the request again",
         )
     if name in ("SIGTERM", "SIGINT", "SIGHUP"):
         return (
             killed,
-            f"the {work.process} process was ended by {name} from outside; post the request again",
+            f"the {kind.process} process was ended by {name} from outside; post the request again",
         )
     return (
         crashed,
-        f"the {work.process} process was ended by {name}, a crash in compiled code; "
+        f"the {kind.process} process was ended by {name}, a crash in compiled code; "
         f"TOKENIZER_ENGINE=python does without it",
     )
+
+
+class JobLock:
+    """The lock that a child holds while it runs: one child at a time.
+
+    The database says which job runs; this lock says whether its process is really gone. A new child
+    waits for it, so a stale child (its server was killed, it has not noticed yet) never publishes
+    beside or after its successor. A record lock (`lockf`), not `flock`: a forked process does not
+    inherit it, and the system drops it when the process dies, however it dies.
+
+    Where every host runs a job of its own (`JobStore.host`), each host has a lock of its own: a
+    host that is paused, or cut off from the database, must not stop the others. The fence of the
+    pointer stops its late writes.
+    """
+
+    def __init__(self, artifacts_dir: Path, host: str = "") -> None:
+        suffix = f"-{hashlib.sha256(host.encode()).hexdigest()[:16]}" if host else ""
+        self._path = artifacts_dir / "run" / f"trainer{suffix}.lock"  # as earlier releases name it
+
+    def acquire(self, *, timeout_seconds: float) -> bool:
+        """Take the lock for the life of this process; False when another kept it that long.
+
+        The descriptor stays open on purpose: closing any descriptor of the file in this process
+        would drop the lock.
+        """
+        descriptor = self._open()
+        deadline = time.monotonic() + timeout_seconds
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                return False
+            time.sleep(_LOCK_POLL_SECONDS)
+        return True
+
+    def is_free(self) -> bool:
+        """Whether no other process holds it. Not for the process that holds it."""
+        descriptor = self._open()
+        try:
+            return _try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _open(self) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def signal_group(leader_pid: int, number: signal.Signals) -> None:
+    """Send a signal to the process group that `leader_pid` leads, if any of it still runs."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader_pid, number)
+
+
+def resident_bytes_of_tree(pid: int) -> int:
+    """Resident memory of a process and all its descendants; 0 when the process is gone.
+
+    An upper bound: counts a shared page once for each process that maps it.
+    """
+    total = 0
+    try:
+        leader = psutil.Process(pid)
+        members = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            total += member.memory_info().rss
+    return total
 
 
 def _environment(scratch: Path) -> dict[str, str]:
     environment = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_CHILDREN}
     environment["TMPDIR"] = str(scratch)
     environment["PYTHONUNBUFFERED"] = "1"
-    # A server run from a checkout finds `app` in its working directory; the child must as well.
+    # A server started in a checkout finds `app` in its working directory; the child must, too.
     home = str(Path(app.__file__ or "").resolve().parent.parent)
     inherited = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([home, inherited] if inherited else [home])

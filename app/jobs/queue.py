@@ -1,17 +1,16 @@
-"""The jobs of a service, in the database that all its server processes and replicas share.
+"""The queue: the jobs of a service, in the database that all its processes and replicas share.
 
-It stands alone because a job must outlive the process that took it: a request may be answered by
-one server process, the training run by a second and its end noticed by a third. Calls block for
-some milliseconds, and for seconds where the database is away: call them from a thread, not from the
-event loop.
+A job must outlive the process that took it: one server process may answer the request, a second
+run the job, and a third notice its end. Calls block for some milliseconds, and for seconds where
+the database is unreachable: call them from a thread, not from the event loop.
 
-Who runs a job holds a lease on it, which other hosts judge it by: a pid means nothing there. On
-PostgreSQL all times are the database's, and no host's clock matters. On SQLite a lease ends at a
-time of the wall clock of the host that wrote it, and is compared with that of the host that reads
-it. Renewed a dozen times before it ends, it bears clocks that differ by most of it; a larger
-difference, or jump, may cost a running job, but no exactness: `attempt` is the epoch that fences
-every write of a late owner, on both. On its own host an owner is judged by its process, and no
-clock matters.
+The process that runs a job holds a lease on it. Other hosts judge the job by the lease, because a
+pid means nothing to them. On PostgreSQL all times are the database's, and no host's clock matters.
+On SQLite the lease ends at a wall-clock time of the host that wrote it and is compared with the
+clock of the host that reads it. The owner renews the lease a dozen times before it ends, so clocks
+may differ by most of a lease. A larger difference, or jump, may cost a running job, but never
+exactness: `attempt` is the epoch that fences every write of an earlier owner, on both databases.
+On its own host an owner is judged by its process, without any clock.
 """
 
 from __future__ import annotations
@@ -20,23 +19,94 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from app.jobs.database import JobDatabase, Run
 from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
 from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
-from app.jobs.job import Job, Kind, State
-from app.serving.process_marks import ProcessMark, this_host
+from app.serving.workers import ProcessIdentity, this_host
 
 JOBS_KEPT: Final = 1000
-"""Finished jobs beyond this many are forgotten, oldest first, so that the table stays bounded."""
+"""The newest finished jobs that the table keeps."""
 
 LEASE_SECONDS: Final = 60.0
-"""How long a claim holds without being renewed, where the settings say nothing else."""
+"""The lease of a job, unless a setting says otherwise."""
 
 FOLDER_ID_NAME: Final = ".folder-id"
-"""The file of an artifacts folder that tells it from others in a database they share."""
+"""The file with the id of an artifacts folder; one database may hold the jobs of several."""
+
+Kind = Literal["train", "encode"]
+State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
+FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the table. Times are Unix seconds by the clock of the database."""
+
+    id: str
+    kind: Kind
+    request: Mapping[str, Any]
+    state: State
+    phase: str
+    progress: float
+    counters: Mapping[str, int]
+    cancel_requested: bool
+    attempt: int
+    """How often it was claimed or taken over; the database refuses writes of earlier attempts."""
+
+    deaths: int
+    takeovers: int
+    """How often another host took it over. The earlier owner may still write to its folder, so
+    that each takeover works in a new one."""
+
+    owner: ProcessIdentity | None
+    owner_host: str | None
+    lease_ends_at: float | None
+    child: ProcessIdentity | None
+    result: Mapping[str, Any] | None
+    error: Mapping[str, str] | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Job:
+        """The job in a row of the table."""
+        return cls(
+            id=row["id"],
+            kind=row["kind"] or "train",  # None: written by an earlier release
+            request=json.loads(row["request"]),
+            state=row["state"],
+            phase=row["phase"],
+            progress=row["progress"],
+            counters=json.loads(row["counters"]),
+            cancel_requested=bool(row["cancel_requested"]),
+            attempt=row["attempt"],
+            deaths=row["deaths"] or 0,
+            takeovers=row["takeovers"] or 0,
+            owner=ProcessIdentity.from_json(row["owner"]),
+            owner_host=row["owner_host"],
+            lease_ends_at=row["lease_ends_at"],
+            child=ProcessIdentity.from_json(row["child"]),
+            result=None if row["result"] is None else json.loads(row["result"]),
+            error=None if row["error"] is None else json.loads(row["error"]),
+            created_at=row["created_at"],
+            started_at=row["started_at"],
+            finished_at=row["finished_at"],
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in FINAL_STATES
+
+    @property
+    def is_of_this_host(self) -> bool:
+        """Whether its owner and child are processes of this host."""
+        return self.owner_host in (None, this_host())  # None: claimed by a release without leases
 
 
 class JobStore:
@@ -157,7 +227,7 @@ class JobStore:
         """The jobs that are running or queued, of all folders."""
         return self._select("SELECT * FROM jobs WHERE state IN ('queued', 'running')", ())
 
-    def claim_next(self, owner: ProcessMark) -> Job | None:
+    def claim_next(self, owner: ProcessIdentity) -> Job | None:
         """Take the oldest queued job for `owner`, or None when none waits or one is running here.
 
         One transaction decides, so that over all processes of a host, or with SQLite of all hosts,
@@ -188,7 +258,7 @@ class JobStore:
             )
             return Job.of_row(rows[0]) if rows else None
 
-    def take_over(self, job: Job, owner: ProcessMark, *, if_lease_ended: bool) -> Job | None:
+    def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
         """Take a running job, for `owner` to requeue or to end, from one that is gone; the job as
         it is then, None when another came first.
 
@@ -219,7 +289,7 @@ class JobStore:
         """Hold the job for another `lease_seconds`; False when it is no longer this attempt's."""
         return self._update_held(job, "lease_ends_at = unix_now() + ?", (self.lease_seconds,))
 
-    def set_child(self, job: Job, child: ProcessMark) -> bool:
+    def set_child(self, job: Job, child: ProcessIdentity) -> bool:
         """Note the trainer's process; False when the job is no longer this attempt's."""
         return self._update_held(job, "child = ?", (child.to_json(),))
 

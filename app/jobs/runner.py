@@ -1,25 +1,30 @@
-"""The task in each server process that runs jobs, one at a time over all processes of a host.
+"""The runner: a task in each server process that runs jobs, one at a time per host.
 
-It claims the oldest queued job, has it run (`training_run`), and when a version came out of it
-makes that the one being served. It stands alone because this is the only place that moves a job
-from one state to the next. When its server is told to end, a running job goes back into the queue
-and starts again at the next start. When a server process is killed, the others (or the next start)
-end its orphaned child; a job that can go on from what is there is queued again, as where the child
-alone died, any other has failed: it may be what took all memory. Servers of other hosts queue a job
-again when its lease has ended.
+It claims the oldest queued job, makes an attempt at it, and promotes the version that the job
+published. Only the runner moves a job from one state to the next:
 
-An owner that was only paused, or cut off, wakes late. The database refuses all it writes, by the
-attempt. What it does to the active pointer is fenced in storage, by the order of things:
+    queued -> running -> live, succeeded, failed or cancelled
+                 |
+                 +-> queued, when the server shuts down, or a process died and the job may restart
 
-    it promotes:    1 read the pointer's state   2 lease still held?   3 move it, if still at 1
-    another takes   a the job is mine            b fence: move the pointer on, naming what it names
-    its job over:                                c queue the job again, or end it
+When its server shuts down, a running job goes back into the queue and starts again with the next
+server. When a server process is killed, another one (or the next start) ends the orphaned child. A
+job that can resume is queued again, also where the child alone died; any other job has failed,
+because it may have used up the memory. Servers of other hosts queue a job again when its lease has
+ended.
 
-Where 2 came before a, so did 1: either 3 comes before b, as if the job had been taken just after,
-or it finds the pointer moved. Where 2 comes after a, the database says no. So nothing that was not
-promoted when b is done will be, by an owner from before; and only then is the job begun again, or
-said to have failed. The lease asked for before the state is read, or the fence set before the job
-is taken, would each leave a gap for the paused one.
+An owner that was only paused, or cut off, wakes late. The database refuses all its writes, by the
+number of the attempt. The order of steps fences what it does to the active pointer:
+
+    the owner        1 reads the pointer's state   2 asks whether it holds the lease
+    promotes:        3 moves the pointer if it is still in the state of 1
+    another takes    a takes the job               b fences: rewrites the pointer, unchanged
+    the job over:    c queues the job again, or ends it
+
+If 2 comes before a, so does 1. Then either 3 comes before b, as if the job had been taken over just
+afterwards, or 3 finds that the pointer has moved. If 2 comes after a, the database answers no. So
+an earlier owner promotes nothing after b, and the job starts again, or fails, only after b. Asking
+for the lease before reading the state, or fencing before taking the job, would leave a gap.
 """
 
 from __future__ import annotations
@@ -32,17 +37,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from app.jobs.attempt import Outcome, TrainingRun
+from app.jobs.attempt import Attempt, Outcome
 from app.jobs.database import JobDatabaseError
 from app.jobs.folder import JobFolder
-from app.jobs.job import Job
-from app.jobs.kinds import clear_away, job_kinds
-from app.jobs.lock import TrainerLock
-from app.jobs.queue import JobStore
+from app.jobs.kinds import KINDS, clear_away
+from app.jobs.process import JobLock, JobProcess, StartProcess, signal_group
+from app.jobs.queue import Job, JobStore
 from app.jobs.version_retention import VersionRetention
-from app.jobs.work import WORK_OF_KIND
 from app.serving.errors import ServingError
-from app.serving.process_marks import ProcessMark, signal_group
+from app.serving.workers import ProcessIdentity
 from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 
 if TYPE_CHECKING:
@@ -55,14 +58,14 @@ log = logging.getLogger("app.jobs")
 Written = TypeVar("Written")
 
 POLL_SECONDS: Final = 0.5
-"""How often a process looks for work another one was given, and for dead owners."""
+"""How often a process looks for jobs that another process queued, and for dead owners."""
 
 RENEWALS: Final = 12
-"""How often the lease of a running job is renewed before it would end; many tries fit in it."""
+"""How often a runner renews a lease before it would end; most of these tries may fail."""
 
 MAX_DEATHS: Final = 3
-"""How often a job may lose its process, or its server, and be begun again before it has failed:
-what takes all memory must not be begun for ever."""
+"""How often a job may restart after its process or server died: a job that uses up the memory must
+not restart for ever."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
@@ -71,7 +74,7 @@ _FORGET_SECONDS: Final = 3600.0
 class JobRunner:
     """Runs the jobs of one artifacts folder from within a server process.
 
-    `start` and `stop` belong to the lifespan of the app; `wake` says that a job was added.
+    The lifespan of the app calls `start` and `stop`; a route calls `wake` after it added a job.
     """
 
     def __init__(
@@ -82,14 +85,16 @@ class JobRunner:
         jobs: JobStore,
         *,
         poll_seconds: float = POLL_SECONDS,
+        start_process: StartProcess = JobProcess.start,
     ) -> None:
         self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
         self._artifacts_dir = settings.artifacts_dir.absolute()
-        self._lock = TrainerLock(self._artifacts_dir, jobs.host)
-        self._kinds = job_kinds(settings, VersionRetention(settings, store, live, jobs))
+        self._lock = JobLock(self._artifacts_dir, jobs.host)
+        self._retention = VersionRetention(settings, store, live, jobs)
+        self._start_process = start_process
         self._poll_seconds = poll_seconds
         self._renew_seconds = jobs.lease_seconds / RENEWALS
-        self._me = ProcessMark.of_this_process()
+        self._me = ProcessIdentity.of_this_process()
         self._stop = asyncio.Event()
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,12 +102,12 @@ class JobRunner:
         self._forget_at = 0.0
 
     async def start(self) -> None:
-        """Begin to look for jobs."""
+        """Start looking for jobs."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._work(), name="job-runner")
 
     async def stop(self) -> None:
-        """End the running child, put its job back into the queue, and return after that."""
+        """End the running child and requeue its job; returns after that."""
         self._stop.set()
         self._woken.set()
         if self._task is not None:
@@ -110,7 +115,7 @@ class JobRunner:
             self._task = None
 
     def wake(self) -> None:
-        """Look for jobs now; may be called from any thread."""
+        """Look for jobs now. Any thread may call this."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs waking
                 self._loop.call_soon_threadsafe(self._woken.set)
@@ -126,11 +131,11 @@ class JobRunner:
                     await self._run_guarded(job)
                     continue
             except JobDatabaseError as error:
-                if not error.is_away:  # which has been said, and may last
+                if not error.is_away:  # an outage was logged when it began
                     log.warning("the jobs cannot be looked at: %s; trying again", error)
                 await self._sleep(_RETRY_SECONDS)
                 continue
-            except Exception:  # a runner that ends would leave every later job queued for ever
+            except Exception:  # without the runner every later job would stay queued
                 log.exception("the job runner met an error and goes on")
                 await self._sleep(_RETRY_SECONDS)
                 continue
@@ -144,7 +149,7 @@ class JobRunner:
         lease = asyncio.create_task(self._keep_lease(job), name="job lease")
         try:
             await self._run(job)
-        except JobDatabaseError:  # the server ends and the end could not be written
+        except JobDatabaseError:  # the server shuts down and the end could not be written
             raise
         except Exception:
             log.exception("job %s met a defect", job.id)
@@ -156,9 +161,9 @@ class JobRunner:
             await asyncio.gather(lease, return_exceptions=True)
 
     async def _keep_lease(self, job: Job) -> None:
-        """Renew the lease until cancelled, or until the job is another's.
+        """Renew the lease until cancelled, or until another owner has the job.
 
-        Who lost it is told by `TrainingRun`, which looks more often.
+        `Attempt` notices that sooner and ends the child.
         """
         seconds, held = self._renew_seconds, True
         while held:
@@ -174,26 +179,27 @@ class JobRunner:
         folder = JobFolder.of(self._artifacts_dir, job.id)
         log.info("job %s: attempt %d begins", job.id, job.attempt)
         if job.result is not None:
-            # Published by an earlier attempt whose server ended before all was through.
+            # An earlier attempt published it, and its server ended before the promotion.
             outcome = Outcome("published", job.result)
         else:
-            run = TrainingRun(
+            attempt = Attempt(
                 job,
                 folder,
                 self._jobs,
                 self._stop,
                 memory_bytes=self._settings.train_memory_bytes,
+                start_process=self._start_process,
             )
-            outcome = await run.run(self._request_of(job))
-        if outcome.kind == "stopped" or (outcome.kind == "died" and _may_go_on(job)):
+            outcome = await attempt.run(self._request_of(job))
+        if outcome.kind == "stopped" or (outcome.kind == "died" and _may_resume(job)):
             await self._requeue(job, died=outcome.kind == "died")
             return
         if not await self._write(lambda: self._jobs.renew_lease(job)):
-            # What is there may be the next attempt's by now, of a server of another host.
+            # The files may already belong to the next attempt, by a server of another host.
             log.warning("job %s: %s, but the job was taken away meanwhile", job.id, outcome.kind)
             await self._write(lambda: self._clear_if_ended(job))
             return
-        # Before the end is written, so that nobody reads of an ended job whose inputs still stand.
+        # First, so that the inputs are gone when a client reads that the job has ended.
         await asyncio.to_thread(clear_away, self._artifacts_dir, job)
         if outcome.kind == "published" and outcome.result is not None:
             result = outcome.result
@@ -205,10 +211,11 @@ class JobRunner:
             await self._finish(job, "failed", outcome.code, outcome.detail)
         current = await self._write(lambda: self._jobs.get(job.id))
         if current is not None and current.state in ("live", "succeeded"):
-            await asyncio.to_thread(self._kinds[job.kind].after_success, job)
+            kind = KINDS[job.kind]
+            await asyncio.to_thread(kind.after_success, job, self._retention)
 
     async def _requeue(self, job: Job, *, died: bool = False) -> None:
-        """Put it back; one that was cancelled meanwhile has ended with that."""
+        """Put the job back into the queue, or end it if it was cancelled meanwhile."""
         await self._write(lambda: self._jobs.requeue(job, died=died))
         log.info("job %s: requeued, %s", job.id, "its process died" if died else "the server ends")
         await self._write(lambda: self._clear_if_ended(job))
@@ -221,7 +228,7 @@ class JobRunner:
     def _request_of(self, job: Job) -> dict[str, Any]:
         return {
             **job.request,
-            **self._kinds[job.kind].child_settings(job),
+            **KINDS[job.kind].child_settings(job, self._settings),
             "kind": job.kind,
             "job_id": job.id,
             "artifacts_dir": str(self._artifacts_dir),
@@ -232,8 +239,8 @@ class JobRunner:
         }
 
     async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
-        """Promote what was published, if it is a version that is to be served now."""
-        if not self._kinds[job.kind].is_promoted(job):
+        """Promote what the job published, if its kind and its request say so, and end the job."""
+        if not KINDS[job.kind].is_promoted(job):
             await self._finish(job, "succeeded")
             return
         version = f"{result['name']}@{result['version']}"
@@ -272,11 +279,11 @@ class JobRunner:
             await self._finish(job, "live")
 
     async def _promote(self, job: Job, version: str) -> None:
-        """Serve `version`, unless the job is another's by then: see the top of this file."""
+        """Serve `version`, unless another owner has the job: see the top of this file."""
         ref = await asyncio.to_thread(self._store.resolve, version)
 
         def check(present: ArtifactRef | None) -> None:
-            del present  # whatever it is
+            del present
             if not self._jobs.renew_lease(job):
                 raise _TakenAwayError
 
@@ -284,9 +291,9 @@ class JobRunner:
             try:
                 await self._live.promote(ref, check=check)
                 return
-            except PointerMovedError:  # by somebody's promotions, or by who has the job now
+            except PointerMovedError:  # by another promotion, or by the job's new owner
                 continue
-            except JobDatabaseError as error:  # whether it is held must be known first
+            except JobDatabaseError as error:  # the lease must be known first
                 if not error.is_away:
                     log.warning("the job database cannot be written (%s); trying again", error)
             await self._sleep(_RETRY_SECONDS)
@@ -302,9 +309,9 @@ class JobRunner:
         log.info("job %s: %s%s", job.id, state, f" ({code})" if code else "")
 
     async def _write(self, write: Callable[[], Written]) -> Written:
-        """Do a write that must happen, again and again while the disk refuses it.
+        """Repeat a write until the database accepts it.
 
-        A job whose end cannot be written would block the queue. When the server ends meanwhile,
+        A job whose end is not written would block the queue. If the server shuts down meanwhile,
         the next start finds the owner gone and fails the job.
         """
         while True:
@@ -319,48 +326,47 @@ class JobRunner:
                     await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
 
     def _reap(self) -> None:
-        """Fail the jobs whose server process is gone, once their child is gone as well, or queue
-        those again that can be begun again.
+        """End or requeue the jobs whose server process is gone, once their child is gone as well.
 
-        Of another host's only the lease can be judged: whoever finds it ended takes the job, and
-        its child, should it wake, is not let publish.
+        Another host's owner is judged by its lease alone: the first runner that finds it ended
+        takes the job, and the job's earlier child gets no permission to publish.
         """
         for job in self._jobs.running():
             taken = self._take_lost(job)
             if taken is None:
                 continue
-            self._store.fence()  # until it has, the job stays this process' and is met here again
-            if _may_begin_again(job, self._me):  # one that was to be cancelled is cancelled by this
+            self._store.fence()  # if it fails, this process keeps the job and tries again
+            if _may_restart(job, self._me):  # requeueing ends a job that was to be cancelled
                 if self._jobs.requeue(taken):
                     log.warning("job %s: its server process is gone, requeued", job.id)
                     self._clear_if_ended(job)
                 continue
-            when_lost = WORK_OF_KIND[job.kind].when_lost
+            when_lost = KINDS[job.kind].when_lost
             detail = f"the server process that ran this job was killed; {when_lost}"
             if self._jobs.finish(taken, "failed", error_code="runner_died", detail=detail):
                 log.warning("job %s: its server process is gone, failed", job.id)
                 clear_away(self._artifacts_dir, job)
 
     def _take_lost(self, job: Job) -> Job | None:
-        """The job, now this process', when whoever had it is gone; None where nobody is."""
+        """The job, taken over by this process if its owner is gone; else None."""
         if not job.is_of_this_host:
-            # A database that was away for all has kept everybody from renewing: they come first.
+            # After an outage of the database, owners get time to renew their leases first.
             if self._jobs.database.answers_for_seconds < 2 * self._renew_seconds:
                 return None
             return self._jobs.take_over(job, self._me, if_lease_ended=True)
-        if job.owner == self._me:  # taken and not settled, or claimed and the answer was lost
+        if job.owner == self._me:  # taken over and not yet ended, or the claim's answer was lost
             return job
         if not self._is_abandoned(job):
             return None
         return self._jobs.take_over(job, self._me, if_lease_ended=False)
 
     def _is_abandoned(self, job: Job) -> bool:
-        """Whether owner and child of a job of this host are gone; ends an ownerless child."""
+        """Whether owner and child of a job of this host are gone; kills an orphaned child."""
         if job.owner is not None and job.owner.is_alive():
             return False
         if job.child is not None and job.child.is_alive():
             signal_group(job.child.pid, signal.SIGKILL)
-        return self._lock.is_free()  # otherwise it is ending; the next look finds it gone
+        return self._lock.is_free()  # otherwise the child is ending; the next look finds it gone
 
     def _forget_old(self) -> None:
         now = time.monotonic()
@@ -372,16 +378,19 @@ class JobRunner:
 
 
 class _TakenAwayError(Exception):
-    """The job is no longer this attempt's."""
+    """Another owner has the job."""
 
 
-def _may_go_on(job: Job) -> bool:
-    """Whether a job that lost its process is begun again, from what is there."""
-    return WORK_OF_KIND[job.kind].resumes and job.deaths < MAX_DEATHS
+def _may_resume(job: Job) -> bool:
+    """Whether a job whose process died starts again, from what it wrote."""
+    return KINDS[job.kind].resumes and job.deaths < MAX_DEATHS
 
 
-def _may_begin_again(job: Job, me: ProcessMark) -> bool:
-    """Whether a job that lost its server is. Where nothing says that the job itself ended it, on
-    a host that cannot be looked at, one that cannot go on is begun anew: only time is lost."""
+def _may_restart(job: Job, me: ProcessIdentity) -> bool:
+    """Whether a job whose server died starts again.
+
+    A job that cannot resume restarts from the beginning where nothing says that it killed its
+    server, as on another host: that costs only time.
+    """
     is_unknown = job.owner == me or not job.is_of_this_host
-    return _may_go_on(job) or (is_unknown and job.deaths < MAX_DEATHS)
+    return _may_resume(job) or (is_unknown and job.deaths < MAX_DEATHS)

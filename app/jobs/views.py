@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.jobs.folder import JobFolder
-from app.jobs.job import Job
+from app.jobs.queue import Job
 from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSummary, JobView
 
 

@@ -18,10 +18,10 @@ from fastapi import Header
 from starlette.responses import Response
 
 from app.http.problem import Problem
-from app.jobs import kinds as job_kinds
+from app.jobs import kinds
 from app.jobs.events import JobEvent
 from app.jobs.folder import JobFolder, is_job_id
-from app.jobs.job import Job, Kind
+from app.jobs.queue import Job, Kind
 from app.rendering.job_events import JobEventStream
 from app.rendering.problems import job_storage_problem, problem_responses
 from app.services import services_of
@@ -117,7 +117,7 @@ async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) ->
     services = services_of(request)
     await find_job(request, job_id, kind)
     folder = services.settings.artifacts_dir
-    job = await off_the_loop(lambda: job_kinds.cancel_job(services.jobs, folder, job_id))
+    job = await off_the_loop(lambda: kinds.cancel_job(services.jobs, folder, job_id))
     return _require_job(job, kind)
 
 

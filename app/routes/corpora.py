@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from app.access.auth import require_admin
 from app.http.bodies import TEXT_REQUEST, body_windows, declared_length, require_text
 from app.http.problem import Problem
-from app.jobs.corpus_store import CorpusUpload
+from app.jobs.corpora import CorpusUpload
 from app.rendering.problems import problem_of_disk, problem_responses
 from app.services import Services, services_of
 from tokenizer_client.schemas.jobs import Corpus, CorpusList

@@ -14,13 +14,13 @@ from app.access.auth import require_admin
 from app.http.bodies import json_request, require_json, validate
 from app.http.file_responses import FileBody, requested_span
 from app.http.json import parse_strict_json
-from app.jobs.encode_inputs import (
+from app.jobs.errors import TokenFilesExistError
+from app.jobs.inputs import (
     corpus_format,
     estimate_bytes,
-    find_encode_inputs,
+    find_encoding_inputs,
     plan_encoding,
 )
-from app.jobs.errors import TokenFilesExistError
 from app.jobs.views import view_of
 from app.rendering.jobs import (
     ACCEPTED,
@@ -45,7 +45,7 @@ from tokenizer_core.registry import ArtifactRef
 
 if TYPE_CHECKING:
     from app.jobs.folder import JobFolder
-    from app.jobs.job import Job
+    from app.jobs.queue import Job
 
 router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
 
@@ -195,7 +195,7 @@ def _take(
     def prepare(folder: JobFolder) -> dict[str, Any]:
         token_files_id = asked.token_files_id or folder.path.name.lower()
         _require_free(services, token_files_id)
-        files = find_encode_inputs(asked, corpus_id, services.corpora)
+        files = find_encoding_inputs(asked, corpus_id, services.corpora)
         live = choose_tokenizer_on_thread(request, asked.tokenizer)
         plan, arguments = plan_encoding(asked, live)
         n_bytes = estimate_bytes(files, live.tokenizer, plan)

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.access.auth import require_admin
 from app.http.bodies import json_request, require_json, validate
 from app.http.json import parse_strict_json
-from app.jobs.inputs import find_inputs
+from app.jobs.inputs import find_training_inputs
 from app.jobs.views import summary_of, view_of
 from app.rendering.jobs import (
     ACCEPTED,
@@ -35,7 +35,7 @@ from tokenizer_client.schemas.jobs import JobList, JobView, TrainRequest
 
 if TYPE_CHECKING:
     from app.jobs.folder import JobFolder
-    from app.jobs.job import Job
+    from app.jobs.queue import Job
 
 router = APIRouter(tags=["training"], dependencies=[Depends(require_admin)])
 
@@ -124,7 +124,7 @@ def _take_training(services: Services, body: bytes, idempotency_key: str | None)
     del body
 
     def prepare(folder: JobFolder) -> dict[str, Any]:
-        files = find_inputs(asked, services.settings, services.corpora, folder)
+        files = find_training_inputs(asked, services.settings, services.corpora, folder)
         request = asked.model_dump(mode="json", exclude={"input_paths", "documents"})
         return {**request, "inputs": [file.to_json() for file in files]}
 

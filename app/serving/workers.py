@@ -1,24 +1,110 @@
-"""Worker states: what each serving process of this host answers with, told through small files.
+"""Serving processes of this host: which process is which, and what each one serves.
 
-A promotion must know when every process has swapped, and processes of one server have no channel
-between them: uvicorn starts them as strangers. So each writes `run/workers/<host>-<pid>.json`,
-atomically, and reads the others'. A process that is gone is told by its start time and ignored;
-processes of other hosts (a shared volume) follow the pointer too but are not waited for.
+A promotion must know when every process has swapped, and uvicorn gives the processes of one server
+no channel to each other. So each process writes `run/workers/<host>-<pid>.json` atomically and
+reads the files of the others. The start time in a file tells a dead process from a new one with
+the same pid. A promotion does not wait for processes of other hosts (on a shared volume); they
+follow the pointer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from app.serving.process_marks import ProcessMark
+import psutil
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process by its pid and its start time; means nothing on another host, see `this_host`.
+
+    On Linux the start time counts seconds since boot, so that a jump of the clock changes nothing;
+    elsewhere it is Unix time.
+    """
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessIdentity | None:
+        """The identity of a running process; None if no process has this pid (a zombie has ended).
+
+        Example:
+            >>> identity = ProcessIdentity.of(os.getpid())
+            >>> identity is not None and identity.is_alive()
+            True
+        """
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        except FileNotFoundError:
+            if Path("/proc/self/stat").exists():
+                return None
+            return cls._of_portable(pid)
+        except OSError:  # ESRCH: it ended between opening and reading
+            return None
+        # The second field is the program's name in parentheses, which may hold anything.
+        fields = status[status.rindex(")") + 2 :].split()
+        if fields[0] in "ZXx":
+            return None
+        return cls(pid, int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+
+    @classmethod
+    def of_this_process(cls) -> ProcessIdentity:
+        """The identity of the calling process."""
+        identity = cls.of(os.getpid())
+        if identity is None:
+            raise RuntimeError("this process cannot find itself; is /proc readable?")
+        return identity
+
+    @classmethod
+    def _of_portable(cls, pid: int) -> ProcessIdentity | None:
+        try:
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            return cls(pid, process.create_time())
+        except psutil.Error:
+            return None
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs."""
+        return ProcessIdentity.of(self.pid) == self
+
+    def to_json(self) -> str:
+        """The form in the job database."""
+        return json.dumps({"pid": self.pid, "started": self.started})
+
+    @classmethod
+    def from_json(cls, text: str | None) -> ProcessIdentity | None:
+        """Reads `to_json`; None for None."""
+        if text is None:
+            return None
+        value = json.loads(text)
+        return cls(int(value["pid"]), float(value["started"]))
+
+
+def this_host() -> str:
+    """The name of the machine within which a `ProcessIdentity` means a process.
+
+    On Linux the boot and the pid namespace: containers of one machine do not see each other's
+    processes either, and after a reboot all earlier processes belong to another host. Elsewhere
+    the host's name.
+
+    Example:
+        >>> this_host() == this_host() != ""
+        True
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +122,38 @@ class WorkerState:
 
 
 class WorkerStates:
-    """The state files below `folder`, and this process' own."""
+    """The state files in `folder`, and the file of this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._host = re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())[:64] or "localhost"
-        self._mark = ProcessMark.of_this_process()
-        self._own = folder / f"{self._host}-{self._mark.pid}.json"
+        self._identity = ProcessIdentity.of_this_process()
+        self._own = folder / f"{self._host}-{self._identity.pid}.json"
 
     def new_state(self, **fields: str | None) -> WorkerState:
         """A state of this process."""
-        return WorkerState(self._mark.pid, self._mark.started, **fields)
+        return WorkerState(self._identity.pid, self._identity.started, **fields)
 
     def write(self, state: WorkerState) -> None:
-        """Say what this process serves. Raises OSError where the folder cannot be written."""
+        """Publish what this process serves. Raises OSError if the folder is not writable."""
         self._folder.mkdir(parents=True, exist_ok=True)
         staged = self._own.with_suffix(".new")
         staged.write_text(json.dumps(asdict(state)), encoding="utf-8")
         staged.replace(self._own)
 
     def remove(self) -> None:
-        """Take this process' file away: it serves no longer."""
+        """Remove the file of this process, which serves no longer."""
         with contextlib.suppress(OSError):
             self._own.unlink()
 
     def read_alive(self) -> list[WorkerState]:
-        """The states of all living processes of this host; files of dead ones are removed."""
+        """The states of all running processes of this host; removes the files of dead ones."""
         alive = []
         for path in sorted(self._folder.glob(f"{self._host}-*.json")):
             state = _read_state(path)
             if state is None:
                 continue
-            if ProcessMark(state.pid, state.started).is_alive():
+            if ProcessIdentity(state.pid, state.started).is_alive():
                 alive.append(state)
             else:
                 with contextlib.suppress(OSError):
@@ -76,7 +162,7 @@ class WorkerStates:
 
 
 def _read_state(path: Path) -> WorkerState | None:
-    """None for a file that vanished or is no state: nothing that serves wrote it."""
+    """None for a file that vanished or is not a state: no serving process wrote it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         state = WorkerState(**value)

@@ -16,7 +16,7 @@ from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoW
 from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
-from app.jobs.encode_inputs import corpus_format, plan_encoding
+from app.jobs.inputs import corpus_format, plan_encoding
 from app.observability.metrics import ServiceMetrics
 from app.rendering.decode import answer_decode
 from app.rendering.decode_stream import IdLines, IdSettler, RawIds

@@ -1,17 +1,17 @@
 """The child process of a job: `python -m app.jobs.worker JOB_FOLDER`.
 
-It reads the request in its folder, does what that kind of job does (`train_child`, `encode_child`),
-asks its server for leave, publishes, and says how it went. It stands alone as a process so that a
-job can take all memory, crash or be killed without a request noticing. Standard output carries one
-JSON object a line:
+It reads the request in its folder, does the job (`train`, `encode`), asks its server for permission
+to publish, publishes, and reports the result. A job runs in a process of its own so that it can
+use up all memory, crash or be killed without any effect on requests. The child writes one JSON
+object per line to standard output:
 
     {"event": "progress", "phase", "done", "total", "counters"}
     {"event": "ready"}                      done; waits for `publish` on standard input
     {"event": "published", "result"}
     {"event": "error", "code", "detail"}
 
-Standard error is the log. When standard input ends, the server is gone and so is this process,
-with its workers, at once. It knows neither the database nor the settings.
+Standard error is the log. When standard input closes, the server is gone, and this process ends
+itself and its workers at once. It uses neither the job database nor the settings.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from app.jobs.corpus_paths import CorpusChangedError
 from app.jobs.folder import JobFolder
-from app.jobs.lock import TrainerLock
-from app.jobs.process import PUBLISH
-from app.jobs.work import TRAINING, WORK_OF_KIND, JobWork
-from app.jobs.worker.context import ChildJob, EventPipe
+from app.jobs.input_files import InputChangedError
+from app.jobs.kinds import KINDS, TRAINING, JobKind
+from app.jobs.process import PUBLISH, JobLock
+from app.jobs.worker.context import EventPipe, WorkerJob
 from tokenizer_core.errors import TokenizerCoreError
 
 NICENESS: Final = 19
-"""Serving goes first: where both want the same processor, the child gets what is left."""
+"""Serving has priority: the child gets the processor time that serving leaves."""
 
 _LOCK_WAIT_SECONDS: Final = 30.0
 _MAX_DETAIL_CHARS: Final = 2000
@@ -47,41 +46,40 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def give_way() -> None:
-    """Let everything that serves run first."""
+    """Give serving processes priority over this one."""
     os.nice(NICENESS)
-    # Linux may share processors out among sessions (autogroups), and the nice value of a process
-    # then says nothing outside of its own, which is this child's: it took half of the server's
-    # processor.
+    # With autogroups, Linux divides the processors among sessions, and a nice value counts only
+    # within its session. Without this, the child took half of the server's processor time.
     for _ in range(10):
         with contextlib.suppress(OSError):
             try:
                 Path("/proc/self/autogroup").write_text(str(NICENESS))
-            except BlockingIOError:  # one change in a tenth of a second, of the whole system
+            except BlockingIOError:  # the system allows one change per 0.1 s
                 time.sleep(0.1)
                 continue
         return
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job in the folder given; 0 when it has published."""
+    """Run the job in the given folder; returns 0 when it has published."""
     events = EventPipe()
     allowed = _watch_standard_input()
     give_way()
     _raise_open_files_limit()
-    work, names = TRAINING, dict[str, str]()
+    kind: JobKind = TRAINING
+    names: dict[str, str] = {}
     try:
         folder = JobFolder(Path(arguments[0]))
         request = folder.read_request()
-        kind = request.get("kind", "train")
-        work = WORK_OF_KIND[kind]
-        job = ChildJob(folder, request, events, allowed, names)
-        lock = TrainerLock(job.artifacts_dir, request["lock_host"])
+        kind = KINDS[request.get("kind", "train")]
+        job = WorkerJob(folder, request, events, allowed, names)
+        lock = JobLock(job.artifacts_dir, request["lock_host"])
         if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):
             raise _LockedError
-        _find_task(kind)(job)
+        _task_of(kind)(job)
     except BaseException as error:
-        code, detail = describe_failure(error, work)
-        # The library names a file as it was given it; the caller knows it by another name.
+        code, detail = describe_failure(error, kind)
+        # The library names a file by the path it was given; the caller knows it by another name.
         for given, name in names.items():
             detail = detail.replace(given, name)
         events.send("error", code=code, detail=detail[:_MAX_DETAIL_CHARS])
@@ -91,9 +89,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _find_task(kind: str) -> Callable[[ChildJob], None]:
-    """What a job of that kind does; only its own imports are paid for."""
-    if kind == "train":
+def _task_of(kind: JobKind) -> Callable[[WorkerJob], None]:
+    """The function that does the job; imports only what this kind needs."""
+    if kind is TRAINING:
         from app.jobs.worker.train import train_and_publish
 
         return train_and_publish
@@ -102,8 +100,8 @@ def _find_task(kind: str) -> Callable[[ChildJob], None]:
     return encode_and_publish
 
 
-def describe_failure(error: BaseException, work: JobWork = TRAINING) -> tuple[str, str]:
-    """The stable code and the sentence for whatever ended the run.
+def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[str, str]:
+    """The stable code and the sentence for the error that ended the job.
 
     Example:
         >>> describe_failure(OSError(errno.ENOSPC, "full"))[0]
@@ -117,18 +115,18 @@ def describe_failure(error: BaseException, work: JobWork = TRAINING) -> tuple[st
         )
     if isinstance(error, TokenizerCoreError):
         return error.code, str(error)
-    if isinstance(error, CorpusChangedError):
+    if isinstance(error, InputChangedError):
         return "corpus_changed", str(error)
     if isinstance(error, MemoryError):
         return (
             "out_of_memory",
-            f"the {work.process} process ran out of memory; {work.less_memory}, or give the "
+            f"the {kind.process} process ran out of memory; {kind.less_memory}, or give the "
             f"machine more memory",
         )
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         return "storage_error", f"the disk could not be used ({reason}); see the end of the log"
-    return f"{work.process}_failed", f"{type(error).__name__}; the end of the log says where"
+    return f"{kind.process}_failed", f"{type(error).__name__}; the end of the log says where"
 
 
 class _LockedError(TokenizerCoreError):
@@ -142,27 +140,28 @@ class _LockedError(TokenizerCoreError):
 
 
 def _watch_standard_input() -> threading.Event:
-    """An event set when the server says `publish`; its going away ends this whole group."""
+    """An event that is set when the server allows publishing. Ends this process group when the
+    server is gone."""
     allowed = threading.Event()
 
     def watch() -> None:
         received = b""
-        # Not `sys.stdin`: a thread that holds its lock when the interpreter ends aborts it.
+        # Not `sys.stdin`: a thread that holds its lock would abort the interpreter's shutdown.
         while block := os.read(0, 4096):
             received += block
             if PUBLISH in received:
                 allowed.set()
-        # End of file: the server is gone, and nobody is left to hear how this went.
+        # End of file: the server is gone.
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
-        os._exit(1)  # started by hand: the group is somebody's shell
+        os._exit(1)  # started by hand: the group is that of a shell
 
     threading.Thread(target=watch, name="server-watch", daemon=True).start()
     return allowed
 
 
 def _raise_open_files_limit() -> None:
-    """All inputs are held open at once; the usual soft limit of 1024 would be too near."""
+    """A job holds all its inputs open at once; the usual soft limit of 1024 may be too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.jobs.corpus_paths import CorpusChangedError, CorpusFile
+from app.jobs.input_files import InputChangedError, InputFile
 from tokenizer_client.schemas.jobs import vocabulary_options
 from tokenizer_core.errors import StorageError
 from tokenizer_core.patterns import resolve_pattern
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from app.jobs.folder import JobFolder
-    from app.jobs.worker.context import ChildJob
+    from app.jobs.worker.context import WorkerJob
     from app.settings import Settings
     from tokenizer_core.corpus import TokenManifest
     from tokenizer_core.distributed import SourceFile
@@ -64,15 +64,15 @@ def remove_run_of(folder: JobFolder) -> None:
 
 
 def train_on_cluster(
-    job: ChildJob,
-    files: Sequence[CorpusFile],
+    job: WorkerJob,
+    files: Sequence[InputFile],
     engine: str,
     progress: Callable[[TrainingProgress], object],
 ) -> TrainingResult:
     """As `train`, counted by the cluster's workers, and learned here, from the merged counts.
 
     Raises:
-        CorpusChangedError: a file is not what it was when the job was made.
+        InputChangedError: a file is not what it was when the job was made.
         RunError, WorkerProcessError, StorageError: the cluster or the storage does not do its part.
         TrainingError: as `train`.
     """
@@ -110,12 +110,12 @@ def train_on_cluster(
 
 @contextlib.contextmanager
 def cluster_encoder(
-    job: ChildJob, files: Sequence[CorpusFile]
+    job: WorkerJob, files: Sequence[InputFile]
 ) -> Iterator[Callable[..., TokenManifest]]:
     """`encode_distributed` with these files, by the cluster's workers, as `encode_corpus` has it.
 
     Raises:
-        CorpusChangedError: a file is not what it was when the job was made.
+        InputChangedError: a file is not what it was when the job was made.
         WorkerProcessError: Ray is not installed, or no cluster is there.
     """
     from tokenizer_core.distributed import encode_distributed
@@ -132,7 +132,7 @@ def cluster_encoder(
         )
 
 
-def _source_of(file: CorpusFile) -> SourceFile:
+def _source_of(file: InputFile) -> SourceFile:
     """The file by its own path, as the other nodes see it, and by the name its caller knows."""
     from tokenizer_core.distributed import SourceFile
 
@@ -140,7 +140,7 @@ def _source_of(file: CorpusFile) -> SourceFile:
     # The number of the inode too: what a link leads to, put there since, is refused everywhere.
     expected = SourceFile.version_of(file.modified_ns, file.inode)
     if (source.size_bytes, source.version) != (file.size_bytes, expected):
-        raise CorpusChangedError(
+        raise InputChangedError(
             f"{file.name} was replaced or written to after the request; post the request again"
         )
     return source

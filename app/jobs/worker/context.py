@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from app.jobs.corpus_paths import CorpusFile, reopen_corpus_file
 from app.jobs.folder import JobFolder
+from app.jobs.input_files import InputFile, reopen_input_file
 
 _EVENT_INTERVAL_SECONDS: Final = 0.2
 
@@ -61,7 +61,7 @@ class EventPipe:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildJob:
+class WorkerJob:
     """What a child process is to do. `names`: what the caller calls a file that is read here by
     another name."""
 
@@ -76,12 +76,12 @@ class ChildJob:
         """Where what is made goes."""
         return Path(self.request["artifacts_dir"])
 
-    def wait_for_leave(self) -> None:
+    def wait_for_permission(self) -> None:
         """Say that all is done but publishing; returns when the server allows that."""
         self.events.send("ready")
         self.allowed.wait()
 
-    def tell_published(self, **result: Any) -> None:
+    def report_published(self, **result: Any) -> None:
         """Say what was published."""
         self.events.send("published", result=result)
 
@@ -93,16 +93,16 @@ def say(line: str) -> None:
 
 
 @contextlib.contextmanager
-def open_inputs(files: Sequence[CorpusFile]) -> Iterator[list[int]]:
+def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
     """Descriptors of all input files, held open together.
 
     Raises:
-        CorpusChangedError: one is not what it was when the job was made.
+        InputChangedError: one is not what it was when the job was made.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
         for file in files:
-            descriptor = reopen_corpus_file(file)
+            descriptor = reopen_input_file(file)
             stack.callback(os.close, descriptor)
             descriptors.append(descriptor)
         yield descriptors

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from app.jobs.corpus_paths import CorpusFile, readable_path
-from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
+from app.jobs.input_files import InputFile, readable_path
+from app.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from app.jobs.worker.cluster import cluster_encoder
-from app.jobs.worker.context import ChildJob, open_inputs, say
+from app.jobs.worker.context import WorkerJob, open_inputs, say
 from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -41,7 +41,7 @@ PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
 """What the library calls them, and what a job does."""
 
 
-def encode_and_publish(job: ChildJob) -> None:
+def encode_and_publish(job: WorkerJob) -> None:
     """Encode as the request says, and publish what came out once the server allows it."""
     request = job.request
     tokenizer, plan = _open_pinned(job)
@@ -55,14 +55,14 @@ def encode_and_publish(job: ChildJob) -> None:
         else:
             manifest = _encode(job, tokenizer, plan, growing)
         replace_synced(folders.note(growing), manifest.to_json())
-        job.wait_for_leave()
+        job.wait_for_permission()
         try:
             folders.publish(growing, request["token_files_id"])
         except TokenFilesTakenError:
             if _published_before(job, place) is None:  # by who had the job before, and leave
                 raise
     say(f"published the token files {request['token_files_id']}")
-    job.tell_published(
+    job.report_published(
         id=request["token_files_id"],
         documents=sum(split.n_documents for split in manifest.splits),
         tokens=sum(split.n_tokens for split in manifest.splits),
@@ -70,7 +70,7 @@ def encode_and_publish(job: ChildJob) -> None:
     )
 
 
-def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
+def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
     """The tokenizer of the request, and the plan that was checked with it."""
     pinned = job.request["tokenizer"]
     store = open_artifacts(job.request.get("store"), job.artifacts_dir)
@@ -85,7 +85,7 @@ def _open_pinned(job: ChildJob) -> tuple[Tokenizer, TokenFilesPlan]:
     return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
 
 
-def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
+def _published_before(job: WorkerJob, place: Path) -> TokenManifest | None:
     """The manifest of what an earlier attempt of this job has published, None if none did.
 
     Raises:
@@ -105,10 +105,10 @@ def _published_before(job: ChildJob, place: Path) -> TokenManifest | None:
 
 
 def _encode(
-    job: ChildJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
+    job: WorkerJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
 ) -> TokenManifest:
     request = job.request
-    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    files = [InputFile.from_json(value) for value in request["inputs"]]
     with _encoder(job, files) as encoder:
         encode = partial(
             encoder,
@@ -129,7 +129,7 @@ def _encode(
 
 
 @contextlib.contextmanager
-def _encoder(job: ChildJob, files: list[CorpusFile]) -> Iterator[Callable[..., TokenManifest]]:
+def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., TokenManifest]]:
     """What encodes these files: this process, or the cluster the server was told of."""
     if "ray_address" in job.request:
         with cluster_encoder(job, files) as encode:
@@ -140,7 +140,7 @@ def _encoder(job: ChildJob, files: list[CorpusFile]) -> Iterator[Callable[..., T
 
 
 @contextlib.contextmanager
-def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> Iterator[list[Path]]:
+def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> Iterator[list[Path]]:
     """Paths that read the held files and are called as the caller calls them, which is what the
     manifest then says."""
     folder = job.folder.scratch_path / "inputs"
@@ -155,7 +155,7 @@ def _named(job: ChildJob, files: list[CorpusFile], descriptors: list[int]) -> It
     yield paths
 
 
-def _reporter(job: ChildJob) -> Callable[[EncodingProgress], None]:
+def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:
     """Progress as events, with the rate and the time left since this attempt, or phase, began."""
     phase, first, started = "", 0, 0.0
 

@@ -6,9 +6,9 @@ import asyncio
 from functools import partial
 
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
-from app.jobs.corpus_paths import CorpusFile, readable_path
+from app.jobs.input_files import InputFile, readable_path
 from app.jobs.worker.cluster import train_on_cluster
-from app.jobs.worker.context import ChildJob, EventPipe, open_inputs, say
+from app.jobs.worker.context import EventPipe, WorkerJob, open_inputs, say
 from tokenizer_client.schemas.jobs import vocabulary_options
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
@@ -16,10 +16,10 @@ from tokenizer_core.registry import open_artifacts
 from tokenizer_core.training.trainer import TrainingProgress, train
 
 
-def train_and_publish(job: ChildJob) -> None:
+def train_and_publish(job: WorkerJob) -> None:
     """Train as the request says, and publish what came out once the server allows it."""
     request, events = job.request, job.events
-    files = [CorpusFile.from_json(value) for value in request["inputs"]]
+    files = [InputFile.from_json(value) for value in request["inputs"]]
     if request.get("input_urls"):
         files = _download(job)
     engine = choose_engine(request["engine"])
@@ -50,7 +50,7 @@ def train_and_publish(job: ChildJob) -> None:
             }
             for source in result.counts.sources
         ]
-    job.wait_for_leave()
+    job.wait_for_permission()
     ref = open_artifacts(job.request.get("store"), job.artifacts_dir).publish(
         result.spec,
         name=request["name"],
@@ -59,14 +59,14 @@ def train_and_publish(job: ChildJob) -> None:
         command=f"POST /train, job {request['job_id']}",
     )
     say(f"published {ref}")
-    job.tell_published(name=ref.name, version=ref.version, digest=ref.digest)
+    job.report_published(name=ref.name, version=ref.version, digest=ref.digest)
 
 
 def _report(events: EventPipe, progress: TrainingProgress) -> None:
     events.report(progress.phase, progress.done, progress.total, progress.message)
 
 
-def _download(job: ChildJob) -> list[CorpusFile]:
+def _download(job: WorkerJob) -> list[InputFile]:
     # Only here: httpx takes a tenth of a second to import, and most jobs fetch nothing.
     from app.jobs.downloads import download_corpora
 

@@ -7,13 +7,12 @@ import pytest
 
 from app.commands import jobs
 from app.jobs.database.sqlite import DATABASE_NAME
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
-from app.serving.process_marks import ProcessMark
+from app.jobs.queue import Job, JobStore
+from app.serving.workers import ProcessIdentity
 from tests.app.run_cli import Cli
 
 FIRST, SECOND = "20261121T041500Z-0123456789ab", "20261121T041501Z-0123456789ab"
-ME = ProcessMark.of_this_process()
+ME = ProcessIdentity.of_this_process()
 
 
 @pytest.fixture

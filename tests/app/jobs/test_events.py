@@ -18,10 +18,9 @@ from app.jobs.database import JobDatabaseError
 from app.jobs.database.sqlite import SqliteDatabase
 from app.jobs.errors import TooManyListenersError
 from app.jobs.events import JobEvent, JobWatch
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from app.rendering.job_events import JobEventStream
-from app.serving.process_marks import ProcessMark
+from app.serving.workers import ProcessIdentity
 
 JOB_ID = "20261121T041500Z-0123456789ab"
 
@@ -52,7 +51,7 @@ def job(jobs: JobStore) -> Job:
     """One that runs, in this process."""
     request = {"name": "n", "promote": "manual"}
     jobs.add(JOB_ID, request, request_digest="d", idempotency_key=None, queue_limit=8)
-    job = jobs.claim_next(ProcessMark.of_this_process())
+    job = jobs.claim_next(ProcessIdentity.of_this_process())
     assert job is not None
     return job
 

@@ -10,17 +10,17 @@ import pytest
 from app.jobs.database import JobDatabaseError
 from app.jobs.database.sqlite import SqliteDatabase
 from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
-from app.jobs.job import Job
 from app.jobs.queue import (
     LEASE_SECONDS,
+    Job,
     JobStore,
     folder_id,
 )
-from app.serving.process_marks import ProcessMark, this_host
+from app.serving.workers import ProcessIdentity, this_host
 from tests.app.jobs.conftest import OpenJobs
 
-ME = ProcessMark.of_this_process()
-OTHER = ProcessMark(pid=1, started=0.5)
+ME = ProcessIdentity.of_this_process()
+OTHER = ProcessIdentity(pid=1, started=0.5)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def add(store: JobStore, job_id: str, **changes: object) -> Job:
     return store.add(job_id, {"name": "x"}, **options)  # type: ignore[arg-type]
 
 
-def claim(store: JobStore, owner: ProcessMark = ME) -> Job:
+def claim(store: JobStore, owner: ProcessIdentity = ME) -> Job:
     job = store.claim_next(owner)
     assert job is not None
     return job

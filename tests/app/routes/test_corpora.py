@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.jobs import corpus_store
+from app.jobs import corpora
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 
@@ -176,11 +176,11 @@ def test_a_disk_that_fails_leaves_what_was_there(
 
     if where == "write":
         failing = type("Failing", (io.FileIO,), {"write": fail})
-        monkeypatch.setattr(corpus_store.io, "FileIO", failing)
+        monkeypatch.setattr(corpora.io, "FileIO", failing)
     elif where == "fsync":
-        monkeypatch.setattr(corpus_store.os, "fsync", fail)
+        monkeypatch.setattr(corpora.os, "fsync", fail)
     else:
-        monkeypatch.setattr(corpus_store, "replace_synced", fail)
+        monkeypatch.setattr(corpora, "replace_synced", fail)
     problem(admin.put("/corpora/news", content=b"other"), status, code)
     monkeypatch.undo()
     assert texts(folder) == [TEXT]

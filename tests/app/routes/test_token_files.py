@@ -17,7 +17,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.jobs.runner import JobRunner
-from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.token_files import TokenFilesFolder
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec

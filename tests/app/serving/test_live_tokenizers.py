@@ -29,8 +29,7 @@ from app.serving.errors import (
 )
 from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from app.serving.live_tokenizers import LiveTokenizers
-from app.serving.process_marks import ProcessMark
-from app.serving.workers import WorkerState, WorkerStates
+from app.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -147,7 +146,7 @@ class FakePeer:
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         own = WorkerStates(store.root / "run" / "workers")
         started = own.new_state()
-        mark = ProcessMark.of(self.process.pid)
+        mark = ProcessIdentity.of(self.process.pid)
         assert mark is not None
         self.state = WorkerState(mark.pid, mark.started)
         name = next(iter((store.root / "run" / "workers").glob("*.json"))).name

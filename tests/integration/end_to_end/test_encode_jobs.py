@@ -14,8 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from tests.integration.server_process import publish_bytes, serve, wait_until_gone
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (

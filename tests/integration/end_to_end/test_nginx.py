@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from app.jobs.events import MAX_LISTENERS
-from app.jobs.lock import TrainerLock
+from app.jobs.process import JobLock
 from app.settings import Settings
 from tests.app.raw_http import RawRequest
 from tests.integration.nginx_process import (
@@ -47,7 +47,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service that takes smaller bodies than its proxy, and whose jobs wait for their turn."""
     artifacts = tmp_path_factory.mktemp("service") / "artifacts"
     publish_bytes(artifacts, "starter")
-    assert TrainerLock(artifacts).acquire(timeout_seconds=0)
+    assert JobLock(artifacts).acquire(timeout_seconds=0)
     with serve(artifacts, max_body_bytes=str(BODY_LIMIT), header_seconds="1") as server:
         yield server
 

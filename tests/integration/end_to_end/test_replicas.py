@@ -21,8 +21,7 @@ import httpx
 import psutil
 import pytest
 
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
 from tokenizer_core.registry import ArtifactStore

@@ -11,15 +11,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.jobs.corpus_paths import CorpusChangedError, find_corpus_file
 from app.jobs.folder import JobFolder
+from app.jobs.input_files import InputChangedError, find_input_file
 from app.jobs.worker.cluster import (
     cluster_encoder,
     cluster_settings,
     remove_run_of,
     train_on_cluster,
 )
-from app.jobs.worker.context import ChildJob
+from app.jobs.worker.context import WorkerJob
 from app.jobs.worker.encode import _encode
 from app.settings import Settings
 from tests.app.jobs.conftest import Fields
@@ -44,7 +44,7 @@ ID = "20261121T041500Z-0123456789ab"
 
 
 @pytest.fixture
-def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> ChildJob:
+def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerJob:
     """A job in this process, whose cluster is this process, too."""
 
     @contextlib.contextmanager
@@ -56,12 +56,12 @@ def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> ChildJ
     settings = Settings(executor="ray", ray_address="head:6379")
     folder = JobFolder.of(tmp_path / "artifacts", ID)
     folder.write_request(ASKED | cluster_settings(settings, ID))
-    return ChildJob(folder, folder.read_request(), Mock(), threading.Event())
+    return WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
 
 
-def test_the_tokenizer_is_the_one_that_is_trained_here(job: ChildJob, corpus: Path) -> None:
+def test_the_tokenizer_is_the_one_that_is_trained_here(job: WorkerJob, corpus: Path) -> None:
     seen: list[TrainingProgress] = []
-    file = find_corpus_file([corpus], "small.txt")
+    file = find_input_file([corpus], "small.txt")
     result = train_on_cluster(job, [file], "auto", seen.append)
     expected = train([corpus / "small.txt"], vocab_size=300, special_tokens=["<|endoftext|>"])
     assert result.spec.fingerprint == expected.spec.fingerprint
@@ -74,19 +74,19 @@ def test_the_tokenizer_is_the_one_that_is_trained_here(job: ChildJob, corpus: Pa
     assert not (job.folder.path / "run").exists()
 
 
-def test_a_wrong_size_is_said_before_anything_is_counted(job: ChildJob, corpus: Path) -> None:
-    file = find_corpus_file([corpus], "small.txt")
-    wrong = ChildJob(job.folder, {**job.request, "vocab_size": 10}, job.events, job.allowed)
+def test_a_wrong_size_is_said_before_anything_is_counted(job: WorkerJob, corpus: Path) -> None:
+    file = find_input_file([corpus], "small.txt")
+    wrong = WorkerJob(job.folder, {**job.request, "vocab_size": 10}, job.events, job.allowed)
     with pytest.raises(VocabSizeError):
         train_on_cluster(wrong, [file], "auto", Mock())
     assert not (job.folder.path / "run").exists()
 
 
-def test_a_link_that_took_the_place_of_a_file_is_refused(job: ChildJob, corpus: Path) -> None:
-    file = find_corpus_file([corpus], "small.txt")
+def test_a_link_that_took_the_place_of_a_file_is_refused(job: WorkerJob, corpus: Path) -> None:
+    file = find_input_file([corpus], "small.txt")
     (corpus / "small.txt").rename(corpus / "away.txt")
     (corpus / "small.txt").symlink_to(corpus / "slow.txt")
-    with pytest.raises(CorpusChangedError, match=r"small\.txt was replaced"):
+    with pytest.raises(InputChangedError, match=r"small\.txt was replaced"):
         train_on_cluster(job, [file], "auto", Mock())
 
 
@@ -117,20 +117,20 @@ def test_a_storage_that_is_gone_keeps_no_job_from_ending(
 
 
 def test_the_token_files_are_those_that_are_made_here(
-    job: ChildJob, corpus: Path, tmp_path: Path
+    job: WorkerJob, corpus: Path, tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=1)
     how = {"corpus_format": CorpusFormat("txt", separator="\n"), "validation_share": 0.2}
     encode_corpus(tokenizer, [corpus / "small.txt"], tmp_path / "here", plan, **how)  # type: ignore[arg-type]
-    file = find_corpus_file([corpus], "small.txt")
+    file = find_input_file([corpus], "small.txt")
     with cluster_encoder(job, [file]) as encode:
         encode(tokenizer, folder=tmp_path / "there", plan=plan, **how)
     assert content(tmp_path / "there") == content(tmp_path / "here")
     assert job.names[str(corpus / "small.txt")] == "small.txt"
     (corpus / "small.txt").write_text("other")
     with (
-        pytest.raises(CorpusChangedError, match=r"small\.txt was replaced"),
+        pytest.raises(InputChangedError, match=r"small\.txt was replaced"),
         cluster_encoder(job, [file]),
     ):
         pass
@@ -138,12 +138,12 @@ def test_the_token_files_are_those_that_are_made_here(
 
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_what_another_executor_began_begins_anew(
-    job: ChildJob, corpus: Path, tmp_path: Path, executor: str
+    job: WorkerJob, corpus: Path, tmp_path: Path, executor: str
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     plan = plan_token_files(tokenizer)
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
-    inputs = [find_corpus_file([corpus], "small.txt").to_json()]
+    inputs = [find_input_file([corpus], "small.txt").to_json()]
     asked = how | {"inputs": inputs, "num_workers": 1}
     request = {**job.request, **asked} if executor == "ray" else asked
     job.folder.scratch_path.mkdir(exist_ok=True)

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from app.commands.serving import GRACEFUL_SECONDS
-from app.jobs.job import Job
-from app.jobs.queue import JobStore
+from app.jobs.queue import Job, JobStore
 from tests.app.jobs.conftest import READ_KEY, Service
 from tests.app.jobs.test_events import JOB_ID, job, jobs, parse_events
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve

@@ -88,9 +88,9 @@ _CLAIMER = """
 import sys, threading, time
 from app.jobs import queue as job_store
 from app.jobs.database.postgres import PostgresDatabase
-from app.serving.process_marks import ProcessMark
+from app.serving.workers import ProcessIdentity
 job_store.this_host = lambda: sys.argv[2]
-me = ProcessMark.of_this_process()
+me = ProcessIdentity.of_this_process()
 def work():
     store = job_store.JobStore(PostgresDatabase(sys.argv[1]), folder="the folder")
     while store.count_unfinished():
@@ -135,9 +135,9 @@ _WRITER = """
 import sys
 from pathlib import Path
 from app.jobs.queue import JobStore
-from app.serving.process_marks import ProcessMark
+from app.serving.workers import ProcessIdentity
 store = JobStore.open(Path(sys.argv[1]))
-me = ProcessMark.of_this_process()
+me = ProcessIdentity.of_this_process()
 number = 0
 while True:
     job_id = f"{sys.argv[2]}-{number}"

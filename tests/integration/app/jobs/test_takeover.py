@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from app.jobs.queue import JobStore
-from app.serving.process_marks import ProcessMark
+from app.serving.workers import ProcessIdentity
 from tests.app.jobs.conftest import Service
 from tokenizer_core.errors import PointerMovedError
 from tokenizer_core.registry import ArtifactStore
 
-OTHER = ProcessMark(1, 0.5)
+OTHER = ProcessIdentity(1, 0.5)
 
 pytestmark = pytest.mark.promise(15)
 
@@ -91,7 +91,7 @@ def test_a_job_is_not_begun_again_before_the_pointer_is_fenced(
         if len(fences) < 3:
             raise OSError(5, "the storage is away")
         (job,) = service.jobs.running()
-        assert job.owner == ProcessMark.of_this_process()  # taken, and held meanwhile
+        assert job.owner == ProcessIdentity.of_this_process()  # taken, and held meanwhile
 
     assert service.client.portal is not None
     service.client.portal.call(service.services.runner.stop)

@@ -33,7 +33,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.testclient import TestClient
 
 from app.jobs.runner import JobRunner
-from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.token_files import TokenFilesFolder
 from app.main import create_app
 from app.services import Services
 from app.serving.artifact_files import MEDIA_TYPES

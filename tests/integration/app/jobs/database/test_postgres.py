@@ -13,12 +13,12 @@ from app.jobs.database import JobDatabaseError
 from app.jobs.database import postgres as postgres_database
 from app.jobs.database.postgres import PostgresDatabase
 from app.jobs.queue import JobStore
-from app.serving.process_marks import ProcessMark
+from app.serving.workers import ProcessIdentity
 from tests.app.jobs.conftest import OpenJobs
 from tests.app.jobs.database.test_postgres import psycopg
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 
-ME = ProcessMark.of_this_process()
+ME = ProcessIdentity.of_this_process()
 
 
 def add(store: JobStore, job_id: str) -> None:

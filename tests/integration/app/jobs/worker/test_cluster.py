@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.jobs.folder import JobFolder
-from app.jobs.token_files_folder import TokenFilesFolder
+from app.jobs.token_files import TokenFilesFolder
 from tests.app.jobs.conftest import Service
 from tests.integration.ray_cluster import ray_workers
 from tests.integration.s3_server import S3Server, aws_environment

@@ -19,15 +19,15 @@ import numpy as np
 import psutil
 import pytest
 
-from app.jobs.attempt import Outcome, TrainingRun
+from app.jobs.attempt import Attempt, Outcome
 from app.jobs.folder import JobFolder
 from app.jobs.queue import JobStore
 from app.jobs.runner import MAX_DEATHS
-from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
+from app.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from app.jobs.worker import encode as encode_child
 from app.jobs.worker.__main__ import NICENESS
-from app.jobs.worker.context import ChildJob
-from app.serving.process_marks import ProcessMark
+from app.jobs.worker.context import WorkerJob
+from app.serving.workers import ProcessIdentity
 from tests.app.jobs.conftest import Fields, Service
 from tests.integration.app.jobs.test_runner import give_to_another_host
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -308,7 +308,7 @@ def test_cancelled_queued_running_and_between_it_leaves_nothing(
     assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
     gate.set()
     assert wait(service, running)["state"] == "cancelled"
-    assert ProcessMark.of(pid) is None
+    assert ProcessIdentity.of(pid) is None
     assert folder_of(service).left_over() == []
     assert folder_of(service).names() == []
 
@@ -360,7 +360,7 @@ def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
     service.client.portal.call(runner.stop)
     upload(service)
     job_id = start(service)
-    late = service.jobs.claim_next(ProcessMark.of_this_process())
+    late = service.jobs.claim_next(ProcessIdentity.of_this_process())
     assert late is not None
     growing = folder_of(service).growing(job_id)
     growing.mkdir(parents=True)
@@ -369,7 +369,7 @@ def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
     async def run(*_: object) -> Outcome:
         return Outcome("cancelled")  # what an attempt says that finds the job taken
 
-    monkeypatch.setattr(TrainingRun, "run", run)
+    monkeypatch.setattr(Attempt, "run", run)
     service.client.portal.call(runner._run, late)
     assert show(service, job_id)["state"] == "queued"
     assert growing.exists()
@@ -384,7 +384,7 @@ def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: S
     service.client.portal.call(service.services.runner.stop)
     upload(service)
     job_id = start(service)
-    mark = ProcessMark(os.getpid(), 1.0)  # the time is another's
+    mark = ProcessIdentity(os.getpid(), 1.0)  # the time is another's
     assert service.jobs.claim_next(mark) is not None
     growing = folder_of(service).growing(job_id)
     growing.mkdir(parents=True)
@@ -430,7 +430,7 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
         events: Any = Events(last)
         allowed = threading.Event()
         allowed.set()
-        job = ChildJob(folder, folder.read_request(), events, allowed)
+        job = WorkerJob(folder, folder.read_request(), events, allowed)
         with contextlib.suppress(KeyboardInterrupt):
             encode_child.encode_and_publish(job)
         seen: list[int] = events.seen
@@ -495,7 +495,7 @@ def test_token_files_are_its_own_only_if_the_job_has_made_them(
     folder = JobFolder.of(service.settings.artifacts_dir, row.id)
     folder.write_request(service.services.runner._request_of(row))
     told: Any = Mock()
-    job = ChildJob(folder, folder.read_request(), told, threading.Event())
+    job = WorkerJob(folder, folder.read_request(), told, threading.Event())
     job.allowed.set()
     with pytest.raises(TokenFilesTakenError, match="DELETE"):
         encode_child.encode_and_publish(job)
@@ -524,7 +524,7 @@ def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publi
     for takeovers in (0, 1):
         folder = base.again(takeovers)
         folder.write_request({**service.services.runner._request_of(row), "takeovers": takeovers})
-        jobs.append(ChildJob(folder, folder.read_request(), Mock(), threading.Event()))
+        jobs.append(WorkerJob(folder, folder.read_request(), Mock(), threading.Event()))
     late, successor = jobs
     apart: list[set[str]] = []
 
@@ -534,7 +534,7 @@ def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publi
         encode_child.encode_and_publish(late)
 
     waits = Mock(wait=wake)
-    successor = ChildJob(successor.folder, successor.request, successor.events, waits)
+    successor = WorkerJob(successor.folder, successor.request, successor.events, waits)
     encode_child.encode_and_publish(successor)
     assert apart == [{f"{row.id}.1", f".{row.id}.1.json"}]
     assert contents(folder_of(service).place("tokens")) == expected_files(service, tmp_path)

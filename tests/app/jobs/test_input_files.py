@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.corpus_paths import (
-    CorpusChangedError,
-    CorpusPathError,
-    find_corpus_file,
+from app.jobs.input_files import (
+    InputChangedError,
+    InputPathError,
+    find_input_file,
     open_under_root,
     readable_path,
-    reopen_corpus_file,
-    split_corpus_path,
+    reopen_input_file,
+    split_input_path,
 )
 
 pytestmark = pytest.mark.row(24)
@@ -31,11 +31,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_file_under_the_root_is_found_with_its_identity(root: Path) -> None:
-    found = find_corpus_file([root], "news/a.txt")
+    found = find_input_file([root], "news/a.txt")
     status = (root / "news" / "a.txt").stat()
     assert (found.inode, found.device) == (status.st_ino, status.st_dev)
     assert found.size_bytes == 6
-    descriptor = reopen_corpus_file(found)
+    descriptor = reopen_input_file(found)
     try:
         assert readable_path(descriptor).read_text() == "inside"
     finally:
@@ -46,7 +46,7 @@ def test_the_first_root_that_has_the_file_wins(root: Path, tmp_path: Path) -> No
     other = tmp_path / "more"
     other.mkdir()
     (other / "b.txt").write_text("b")
-    found = find_corpus_file([tmp_path / "absent", root, other], "b.txt")
+    found = find_input_file([tmp_path / "absent", root, other], "b.txt")
     assert found.root == str(other)
 
 
@@ -85,40 +85,40 @@ def test_the_first_root_that_has_the_file_wins(root: Path, tmp_path: Path) -> No
     ],
 )
 def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path, path: str) -> None:
-    with pytest.raises(CorpusPathError):
-        split_corpus_path(path)
-    with pytest.raises(CorpusPathError):
-        find_corpus_file([root], path)
+    with pytest.raises(InputPathError):
+        split_input_path(path)
+    with pytest.raises(InputPathError):
+        find_input_file([root], path)
 
 
 def test_names_that_only_look_odd_are_taken(root: Path) -> None:
     for name in ("..a", "a..b", "100%.txt", "häuser 東京.txt", "-rf", "..."):
         (root / name).write_text("x")
-        assert find_corpus_file([root], name).size_bytes == 1
+        assert find_input_file([root], name).size_bytes == 1
 
 
 @pytest.mark.parametrize("target", ["../secret.txt", "news/a.txt"])
 def test_a_symbolic_link_is_refused_wherever_it_points(root: Path, target: str) -> None:
     (root / "link.txt").symlink_to(root / target)
-    with pytest.raises(CorpusPathError, match="symbolic link"):
-        find_corpus_file([root], "link.txt")
+    with pytest.raises(InputPathError, match="symbolic link"):
+        find_input_file([root], "link.txt")
 
 
 def test_a_symbolic_link_in_the_middle_is_refused(root: Path, tmp_path: Path) -> None:
     (root / "up").symlink_to(tmp_path)
-    with pytest.raises(CorpusPathError, match="symbolic link"):
-        find_corpus_file([root], "up/secret.txt")
+    with pytest.raises(InputPathError, match="symbolic link"):
+        find_input_file([root], "up/secret.txt")
 
 
 def test_a_root_that_is_a_link_itself_is_the_operators_choice(root: Path, tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(root)
-    assert find_corpus_file([tmp_path / "linked"], "news/a.txt").size_bytes == 6
+    assert find_input_file([tmp_path / "linked"], "news/a.txt").size_bytes == 6
 
 
 def test_a_fifo_is_refused_without_waiting(root: Path) -> None:
     os.mkfifo(root / "pipe")
-    with pytest.raises(CorpusPathError, match="not a regular file"):
-        find_corpus_file([root], "pipe")  # or it would wait for a writer, for ever
+    with pytest.raises(InputPathError, match="not a regular file"):
+        find_input_file([root], "pipe")  # or it would wait for a writer, for ever
 
 
 def test_a_socket_a_folder_and_a_device_are_refused(
@@ -127,12 +127,12 @@ def test_a_socket_a_folder_and_a_device_are_refused(
     monkeypatch.chdir(root)  # socket paths are short
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")
-        with pytest.raises(CorpusPathError, match="not a regular file"):
-            find_corpus_file([root], "sock")
-    with pytest.raises(CorpusPathError, match="is a folder"):
-        find_corpus_file([root], "news")
-    with pytest.raises(CorpusPathError, match="not a regular file"):
-        find_corpus_file([Path("/dev")], "zero")
+        with pytest.raises(InputPathError, match="not a regular file"):
+            find_input_file([root], "sock")
+    with pytest.raises(InputPathError, match="is a folder"):
+        find_input_file([root], "news")
+    with pytest.raises(InputPathError, match="not a regular file"):
+        find_input_file([Path("/dev")], "zero")
 
 
 def test_a_fifo_that_takes_the_files_place_does_not_hang(root: Path) -> None:
@@ -146,43 +146,43 @@ def test_a_fifo_that_takes_the_files_place_does_not_hang(root: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "stat", stat_a_regular_file)
-        with pytest.raises(CorpusPathError, match="not a regular file"):
+        with pytest.raises(InputPathError, match="not a regular file"):
             open_under_root(root, ["news", "p"])
 
 
 def test_a_missing_file_is_named_with_the_remedy(root: Path) -> None:
-    with pytest.raises(CorpusPathError, match="TOKENIZER_CORPUS_ROOTS"):
-        find_corpus_file([root], "news/none.txt")
-    with pytest.raises(CorpusPathError):
-        find_corpus_file([root], "news/a.txt/b")
+    with pytest.raises(InputPathError, match="TOKENIZER_CORPUS_ROOTS"):
+        find_input_file([root], "news/none.txt")
+    with pytest.raises(InputPathError):
+        find_input_file([root], "news/a.txt/b")
 
 
 def test_a_file_swapped_for_a_link_after_the_request_is_not_followed(
     root: Path, tmp_path: Path
 ) -> None:
-    found = find_corpus_file([root], "news/a.txt")
+    found = find_input_file([root], "news/a.txt")
     (root / "news" / "a.txt").unlink()
     (root / "news" / "a.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(CorpusChangedError, match="symbolic link"):
-        reopen_corpus_file(found)
+    with pytest.raises(InputChangedError, match="symbolic link"):
+        reopen_input_file(found)
 
 
 def test_a_folder_swapped_for_a_link_after_the_request_is_not_followed(
     root: Path, tmp_path: Path
 ) -> None:
-    found = find_corpus_file([root], "news/a.txt")
+    found = find_input_file([root], "news/a.txt")
     (root / "news").rename(tmp_path / "moved")
     (root / "news").symlink_to(tmp_path / "moved")
-    with pytest.raises(CorpusChangedError):
-        reopen_corpus_file(found)
+    with pytest.raises(InputChangedError):
+        reopen_input_file(found)
 
 
 def test_a_file_replaced_or_written_to_after_the_request_is_seen(root: Path) -> None:
-    found = find_corpus_file([root], "news/a.txt")
+    found = find_input_file([root], "news/a.txt")
     with (root / "news" / "a.txt").open("a") as file:
         file.write("more")
-    with pytest.raises(CorpusChangedError, match="post the request again"):
-        reopen_corpus_file(found)
+    with pytest.raises(InputChangedError, match="post the request again"):
+        reopen_input_file(found)
 
 
 def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path
         while time.monotonic() < deadline or not (opened and refused):
             try:
                 descriptor = open_under_root(root, ["news", "swap"])
-            except (CorpusPathError, FileNotFoundError):
+            except (InputPathError, FileNotFoundError):
                 refused += 1
                 continue
             opened += 1

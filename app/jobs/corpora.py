@@ -28,13 +28,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from app.jobs.corpus_paths import CorpusFile, find_corpus_file
 from app.jobs.errors import (
     CompressedCorpusError,
     CorporaQuotaError,
     CorpusExistsError,
     CorpusNotFoundError,
 )
+from app.jobs.input_files import InputFile, find_input_file
 from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.registry.versions import NAME
@@ -102,16 +102,16 @@ class CorpusStore:
             raise CorpusNotFoundError
         return corpus
 
-    def find_file(self, corpus_id: str) -> CorpusFile | None:
+    def find_file(self, corpus_id: str) -> InputFile | None:
         """Its text as an input of a training job, or None.
 
         Raises:
-            CorpusPathError: its file is gone or is no regular file.
+            InputPathError: its file is gone or is no regular file.
         """
         corpus = self.find(corpus_id)
         if corpus is None:
             return None
-        return replace(find_corpus_file([self._files], corpus.file), label=corpus.id)
+        return replace(find_input_file([self._files], corpus.file), label=corpus.id)
 
     def begin(
         self, corpus_id: str, *, n_declared: int = 0, may_replace: bool = True

@@ -1,4 +1,4 @@
-"""What the disk will have to hold; the rest of `encode_inputs` is held through its route."""
+"""The estimated size of token files; the routes test the rest of `inputs`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.corpus_paths import CorpusFile, find_corpus_file
-from app.jobs.encode_inputs import estimate_bytes
 from app.jobs.errors import CorpusReplacedError
+from app.jobs.input_files import InputFile, find_input_file
+from app.jobs.inputs import estimate_bytes
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import encode_corpus, plan_token_files
 
 
-def write(folder: Path, name: str, text: str) -> CorpusFile:
+def write(folder: Path, name: str, text: str) -> InputFile:
     (folder / name).write_text(text)
-    return find_corpus_file([folder], name)
+    return find_input_file([folder], name)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.corpus_store import CorpusStore
+from app.jobs.corpora import CorpusStore
 from app.jobs.errors import CorporaQuotaError, CorpusExistsError
 
 

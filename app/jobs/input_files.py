@@ -24,16 +24,16 @@ _MAX_COMPONENT_BYTES: Final = 255
 _PERCENT_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
-class CorpusPathError(ValueError):
+class InputPathError(ValueError):
     """A path that is not a readable regular file under a corpus root; the message says why."""
 
 
-class CorpusChangedError(Exception):
+class InputChangedError(Exception):
     """A corpus file is not the one the job was made for, or was written to meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusFile:
+class InputFile:
     """One input file: where it stands, and which file it was when the job was made."""
 
     root: str
@@ -55,45 +55,45 @@ class CorpusFile:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> CorpusFile:
+    def from_json(cls, value: Mapping[str, Any]) -> InputFile:
         """Back from `to_json`."""
         return cls(**value)
 
 
-def split_corpus_path(path: str) -> list[str]:
+def split_input_path(path: str) -> list[str]:
     """The components of a relative path, each a plain name.
 
     Raises:
-        CorpusPathError: absolute, empty, holding `..`, a control character or a percent escape,
+        InputPathError: absolute, empty, holding `..`, a control character or a percent escape,
             or too long.
 
     Example:
-        >>> split_corpus_path("news/2024/january.txt")
+        >>> split_input_path("news/2024/january.txt")
         ['news', '2024', 'january.txt']
     """
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
-        raise CorpusPathError("the path holds a lone surrogate") from None
+        raise InputPathError("the path holds a lone surrogate") from None
     if not path:
-        raise CorpusPathError("the path is empty; name a file under a corpus root")
+        raise InputPathError("the path is empty; name a file under a corpus root")
     if size > MAX_PATH_BYTES:
-        raise CorpusPathError(f"the path is longer than {MAX_PATH_BYTES} bytes")
+        raise InputPathError(f"the path is longer than {MAX_PATH_BYTES} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in path):
-        raise CorpusPathError("the path holds a NUL or another control character")
+        raise InputPathError("the path holds a NUL or another control character")
     if _PERCENT_ESCAPE.search(path):
-        raise CorpusPathError(
+        raise InputPathError(
             "the path holds a percent escape; nothing is decoded here, write the name plainly"
         )
     if path.startswith(("/", "\\", "~")) or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
-        raise CorpusPathError(
+        raise InputPathError(
             "the path must be relative to a corpus root, without a scheme or a leading slash"
         )
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in path:
-        raise CorpusPathError("the path must be plain names joined by '/', without '.' or '..'")
+        raise InputPathError("the path must be plain names joined by '/', without '.' or '..'")
     if any(len(part.encode()) > _MAX_COMPONENT_BYTES for part in parts):
-        raise CorpusPathError(f"a name in the path is longer than {_MAX_COMPONENT_BYTES} bytes")
+        raise InputPathError(f"a name in the path is longer than {_MAX_COMPONENT_BYTES} bytes")
     return parts
 
 
@@ -101,7 +101,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
     """A descriptor of the regular file at `parts` under `root`, opened without following links.
 
     Raises:
-        CorpusPathError: a component is a link, is missing, is no folder, or the file is no
+        InputPathError: a component is a link, is missing, is no folder, or the file is no
             regular file. Nothing is waited for: a FIFO or a device is refused unopened.
         FileNotFoundError: there is nothing of that name (another root may have it).
     """
@@ -122,29 +122,29 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         file = os.open(name, flags, dir_fd=folder)
     except PermissionError:
-        raise CorpusPathError("the server may not read it") from None
+        raise InputPathError("the server may not read it") from None
     except FileNotFoundError:
         raise
     except OSError as error:
         # ELOOP or ENOTDIR: swapped for a link between the look and the opening.
-        raise CorpusPathError(f"it cannot be opened ({os.strerror(error.errno or 0)})") from None
+        raise InputPathError(f"it cannot be opened ({os.strerror(error.errno or 0)})") from None
     finally:
         os.close(folder)
     try:
         _refuse_unless(name, os.fstat(file), folder=False)
-    except CorpusPathError:
+    except InputPathError:
         os.close(file)
         raise
     return file
 
 
-def find_corpus_file(roots: Sequence[Path], path: str) -> CorpusFile:
+def find_input_file(roots: Sequence[Path], path: str) -> InputFile:
     """The file `path` under the first root that has it.
 
     Raises:
-        CorpusPathError: as `split_corpus_path` and `open_under_root`; or no root has it.
+        InputPathError: as `split_input_path` and `open_under_root`; or no root has it.
     """
-    parts = split_corpus_path(path)
+    parts = split_input_path(path)
     for root in roots:
         try:
             descriptor = open_under_root(root, parts)
@@ -156,37 +156,37 @@ def find_corpus_file(roots: Sequence[Path], path: str) -> CorpusFile:
             return _describe(root, path, descriptor)
         finally:
             os.close(descriptor)
-    raise CorpusPathError(
+    raise InputPathError(
         "there is no such file under the corpus roots; TOKENIZER_CORPUS_ROOTS names them"
     )
 
 
-def reopen_corpus_file(file: CorpusFile) -> int:
+def reopen_input_file(file: InputFile) -> int:
     """A descriptor of the same file, opened as safely as the first time.
 
     Raises:
-        CorpusChangedError: it is gone, is another file now, or was written to.
+        InputChangedError: it is gone, is another file now, or was written to.
     """
     try:
-        descriptor = open_under_root(Path(file.root), split_corpus_path(file.path))
+        descriptor = open_under_root(Path(file.root), split_input_path(file.path))
     except FileNotFoundError:
-        raise CorpusChangedError(
+        raise InputChangedError(
             f"{file.name} was replaced or removed after the request; post the request again"
         ) from None
-    except (CorpusPathError, OSError) as error:
-        raise CorpusChangedError(f"{file.name}: {error}") from None
+    except (InputPathError, OSError) as error:
+        raise InputChangedError(f"{file.name}: {error}") from None
     try:
         check_unchanged(file, descriptor)
-    except CorpusChangedError:
+    except InputChangedError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def check_unchanged(file: CorpusFile, descriptor: int) -> None:
-    """Raise CorpusChangedError unless the open file is still what the job was made for."""
+def check_unchanged(file: InputFile, descriptor: int) -> None:
+    """Raise InputChangedError unless the open file is still what the job was made for."""
     if _describe(Path(file.root), file.path, descriptor) != file:
-        raise CorpusChangedError(
+        raise InputChangedError(
             f"{file.name} was replaced or written to after the request; "
             f"let the writer finish and post the request again"
         )
@@ -202,9 +202,9 @@ def readable_path(descriptor: int) -> Path:
     return Path(f"/dev/fd/{descriptor}")
 
 
-def _describe(root: Path, path: str, descriptor: int) -> CorpusFile:
+def _describe(root: Path, path: str, descriptor: int) -> InputFile:
     status = os.fstat(descriptor)
-    return CorpusFile(
+    return InputFile(
         root=str(root.absolute()),
         path=path,
         device=status.st_dev,
@@ -216,10 +216,10 @@ def _describe(root: Path, path: str, descriptor: int) -> CorpusFile:
 
 def _refuse_unless(name: str, status: os.stat_result, *, folder: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise CorpusPathError(f"{name!r} is a symbolic link; name the file itself")
+        raise InputPathError(f"{name!r} is a symbolic link; name the file itself")
     if folder and not stat.S_ISDIR(status.st_mode):
-        raise CorpusPathError(f"{name!r} is not a folder")
+        raise InputPathError(f"{name!r} is not a folder")
     if not folder and stat.S_ISDIR(status.st_mode):
-        raise CorpusPathError(f"{name!r} is a folder; name the files in it")
+        raise InputPathError(f"{name!r} is a folder; name the files in it")
     if not folder and not stat.S_ISREG(status.st_mode):
-        raise CorpusPathError(f"{name!r} is not a regular file")
+        raise InputPathError(f"{name!r} is not a regular file")

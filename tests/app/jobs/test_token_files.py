@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.token_files_folder import TokenFilesFolder, TokenFilesTakenError
+from app.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 
 JOB = "20261121T041500Z-0123456789ab"
 OTHER = "20261121T041500Z-ba9876543210"
