@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use crate::cache::PieceCache;
+use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, middle_key};
 use crate::cache::long::{LongCache, MAX_CACHED_BYTES};
-use crate::cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, PieceCache, middle_key};
 
 /// A piece that neither table has.
 pub struct Piece<'t> {

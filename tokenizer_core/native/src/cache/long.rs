@@ -2,7 +2,7 @@
 //!
 //! Keys and ids lie in two rings: what is written last overwrites what is oldest.
 
-use crate::mem::keyed_hash::HashKeys;
+use crate::mem::hash::HashKeys;
 
 /// Longer pieces are not kept.
 pub const MAX_CACHED_BYTES: usize = 256;

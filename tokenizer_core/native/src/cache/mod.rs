@@ -9,24 +9,25 @@
 //! the same entries, and at its greatest size by an empty one, so memory is bounded whatever the
 //! text. Texts made to collide cost misses and nothing else.
 
+pub mod key;
 pub mod local;
 pub mod long;
 pub mod packed_ids;
+pub mod probe;
+#[cfg(target_arch = "x86_64")]
+mod probe_avx2;
 pub mod table;
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cache::packed_ids::{MiddleValue, Value, word, words};
+use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, middle_key, word, words};
+use crate::cache::packed_ids::{MiddleValue, Value};
+use crate::cache::probe::Probe;
 use crate::cache::table::{Line, NARROW, PROBED_LINES, Slot, WriteOnceTable};
-use crate::mem::keyed_hash::HashKeys;
-use crate::simd::{AnyKernel, Kernel, OnKernel, Portable};
-
-/// Pieces up to this length are keys of the first table.
-pub const MAX_SHORT_BYTES: usize = 15;
-/// Pieces up to this length may be keys of the second.
-pub const MAX_MIDDLE_BYTES: usize = 31;
+use crate::mem::hash::HashKeys;
+use crate::simd::{Kernel, Portable, Work};
 
 // The last byte of a key is minus the length.
 const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NARROW != 0);
@@ -43,9 +44,6 @@ pub const MAX_ENTRIES: usize =
 
 type ShortTable = WriteOnceTable<2>;
 type MiddleTable = WriteOnceTable<4>;
-
-/// A piece of the second table: its bytes, and its length in the last of 32.
-pub type MiddleKey = [u64; 4];
 
 pub struct PieceCache {
     keys: HashKeys,
@@ -65,7 +63,7 @@ pub struct Lookup<'c> {
 impl<'c> Lookup<'c> {
     /// Where a short piece would be.
     #[inline(always)]
-    pub fn line_of(&self, kernel: impl Kernel, key: u128) -> &'c Line {
+    pub fn line_of(&self, kernel: impl Probe, key: u128) -> &'c Line {
         let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
         // SAFETY: there are `1 << (64 - self.shift)` lines.
         unsafe { self.lines.get_unchecked(place) }
@@ -75,7 +73,7 @@ impl<'c> Lookup<'c> {
     #[inline(always)]
     pub fn find_beyond(
         &self,
-        kernel: impl Kernel,
+        kernel: impl Probe,
         key: &u128,
         line: &Line,
     ) -> Option<(&'c Line, Slot)> {
@@ -144,7 +142,7 @@ impl<'c> Lookup<'c> {
 impl PieceCache {
     /// Begins with the ids of some short tokens, and with room for as many again and more.
     pub fn seeded<'t>(
-        kernel: AnyKernel,
+        kernel: Kernel,
         seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
     ) -> PieceCache {
         let bits = seeds.len().next_power_of_two().trailing_zeros() + 1;
@@ -162,7 +160,7 @@ impl PieceCache {
     /// where there is no memory.
     pub fn successor<'t>(
         &self,
-        kernel: AnyKernel,
+        kernel: Kernel,
         seeds: impl Iterator<Item = (&'t [u8], u32)>,
     ) -> io::Result<PieceCache> {
         let keys = &self.keys;
@@ -261,26 +259,6 @@ impl PieceCache {
     }
 }
 
-/// The key of `text[start..start + length]`, of at most 31 bytes, in the second table.
-#[inline(always)]
-pub fn middle_key(text: &[u8], start: usize, length: usize) -> MiddleKey {
-    let mut padded = [0; 32];
-    let bytes = match text[start..].first_chunk::<32>() {
-        Some(bytes) => bytes,
-        None => {
-            padded[..length].copy_from_slice(&text[start..start + length]);
-            &padded
-        }
-    };
-    let half = |place: usize| {
-        let n_bytes = length.saturating_sub(16 * place).min(16);
-        let half = bytes[16 * place..].first_chunk().expect("16 bytes");
-        u128::from_le_bytes(*half) & u128::MAX.checked_shr(128 - 8 * n_bytes as u32).unwrap_or(0)
-    };
-    let ([a, b], [c, d]) = (words(half(0)), words(half(1) | (length as u128) << 120));
-    [a, b, c, d]
-}
-
 /// The table itself while it has room, then one of twice the size with its entries, and at the
 /// greatest size an empty one.
 fn grown<const WORDS: usize>(
@@ -302,7 +280,7 @@ fn grown<const WORDS: usize>(
 fn seed<'t>(
     table: &mut ShortTable,
     keys: &HashKeys,
-    kernel: AnyKernel,
+    kernel: Kernel,
     seeds: impl Iterator<Item = (&'t [u8], u32)>,
 ) {
     let shift = 64 - table.line_bits();
@@ -315,13 +293,13 @@ fn seed<'t>(
     }
 }
 
-fn hash(kernel: AnyKernel, keys: &HashKeys, key: u128) -> u64 {
+fn hash(kernel: Kernel, keys: &HashKeys, key: u128) -> u64 {
     struct Hash<'k>(&'k HashKeys, u128);
-    impl OnKernel for Hash<'_> {
+    impl<K: Probe> Work<K> for Hash<'_> {
         type Output = u64;
 
         #[inline(always)]
-        fn run<K: Kernel>(self, kernel: K) -> u64 {
+        fn run(self, kernel: K) -> u64 {
             kernel.hash(self.0, self.1)
         }
     }

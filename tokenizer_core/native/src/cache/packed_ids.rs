@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, word, words};
 use crate::cache::table::{Line, Slot};
-use crate::cache::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES};
 use crate::merge::pair_table::ID_BITS;
 
 /// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over, and the
@@ -131,27 +131,18 @@ fn count_of(last_word: u64) -> usize {
     (last_word >> COUNT_SHIFT) as usize
 }
 
-#[inline(always)]
-pub fn words(word: u128) -> [u64; 2] {
-    [word as u64, (word >> 64) as u64]
-}
-
-#[inline(always)]
-pub fn word(words: [u64; 2]) -> u128 {
-    u128::from(words[0]) | u128::from(words[1]) << 64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{AnyKernel, Kernel, OnKernel};
+    use crate::cache::probe::Probe;
+    use crate::simd::{Kernel, Work};
 
     struct IdsOf(Value);
 
-    impl OnKernel for IdsOf {
+    impl<K: Probe> Work<K> for IdsOf {
         type Output = ([u32; 8], usize);
 
-        fn run<K: Kernel>(self, kernel: K) -> ([u32; 8], usize) {
+        fn run(self, kernel: K) -> ([u32; 8], usize) {
             let [low, high] = self.0.as_words();
             let first = line_of([7, 1, 7, 2], [low, high, !low, !high]);
             let second = line_of([7, 2, 7, 1], [!low, !high, low, high]);
@@ -187,7 +178,7 @@ mod tests {
         let value = Value::from_words(value.as_words());
         let unpacked: [u32; MAX_SHORT_BYTES] = value.unpacked();
         assert_eq!(unpacked[..value.count()], *ids);
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             let (found, count) = kernel.run(IdsOf(value));
             assert_eq!(count, ids.len());
             let n = count.min(found.len());
@@ -215,14 +206,14 @@ mod tests {
     #[test]
     fn only_a_whole_key_is_found_by_every_kernel() {
         struct Find(Line, u128);
-        impl OnKernel for Find {
+        impl<K: Probe> Work<K> for Find {
             type Output = Option<usize>;
 
-            fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
+            fn run(self, kernel: K) -> Option<usize> {
                 kernel.find(&self.0, &self.1).map(Slot::offset)
             }
         }
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for keys in [
                 [1, 2, 3, 4],
                 [1, 4, 3, 2],

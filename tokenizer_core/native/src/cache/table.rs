@@ -9,7 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::mem::prefetch::prefetch;
-use crate::mem::zeroed_table::{Zeroable, ZeroedTable};
+use crate::mem::zeroed::{Zeroable, ZeroedTable};
 
 /// A cache line of one slot or two: first the keys, then the values.
 #[repr(C, align(64))]

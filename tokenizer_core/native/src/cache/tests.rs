@@ -28,15 +28,15 @@ fn keys_tell_lengths_zero_bytes_and_what_stands_behind_apart() {
 #[test]
 fn every_kernel_makes_the_same_keys() {
     struct KeyOf<'t>(&'t [u8], usize, usize);
-    impl OnKernel for KeyOf<'_> {
+    impl<K: Probe> Work<K> for KeyOf<'_> {
         type Output = u128;
 
-        fn run<K: Kernel>(self, kernel: K) -> u128 {
+        fn run(self, kernel: K) -> u128 {
             kernel.key(self.0, self.1, self.2)
         }
     }
     let text: Vec<u8> = (0..40).map(|i| (i * 37 % 256) as u8 | 1).collect();
-    for kernel in AnyKernel::all() {
+    for kernel in Kernel::all() {
         for start in 0..text.len() {
             for length in 1..=MAX_SHORT_BYTES.min(text.len() - start) {
                 let key = kernel.run(KeyOf(&text, start, length));
@@ -53,10 +53,10 @@ fn every_kernel_makes_the_same_keys() {
 /// The ids of a piece, looked for as encoding does.
 struct Get<'p>(&'p PieceCache, &'p [u8]);
 
-impl OnKernel for Get<'_> {
+impl<K: Probe> Work<K> for Get<'_> {
     type Output = Option<Vec<u32>>;
 
-    fn run<K: Kernel>(self, kernel: K) -> Option<Vec<u32>> {
+    fn run(self, kernel: K) -> Option<Vec<u32>> {
         let Get(cache, piece) = self;
         let (lookup, length) = (cache.lookup(), piece.len());
         let (key, line) = if length <= MAX_SHORT_BYTES {
@@ -84,7 +84,7 @@ impl OnKernel for Get<'_> {
 /// Enters pieces, looks them up, and lets the cache grow, as encoding does.
 #[test]
 fn what_was_put_comes_back_or_is_missed_never_wrong() {
-    for kernel in AnyKernel::all() {
+    for kernel in Kernel::all() {
         let seeds = [(&b"seed"[..], 7), (b"other seed", 8)];
         let mut cache = PieceCache::seeded(kernel, seeds.into_iter());
         let place = |cache: &PieceCache, piece: &[u8]| {

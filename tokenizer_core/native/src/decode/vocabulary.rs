@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::decode::{DecodeTables, Ids, Measure};
-use crate::mem::keyed_hash::HashKeys;
+use crate::mem::hash::HashKeys;
 
 /// The bytes of every id; an id without a token has none.
 pub struct Vocabulary {

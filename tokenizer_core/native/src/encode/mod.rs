@@ -6,9 +6,9 @@
 //! at a time than buffers the others make their own, and a process forked while some were in use
 //! finds those locked for good and uses the rest.
 
-mod batches;
 pub mod edits;
 mod parts;
+mod piece_ends;
 mod probe;
 mod session;
 pub mod sink;
@@ -21,14 +21,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 
-use crate::cache::{MAX_ENTRIES, MAX_SHORT_BYTES, PieceCache};
+use crate::cache::key::MAX_SHORT_BYTES;
+use crate::cache::{MAX_ENTRIES, PieceCache};
 use crate::decode::vocabulary::{TokenTable, Vocabulary};
 use crate::encode::session::{Buffers, Call, Session};
 use crate::encode::sink::Appender;
 use crate::merge::boundaries::Cuts;
 use crate::merge::pair_table::ID_BITS;
 use crate::merge::{Merge, Merger};
-use crate::simd::AnyKernel;
+use crate::simd::Kernel;
 use crate::split::Scanner;
 
 /// Buffers that an encoder keeps at most, of some kilobytes, and 4 MB where long pieces were met.
@@ -46,7 +47,7 @@ pub struct Encoder {
     /// Short tokens that are what their bytes encode to: the cache starts with them.
     seeds: Vec<u32>,
     pub(crate) cuts: Cuts,
-    pub(crate) kernel: AnyKernel,
+    pub(crate) kernel: Kernel,
     /// Made when it is first needed; a full one is replaced.
     cache: ArcSwapOption<PieceCache>,
     /// Held while a full cache is being replaced. A process forked meanwhile goes on with the full
@@ -125,7 +126,7 @@ impl Encoder {
             whole,
             seeds,
             cuts,
-            kernel: AnyKernel::chosen(),
+            kernel: Kernel::chosen(),
             cache: ArcSwapOption::empty(),
             replacing: Mutex::new(()),
             buffers: (0..n_buffers).map(|_| Mutex::new(None)).collect(),
@@ -138,7 +139,7 @@ impl Encoder {
     /// What the fuzz targets ask for.
     #[doc(hidden)]
     pub fn on_kernel(self, place: usize) -> Option<Encoder> {
-        let kernel = *AnyKernel::all().get(place)?;
+        let kernel = *Kernel::all().get(place)?;
         Some(Encoder { kernel, ..self })
     }
 

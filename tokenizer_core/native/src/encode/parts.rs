@@ -1,9 +1,9 @@
 //! The parts that pre-tokens fall apart into, see `cuts.rs`: those of a block, and those of a long
 //! pre-token.
 
-use crate::encode::batches::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
+use crate::encode::piece_ends::{BATCH, Ends, INSIDE, MAX_BATCH_BYTES, PART};
 use crate::merge::boundaries::{Cuts, Meeting, length_from};
-use crate::simd::{Kernel, OnKernel};
+use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::{BLOCK, Classes};
 
 /// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
@@ -21,12 +21,12 @@ pub struct WriteParts<'a> {
     pub places: &'a mut [u32; BLOCK],
 }
 
-impl OnKernel for WriteParts<'_> {
+impl<K: Instructions> Work<K> for WriteParts<'_> {
     /// How many there are, and `inside` of what starts where the last of them ends.
     type Output = (usize, u32);
 
     #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> (usize, u32) {
+    fn run(self, _: K) -> (usize, u32) {
         let WriteParts { cuts, starts, .. } = self;
         const ROOM: usize = BLOCK + size_of::<Meeting>();
         let mut padded = [0; ROOM];

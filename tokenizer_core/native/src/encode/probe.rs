@@ -6,13 +6,15 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::cache::packed_ids::{MiddleValue, words};
+use crate::cache::Lookup;
+use crate::cache::key::{MAX_SHORT_BYTES, words};
+use crate::cache::packed_ids::MiddleValue;
+use crate::cache::probe::Probe;
 use crate::cache::table::Line;
-use crate::cache::{Lookup, MAX_SHORT_BYTES};
-use crate::encode::batches::{INSIDE, PART, offset_of};
+use crate::encode::piece_ends::{INSIDE, PART, offset_of};
 use crate::encode::sink::Sink;
 use crate::mem::prefetch::prefetch;
-use crate::simd::{Kernel, OnKernel};
+use crate::simd::Work;
 
 /// Lines are asked for by so many pieces while those before are looked up: enough for memory to
 /// answer meanwhile, few enough that the processor takes them all. Asking for all of a batch first
@@ -60,11 +62,11 @@ pub struct Ask<'a, 'c> {
     pub ends: &'a [u32],
 }
 
-impl OnKernel for Ask<'_, '_> {
+impl<K: Probe> Work<K> for Ask<'_, '_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> usize {
+    fn run(self, kernel: K) -> usize {
         let end = self.start + offset_of(self.ends.len(), self.ends);
         if end + 16 <= self.text.len() {
             self.run_as::<K, true>(kernel);
@@ -78,7 +80,7 @@ impl OnKernel for Ask<'_, '_> {
 impl Ask<'_, '_> {
     /// 16 bytes stand behind the last piece if they are `INNER`.
     #[inline(always)]
-    fn run_as<K: Kernel, const INNER: bool>(self, kernel: K) {
+    fn run_as<K: Probe, const INNER: bool>(self, kernel: K) {
         let Ask {
             group,
             lookup,
@@ -140,11 +142,11 @@ pub struct TakeFound<'a, 'c, S: Sink> {
     pub cursor: S::Cursor,
 }
 
-impl<S: Sink> OnKernel for TakeFound<'_, '_, S> {
+impl<S: Sink, K: Probe> Work<K> for TakeFound<'_, '_, S> {
     type Output = (usize, S::Cursor);
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> (usize, S::Cursor) {
+    fn run(self, kernel: K) -> (usize, S::Cursor) {
         let TakeFound {
             group,
             mut place,
@@ -177,11 +179,11 @@ pub struct TakeElsewhere<'a, 'c, S: Sink> {
     pub cursor: S::Cursor,
 }
 
-impl<S: Sink> OnKernel for TakeElsewhere<'_, '_, S> {
+impl<S: Sink, K: Probe> Work<K> for TakeElsewhere<'_, '_, S> {
     type Output = Option<S::Cursor>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Option<S::Cursor> {
+    fn run(self, kernel: K) -> Option<S::Cursor> {
         let TakeElsewhere {
             lookup,
             text,

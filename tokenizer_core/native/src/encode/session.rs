@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::cache::PieceCache;
 use crate::cache::local::{OwnCache, Piece, Place};
 use crate::encode::Encoder;
-use crate::encode::batches::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, offset_of};
 use crate::encode::parts::find_parts;
+use crate::encode::piece_ends::{BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, offset_of};
 use crate::encode::probe::{Ask, Entry, GROUP, Group, TakeElsewhere, TakeFound};
 use crate::encode::sink::Sink;
 use crate::merge::{MergeScratch, Merger};
-use crate::simd::{Kernel, OnKernel};
+use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::starts::BlockGrammar;
 use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
@@ -293,11 +293,11 @@ struct MergePiece<'c, F> {
     take: F,
 }
 
-impl<F: FnOnce(&[u32])> OnKernel for MergePiece<'_, F> {
+impl<F: FnOnce(&[u32]), K: Instructions> Work<K> for MergePiece<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<K: Kernel>(self, _: K) {
+    fn run(self, _: K) {
         self.merger.encode(self.piece, self.scratch, self.take);
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use crate::cache::packed_ids::{MiddleValue, count_in};
+use crate::cache::probe::Probe;
 use crate::cache::table::{Line, Slot};
-use crate::encode::batches::BATCH;
-use crate::simd::Kernel;
+use crate::encode::piece_ends::BATCH;
 use crate::split::blocks::classes::BLOCK;
 
 /// Takes ids. Between `open` and `close` the values of the two tables go through a cursor, which stays in
@@ -24,7 +24,7 @@ pub trait Sink {
     unsafe fn take_value(
         &mut self,
         cursor: Self::Cursor,
-        kernel: impl Kernel,
+        kernel: impl Probe,
         line: &Line,
         slot: Slot,
     ) -> Self::Cursor;
@@ -72,7 +72,7 @@ impl Sink for Appender<'_> {
     unsafe fn take_value(
         &mut self,
         cursor: *mut u32,
-        kernel: impl Kernel,
+        kernel: impl Probe,
         line: &Line,
         slot: Slot,
     ) -> *mut u32 {
@@ -151,7 +151,7 @@ impl Sink for Counter {
     unsafe fn take_value(
         &mut self,
         cursor: usize,
-        _: impl Kernel,
+        _: impl Probe,
         line: &Line,
         slot: Slot,
     ) -> usize {

@@ -1,7 +1,7 @@
 //! Memory: for results, for tables, and the hashing that tables need.
 
 pub mod buffer_pool;
+pub mod hash;
 pub mod huge_pages;
-pub mod keyed_hash;
 pub mod prefetch;
-pub mod zeroed_table;
+pub mod zeroed;

@@ -3,9 +3,9 @@
 //! Merging waits for this table more than for anything else, so it is kept small: what lies beyond
 //! the processor's second cache takes longer to arrive than all the arithmetic of a merge.
 
-use crate::mem::keyed_hash::HashKeys;
+use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
-use crate::mem::zeroed_table::ZeroedTable;
+use crate::mem::zeroed::ZeroedTable;
 
 /// Ids are below this: two of them and a rank fit one word.
 pub const ID_BITS: u32 = 20;

@@ -21,7 +21,7 @@ use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
 use crate::python::text::{self as texts, with_changed, with_texts};
 use crate::python::unfilled::new_bytes;
-use crate::simd::AnyKernel;
+use crate::simd::Kernel;
 use crate::split::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 
@@ -32,7 +32,7 @@ type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>)
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UNICODE_TABLES", UNICODE_TABLES)?;
-    module.add("KERNEL", AnyKernel::chosen().name())?;
+    module.add("KERNEL", Kernel::chosen().name())?;
     module.add_class::<NativeEncoder>()?;
     module.add_class::<NativeSpecials>()?;
     module.add_function(wrap_pyfunction!(split, module)?)?;

@@ -11,7 +11,7 @@ use pyo3::types::string::PyStringData;
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
 use crate::python::gil::releasing_gil_if_long;
-use crate::simd::AnyKernel;
+use crate::simd::Kernel;
 use crate::unicode::nfc;
 use crate::unicode::utf8::{CodeUnit, NoUtf8, append_utf8};
 
@@ -182,7 +182,7 @@ impl<'t> Text<'t> {
 
     /// Appends the UTF-8 of what is none yet.
     fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
-        let kernel = AnyKernel::chosen();
+        let kernel = Kernel::chosen();
         match self {
             Text::Utf8(_) => Ok(()),
             Text::Latin1(bytes) => append_utf8(kernel, bytes, own),

@@ -7,6 +7,10 @@ pub mod nfc;
 mod nfc_ranges;
 mod tables;
 pub mod utf8;
+#[cfg(target_arch = "x86_64")]
+mod utf8_avx2;
+#[cfg(target_arch = "x86_64")]
+mod utf8_avx512;
 
 use crate::unicode::tables::{BLOCKS, INDEX, SHIFT};
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::simd::{AnyKernel, Kernel, OnKernel};
+use crate::simd::{Instructions, Kernel, Work};
 use crate::unicode::nfc_ranges::RANGES;
 use crate::unicode::utf8::{CodeUnit, NoUtf8};
 
@@ -33,7 +33,7 @@ pub fn restless_runs<U: CodeUnit>(
     units: &[U],
     max_runs: usize,
 ) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
-    AnyKernel::chosen().run(RestlessRuns { units, max_runs })
+    Kernel::chosen().run(RestlessRuns { units, max_runs })
 }
 
 struct RestlessRuns<'u, U> {
@@ -41,11 +41,11 @@ struct RestlessRuns<'u, U> {
     max_runs: usize,
 }
 
-impl<U: CodeUnit> OnKernel for RestlessRuns<'_, U> {
+impl<U: CodeUnit, K: Instructions> Work<K> for RestlessRuns<'_, U> {
     type Output = Result<Option<Vec<(usize, usize)>>, NoUtf8>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, _: K) -> Self::Output {
+    fn run(self, _: K) -> Self::Output {
         let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
         for (place, block) in self.units.chunks(BLOCK).enumerate() {
             if is_plain(block) {

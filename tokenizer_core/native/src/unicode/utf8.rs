@@ -8,7 +8,7 @@
 use std::mem::MaybeUninit;
 
 use crate::mem::huge_pages;
-use crate::simd::{AnyKernel, Kernel, OnKernel};
+use crate::simd::{Instructions, Kernel, Portable, Work};
 
 /// A code point as an array of Python keeps it.
 pub trait CodeUnit: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
@@ -72,6 +72,31 @@ const CHUNK: usize = 4096;
 /// Bytes that the UTF-8 of four code points may be.
 pub const ROW: usize = 16;
 
+/// Writing the UTF-8 of several units at once, with each set of instructions.
+pub trait WriteUtf8: Instructions {
+    /// Writes the UTF-8 of these units, and anything behind it; how many bytes it is, and whether a unit
+    /// is a surrogate, of which something else is written.
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool);
+}
+
+impl WriteUtf8 for Portable {
+    #[inline(always)]
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
+        let all = units.iter().fold(0, |all, &unit| all | unit.into());
+        if all < 0x80 {
+            put(out, 0, units.map(|unit| unit.into() as u8));
+            return (UNITS, false);
+        }
+        let mut at = 0;
+        for four in units.map(Into::into).as_chunks().0 {
+            let (row, length) = utf8_of_four(*four);
+            put(out, at, row);
+            at += length;
+        }
+        (at, U::measure(units).1)
+    }
+}
+
 /// Why there is no UTF-8 of a text.
 #[derive(Debug, PartialEq)]
 pub enum NoUtf8 {
@@ -81,7 +106,7 @@ pub enum NoUtf8 {
 
 /// Appends the UTF-8 of `units`; fails where one is a surrogate, which has none.
 pub fn append_utf8<U: CodeUnit>(
-    kernel: AnyKernel,
+    kernel: Kernel,
     units: &[U],
     out: &mut Vec<u8>,
 ) -> Result<(), NoUtf8> {
@@ -123,11 +148,11 @@ struct Write<'c, U> {
     out: &'c mut [MaybeUninit<u8>],
 }
 
-impl<U: CodeUnit> OnKernel for Write<'_, U> {
+impl<U: CodeUnit, K: WriteUtf8> Work<K> for Write<'_, U> {
     type Output = (usize, bool);
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> (usize, bool) {
+    fn run(self, kernel: K) -> (usize, bool) {
         let Write { units, out } = self;
         let (blocks, rest) = units.as_chunks::<UNITS>();
         let (mut at, mut any_surrogate) = (0, U::measure(rest).1);
@@ -177,7 +202,7 @@ pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
 mod tests {
     use super::*;
 
-    fn utf8_of<U: CodeUnit>(kernel: AnyKernel, units: &[U]) -> Option<Vec<u8>> {
+    fn utf8_of<U: CodeUnit>(kernel: Kernel, units: &[U]) -> Option<Vec<u8>> {
         let mut out = b"before".to_vec();
         append_utf8(kernel, units, &mut out)
             .map_err(|error| assert_eq!(error, NoUtf8::Surrogate))
@@ -188,7 +213,7 @@ mod tests {
 
     #[test]
     fn every_character_beside_any_other_on_every_kernel() {
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for character in '\0'..=char::MAX {
                 let text = format!("{character}a{character}é中🙂{character}{character}zzzzzzzzz");
                 let units: Vec<u32> = text.chars().map(u32::from).collect();
@@ -219,7 +244,7 @@ mod tests {
             '\u{10000}',
             '🙂',
         ];
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for round in 0..4_000 {
                 let (first, kinds) = (random(2), 1 + random(all.len()));
                 let chosen = &all[first.min(kinds - 1)..kinds];
@@ -254,7 +279,7 @@ mod tests {
 
     #[test]
     fn memory_is_made_for_what_grows_behind_an_ascii_beginning() {
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for filler in ["a", "中", "🙂"] {
                 let text = "a".repeat(CHUNK) + &filler.repeat(3 * CHUNK + 5) + "é";
                 let units: Vec<u32> = text.chars().map(u32::from).collect();
@@ -265,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_surrogate_anywhere_is_seen() {
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for surrogate in [0xD800u16, 0xDBFF, 0xDC00, 0xDFFF] {
                 for place in [0, 15, 16, 17, 4095, 4096, 9_999] {
                     let mut units = vec![u16::from(b'a'); 10_000];

@@ -5,7 +5,7 @@
 //! by the processor's vectors, see `kernel.rs`; other characters are
 //! looked up one by one in the Unicode tables.
 
-use crate::simd::Kernel;
+use crate::simd::{Instructions, Portable};
 use crate::unicode::{L, LM, LO, LT, LU, M, N, S, class_at};
 
 /// Bytes in a block.
@@ -85,9 +85,69 @@ pub struct High {
     pub symbols: u64,
 }
 
+/// Classing a block, with each set of instructions.
+pub trait Blocks: Instructions {
+    /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
+    /// ASCII are left open.
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High);
+
+    /// Writes the places of the bits of `bits`, plus `base`, from the start of `places` on; what
+    /// lies behind them may be overwritten.
+    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
+}
+
+impl Blocks for Portable {
+    #[inline(always)]
+    fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
+        let bytes = &text[at..text.len().min(at + BLOCK)];
+        let mut words = [0u64; 8];
+        let mut high = High::default();
+        for (place, eight) in bytes.chunks(8).enumerate() {
+            let mut classes = 0;
+            for (i, &byte) in eight.iter().enumerate() {
+                let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
+                classes |= u64::from(class) << (8 * i);
+                high.all |= u64::from(byte >> 7) << (8 * place + i);
+            }
+            let bits = transposed(classes);
+            for (bit, word) in words.iter_mut().enumerate() {
+                *word |= (bits >> (8 * bit) & 0xFF) << (8 * place);
+            }
+        }
+        (from_words(words, bytes.len()), high)
+    }
+
+    #[inline(always)]
+    fn write_places(self, mut bits: u64, base: u32, places: &mut [u32; BLOCK]) {
+        // Eight at a time, needed or not: whether one more is there cannot be predicted.
+        for eight in places.as_chunks_mut::<8>().0 {
+            for place in eight {
+                *place = base + bits.trailing_zeros();
+                bits &= bits.wrapping_sub(1);
+            }
+            if bits == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Eight bytes as a square of bits, turned so that bit i of byte k becomes bit k of byte i: by
+/// exchanging what lies across the diagonal, of pairs of bits, then of fours, then of halves.
+#[inline(always)]
+fn transposed(square: u64) -> u64 {
+    let exchanged = |square: u64, mask: u64, by: u32| {
+        let different = (square ^ (square >> by)) & mask;
+        square ^ different ^ (different << by)
+    };
+    let square = exchanged(square, 0x00AA_00AA_00AA_00AA, 7);
+    let square = exchanged(square, 0x0000_CCCC_0000_CCCC, 14);
+    exchanged(square, 0x0000_0000_F0F0_F0F0, 28)
+}
+
 /// The classes of `text[at..at + 64]`, or of what is left of it.
 #[inline(always)]
-pub fn classes(kernel: impl Kernel, text: &[u8], at: usize) -> Classes {
+pub fn classes(kernel: impl Blocks, text: &[u8], at: usize) -> Classes {
     let (mut classes, high) = kernel.ascii(text, at);
     if high.all != 0 {
         classes.high = high.all;
@@ -191,7 +251,7 @@ pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{AnyKernel, OnKernel, Portable};
+    use crate::simd::{Kernel, Work};
     use crate::unicode::class_of;
 
     #[test]
@@ -208,10 +268,10 @@ mod tests {
 
     struct ClassesOf<'t>(&'t [u8]);
 
-    impl OnKernel for ClassesOf<'_> {
+    impl<K: Blocks> Work<K> for ClassesOf<'_> {
         type Output = Classes;
 
-        fn run<K: Kernel>(self, kernel: K) -> Classes {
+        fn run(self, kernel: K) -> Classes {
             classes(kernel, self.0, 0)
         }
     }
@@ -229,7 +289,7 @@ mod tests {
                 more.map(|word| word & valid),
             )
         };
-        for kernel in AnyKernel::all() {
+        for kernel in Kernel::all() {
             for character in '\0'..=char::MAX {
                 // Alone, beside another of its length, and over the end of the block.
                 let text =

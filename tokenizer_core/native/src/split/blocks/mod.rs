@@ -1,6 +1,10 @@
 //! Pre-tokens found 64 bytes at a time.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub mod classes;
 #[cfg(target_arch = "x86_64")]
-pub mod known_characters;
+mod known_characters;
 pub mod starts;

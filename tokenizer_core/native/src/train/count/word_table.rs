@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::counted_words::{CountedWords, push_number, read_number};
 use super::sorted_runs::write_run;
-use crate::mem::keyed_hash::HashKeys;
+use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
 use crate::split::Scanner;
 

@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 use crate::encode::parts::{WriteParts, flags, write_all_parts};
 use crate::merge::boundaries::Cuts;
-use crate::simd::{Kernel, OnKernel};
+use crate::simd::Work;
 use crate::split::Grammar;
-use crate::split::blocks::classes::{BLOCK, classes};
+use crate::split::blocks::classes::{BLOCK, Blocks, classes};
 use crate::split::blocks::starts::BlockGrammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -45,11 +45,11 @@ pub struct FindEnds<'a, G> {
     pub ends: &'a mut Ends,
 }
 
-impl<G: Grammar + BlockGrammar> OnKernel for FindEnds<'_, G> {
+impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> usize {
+    fn run(self, kernel: K) -> usize {
         let FindEnds {
             cuts,
             text,

@@ -1,0 +1,170 @@
+//! UTF-8 of 16 code points at once with AVX2.
+//!
+//! No closure holds a vector instruction: see `simd`.
+
+use std::arch::x86_64::*;
+
+use crate::simd::Avx2;
+use crate::unicode::utf8::{CodeUnit, Out, ROW, UNITS, WriteUtf8, put};
+
+impl WriteUtf8 for Avx2 {
+    #[inline(always)]
+    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
+        // SAFETY: the processor has the instructions, or there were no `self`.
+        unsafe {
+            let codes = codes_of(units);
+            if let Some(row) = as_ascii(codes) {
+                put(out, 0, row);
+                return (UNITS, false);
+            }
+            let mut at = 0;
+            for codes in codes {
+                let (rows, [first, second]) = utf8_of(codes);
+                put(out, at, rows[0]);
+                put(out, at + first, rows[1]);
+                at += first + second;
+            }
+            (at, any_surrogate(codes))
+        }
+    }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn codes_of<U: CodeUnit>(units: &[U; UNITS]) -> [__m256i; 2] {
+    let units = units.as_ptr();
+    // SAFETY: the caller's promise; each load is of as many units, of so many bytes, as there are.
+    unsafe {
+        match size_of::<U>() {
+            1 => {
+                let all = _mm_loadu_si128(units.cast());
+                [
+                    _mm256_cvtepu8_epi32(all),
+                    _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(all)),
+                ]
+            }
+            2 => [
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.add(8).cast())),
+            ],
+            _ => [
+                _mm256_loadu_si256(units.cast()),
+                _mm256_loadu_si256(units.add(8).cast()),
+            ],
+        }
+    }
+}
+
+/// A byte of each, where none needs more.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn as_ascii(codes: [__m256i; 2]) -> Option<[u8; ROW]> {
+    // SAFETY: the caller's promise; the array and the vector are of 16 bytes.
+    unsafe {
+        let beyond = _mm256_set1_epi32(!0x7F);
+        if _mm256_testz_si256(_mm256_or_si256(codes[0], codes[1]), beyond) == 0 {
+            return None;
+        }
+        // Each half has four of the first eight, then four of the others.
+        let words = _mm256_packus_epi32(codes[0], codes[1]);
+        let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+        let (low, high) = (
+            _mm256_castsi256_si128(words),
+            _mm256_extracti128_si256::<1>(words),
+        );
+        let bytes = _mm_packus_epi16(low, high);
+        Some(std::mem::transmute::<__m128i, [u8; ROW]>(bytes))
+    }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn any_surrogate(codes: [__m256i; 2]) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mask, value) = (_mm256_set1_epi32(!0x7FF), _mm256_set1_epi32(0xD800));
+        let first = _mm256_cmpeq_epi32(_mm256_and_si256(codes[0], mask), value);
+        let second = _mm256_cmpeq_epi32(_mm256_and_si256(codes[1], mask), value);
+        _mm256_movemask_epi8(_mm256_or_si256(first, second)) != 0
+    }
+}
+
+/// The UTF-8 of four code points and of the next four, and anything behind each, and how many bytes
+/// they are.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
+    // SAFETY: the caller's promise; arrays and vectors are of 32 bytes, and a row of the table is of 16.
+    unsafe {
+        let six = _mm256_set1_epi32(0x3F);
+        // Four bytes of each, as if all were so long: six bits in each, the highest first.
+        let fourth = _mm256_slli_epi32::<24>(_mm256_and_si256(codes, six));
+        let third = _mm256_and_si256(_mm256_srli_epi32::<6>(codes), six);
+        let second = _mm256_and_si256(_mm256_srli_epi32::<12>(codes), six);
+        let first = _mm256_srli_epi32::<18>(codes);
+        let bits = _mm256_or_si256(
+            _mm256_or_si256(first, _mm256_slli_epi32::<8>(second)),
+            _mm256_or_si256(_mm256_slli_epi32::<16>(third), fourth),
+        );
+        let long = _mm256_or_si256(bits, _mm256_set1_epi32(0x8080_8080_u32 as i32));
+        // All ones where there are at least two bytes, three, and four.
+        let two = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7F));
+        let three = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7FF));
+        let four = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0xFFFF));
+        // Minus the number of bytes behind the first.
+        let behind = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
+        let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(behind));
+        let lead = _mm256_or_si256(
+            _mm256_and_si256(two, _mm256_set1_epi32(0xC0)),
+            _mm256_or_si256(
+                _mm256_and_si256(three, _mm256_set1_epi32(0xE0)),
+                _mm256_and_si256(four, _mm256_set1_epi32(0xF0)),
+            ),
+        );
+        let bytes = _mm256_or_si256(_mm256_srlv_epi32(long, unused), lead);
+        let bytes = _mm256_blendv_epi8(codes, bytes, two);
+        // Two bits of each for how many are behind the first; the lower is that of one or three.
+        let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(behind));
+        let (odd, many) = (
+            _mm256_movemask_ps(odd) as usize,
+            _mm256_movemask_ps(_mm256_castsi256_ps(three)) as usize,
+        );
+        let first = JOINING[(many & 15) << 4 | odd & 15].as_ptr().cast();
+        let second = JOINING[many & 0xF0 | odd >> 4].as_ptr().cast();
+        let joined = _mm256_shuffle_epi8(bytes, _mm256_loadu2_m128i(second, first));
+        let n_first = 4 + (odd & 15).count_ones() + 2 * (many & 15).count_ones();
+        let n_both = 8 + odd.count_ones() + 2 * many.count_ones();
+        (
+            std::mem::transmute::<__m256i, [[u8; ROW]; 2]>(joined),
+            [n_first as usize, (n_both - n_first) as usize],
+        )
+    }
+}
+
+/// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each
+/// has behind its first: a bit for each character for the lower and, higher, for the upper bit.
+static JOINING: [[u8; ROW]; 256] = {
+    let mut table = [[0x80; ROW]; 256];
+    let mut lengths = 0;
+    while lengths < 256 {
+        let (mut at, mut character) = (0, 0);
+        while character < 4 {
+            let n_behind = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
+            let mut byte = 0;
+            while byte <= n_behind {
+                table[lengths][at] = (4 * character + byte) as u8;
+                at += 1;
+                byte += 1;
+            }
+            character += 1;
+        }
+        lengths += 1;
+    }
+    table
+};
