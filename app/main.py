@@ -24,7 +24,7 @@ from fastapi.routing import iter_route_contexts
 from app.access.auth import AccessKeys, access_keys
 from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
-from app.http.fast_path import ShortWay, find_short_routes
+from app.http.fast_path import FastPath, find_fast_routes
 from app.http.middleware import RequestObserver
 from app.jobs.corpora import CorpusStore
 from app.jobs.database import JobDatabaseError
@@ -37,19 +37,17 @@ from app.jobs.version_retention import VersionRetention
 from app.observability.logs import configure_logging
 from app.observability.metrics import DiskCollector, ServiceMetrics
 from app.observability.tracing import Traces, Tracing, open_traces
-from app.rendering.problems import install_problem_handlers
+from app.rendering.problems import install_problem_handlers, problem_of
 from app.routes import (
-    api_reference,
     corpora,
     decode,
     dialects,
+    docs,
     encode,
-    health,
-    info,
     jobs,
     metrics,
-    openapi_document,
     playground,
+    status,
     stream,
     text,
     token_files,
@@ -67,7 +65,7 @@ from tokenizer_core.registry import open_artifacts
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from app.http.fast_path import ShortRoutes
+    from app.http.fast_path import FastRoutes
 
 log = logging.getLogger("app.main")
 
@@ -83,10 +81,9 @@ ROUTERS: Final = (
     corpora.router,
     token_files.router,
     jobs.router,
-    info.router,
-    health.router,
+    status.router,
     metrics.router,
-    api_reference.router,
+    docs.router,
     playground.router,
 )
 
@@ -140,13 +137,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
         app.include_router(router, prefix="/v1", include_in_schema=False)
     install_problem_handlers(app)
-    openapi_document.install_openapi(app)
+    docs.install_openapi(app)
     service_metrics.prepare_handlers(_handlers(app))
     return app
 
 
 class _Service(FastAPI):
-    """FastAPI behind what is ours: the observer around all, the short way for hot routes."""
+    """FastAPI behind our own middleware: the observer, and the fast path for hot routes."""
 
     access_keys: AccessKeys
     services: Services  # from when the lifespan has begun
@@ -166,14 +163,14 @@ class _Service(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
     @functools.cached_property
-    def short_routes(self) -> ShortRoutes:
-        """The routes of the short way; asked for when all routes are there."""
-        return find_short_routes(self)
+    def fast_routes(self) -> FastRoutes:
+        """The routes of the fast path; read it after all routes are included."""
+        return find_fast_routes(self)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Once, with the first request, when all routes are there."""
-        short_way = ShortWay(super().build_middleware_stack(), self.short_routes)
-        observer = RequestObserver(short_way, self._service_metrics)
+        fast_path = FastPath(super().build_middleware_stack(), self.fast_routes)
+        observer = RequestObserver(fast_path, self._service_metrics, problem_of)
         return observer if self._traces is None else Tracing(observer, self._traces.tracer)
 
 
@@ -227,12 +224,12 @@ async def _lifespan(
         await runner.start()
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
-        short_paths = frozenset(path for _, path in app.short_routes)
-        yield {STATE_KEY: _guard(settings, service_metrics, short_paths)}
+        fast_paths = frozenset(path for _, path in app.fast_routes)
+        yield {STATE_KEY: _guard(settings, service_metrics, fast_paths)}
 
 
 def _guard(
-    settings: Settings, service_metrics: ServiceMetrics, short_paths: Collection[str]
+    settings: Settings, service_metrics: ServiceMetrics, fast_paths: Collection[str]
 ) -> ConnectionGuard:
     """The limits of this process' connections, for a server that runs `app.http.protocol`."""
     return ConnectionGuard(
@@ -241,7 +238,7 @@ def _guard(
         send_seconds=settings.send_seconds,
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
-        short_paths=short_paths,
+        fast_paths=fast_paths,
         count=service_metrics.count_rejected,
     )
 

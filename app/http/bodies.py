@@ -265,7 +265,7 @@ def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool
 def json_request(*models: type[BaseModel]) -> dict[str, Any]:
     """`openapi_extra=` of a route whose JSON body is one of `models`.
 
-    Nested models stay in `$defs`; `app.routes.openapi_document` moves them to the components.
+    Nested models stay in `$defs`; `app.routes.docs` moves them to the components.
     """
     template = "#/components/schemas/{model}"
     schemas = [model.model_json_schema(ref_template=template) for model in models]

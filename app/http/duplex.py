@@ -1,11 +1,11 @@
-"""The two-way stream: a body goes in while its answer goes out, for all routes that stream.
+"""Duplex streams: the service sends its response while the client still sends the request.
 
-An ASGI response that reads the body itself. Starlette's `StreamingResponse` over
-`request.stream()` has a second reader that waits for the client to leave and swallows pieces of
-the body under uvicorn; here one coroutine takes turns: receive a chunk, settle what it settles,
-send that, receive the next. While the client does not read, `send` waits and nothing more is
-received: memory stays bounded both ways. What a chunk settles is a settler's business; how it
-looks on the wire (lines or frames) is decided here, once.
+`DuplexStream` is an ASGI response that reads the body itself. Starlette's `StreamingResponse` over
+`request.stream()` has a second reader, which waits for a disconnect and swallows pieces of the body
+under uvicorn. Here one coroutine alternates: receive a chunk, pass it to a codec, send what the
+codec completes, receive the next. While the client does not read, `send` waits and the coroutine
+receives nothing, so memory stays bounded both ways. A codec decides what a chunk completes; this
+module decides its form on the wire: lines or frames.
 """
 
 from __future__ import annotations
@@ -21,121 +21,123 @@ from starlette.responses import Response
 from app.access.deadlines import send_within, within
 from app.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
 from app.http.problem import Problem, internal_error, problem_response, request_id_of, shutting_down
-from app.rendering.problems import problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from starlette.types import Message, Receive, Scope, Send
 
     from app.access.limits import WorkQueue
     from app.observability.metrics import ServiceMetrics
-    from app.serving.live_tokenizer import LiveTokenizer
 
 NDJSON: Final = "application/x-ndjson"
 FRAMES: Final = "application/octet-stream"
 DATA_FRAME, END_FRAME, ERROR_FRAME = 0, 1, 2
 
 _WINDOW_BYTES: Final = 1 << 16
-"""Bytes of the body settled in one go: what a client that left can still cost."""
+"""Bytes of the body processed at once, which bounds the work for a client that has left."""
 
 _LAST_WORD_SECONDS: Final = 0.5
 
 
-class Settled(Protocol):
-    """A part of the answer that nothing still to come changes."""
+class StreamPart(Protocol):
+    """A part of the response that no later input changes."""
 
     def fields(self) -> dict[str, Any]:
-        """What a line says of it."""
+        """The part as fields of a JSON line."""
         ...
 
     def payload(self) -> bytes:
-        """What a frame holds of it."""
+        """The part as the payload of a frame."""
         ...
 
 
-class Settler(Protocol):
-    """Bytes of a body in, parts of the answer out; no input or output of its own.
+class StreamCodec(Protocol):
+    """Bytes of a body in, parts of the response out; it does no input or output.
 
-    `feed` and `finish` do their work as their parts are taken, one part at a time, so that memory
-    stays bounded whatever one chunk settles. They raise Problem, or errors of the core.
+    `feed` and `finish` compute each part when the caller takes it, so that memory stays bounded
+    however much one chunk completes. They raise Problem, or an error that `problem_of` maps.
     """
 
     @property
     def n_pending(self) -> int:
-        """Bytes received that the next call may have to work on."""
+        """Received bytes that the next call may have to process."""
         ...
 
-    def feed(self, data: bytes) -> Iterator[Settled]:
-        """The parts that `data`, after all that came before, settles."""
+    def feed(self, data: bytes) -> Iterator[StreamPart]:
+        """The parts that `data` completes, given all input before it."""
         ...
 
-    def finish(self) -> Iterator[Settled]:
+    def finish(self) -> Iterator[StreamPart]:
         """The parts of the rest; the body ends here."""
         ...
 
     def totals(self) -> dict[str, int]:
-        """What the last record says: `count` of ids and `bytes` of text."""
+        """The totals of the last record: `count` of ids and `bytes` of text."""
         ...
 
     def count_in(self, metrics: ServiceMetrics) -> None:
-        """Add what was done to the service's metrics."""
+        """Add the work to the service's metrics."""
         ...
 
 
-class TwoWayStream(Response):
-    """Answers one request of a streaming route with what `settler` makes of its body.
+class DuplexStream(Response):
+    """The response of a streaming route: what `codec` makes of the body, part by part.
 
-    `live` is the tokenizer it does that with, whose identity the answer carries.
+    `headers` and `digest` identify the tokenizer. `problem_of` maps an error to a problem, or to
+    None for a defect.
     """
 
     def __init__(
         self,
-        live: LiveTokenizer,
-        settler: Settler,
+        codec: StreamCodec,
         *,
+        headers: Mapping[str, str],
+        digest: str,
         form: str,
         queue: WorkQueue,
         metrics: ServiceMetrics,
+        problem_of: Callable[[Exception], Problem | None],
         idle_seconds: float = STREAM_IDLE_SECONDS,
     ) -> None:
-        headers = {**live.headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {**headers, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(None, headers=headers, media_type=form)
-        del self.headers["content-length"]  # the length is known when all is sent
-        self._live = live
-        self._settler = settler
+        del self.headers["content-length"]  # unknown until the end
+        self._codec = codec
+        self._digest = digest
+        self._problem_of = problem_of
         self._queue = queue
         self._metrics = metrics
         self._idle_seconds = idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
         self._is_started = False
-        self._waited_seconds = 0.0  # since as many bytes had come as make a sign of life
+        self._waited_seconds = 0.0  # since MIN_STREAM_BYTES last arrived
         self._bytes_waited_for = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; returns when the last record is handed over.
+        """Stream; returns when the last record is handed to the server.
 
         Raises:
-            ClientDisconnect: the client went away, or took nothing for too long.
+            ClientDisconnect: the client disconnected, or read nothing for too long.
         """
-        settler = self._settler
+        codec = self._codec
         try:
             async for data in self._windows(receive):
-                await self._pass_on(send, len(data), settler.feed(data))
-            await self._pass_on(send, 0, settler.finish())
-            end = {"done": True, **settler.totals(), "digest": self._live.ref.digest}
+                await self._pass_on(send, len(data), codec.feed(data))
+            await self._pass_on(send, 0, codec.finish())
+            end = {"done": True, **codec.totals(), "digest": self._digest}
             await self._send(send, self._render.end(end), is_last=True)
         except ClientDisconnect:
             raise
         except asyncio.CancelledError:
             if not self._is_started:
-                raise  # answered as any other request that the end of the server cuts off
+                raise  # `RequestObserver` responds, as for any other request
             await self._send_last_word(shutting_down(), scope, receive, send)
         except Exception as error:
-            problem = problem_of(error) or internal_error(error, scope)
+            problem = self._problem_of(error) or internal_error(error, scope)
             await self._send_error(problem, scope, receive, send)
         finally:
-            settler.count_in(self._metrics)
+            codec.count_in(self._metrics)
 
     async def _windows(self, receive: Receive) -> AsyncIterator[bytes]:
         is_last = False
@@ -150,7 +152,7 @@ class TwoWayStream(Response):
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            # Only waiting counts: while the client reads its answer, it need not send.
+            # Only the wait counts: while the client reads the response, it need not send.
             message = await within(self._idle_seconds - self._waited_seconds, receive())
         except TimeoutError:
             raise Problem(
@@ -166,9 +168,9 @@ class TwoWayStream(Response):
             self._waited_seconds, self._bytes_waited_for = 0.0, 0
         return message
 
-    async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[Settled]) -> None:
-        # One byte can settle a megabyte that was held back: what is pending decides.
-        is_large = n_bytes + self._settler.n_pending > INLINE_BODY_BYTES
+    async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[StreamPart]) -> None:
+        # One byte can complete a megabyte that was held back, so pending bytes count too.
+        is_large = n_bytes + self._codec.n_pending > INLINE_BODY_BYTES
         while True:
             if is_large:
                 part = await self._queue.run_admitted(next, parts, None)
@@ -191,18 +193,18 @@ class TwoWayStream(Response):
     async def _send_error(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """As the answer itself while nothing was sent, else as the last record."""
+        """Send `problem` as the response if nothing was sent yet, else as the last record."""
         if not self._is_started:
             await problem_response(problem, scope)(scope, receive, send)
             return
         document = problem.document(request_id_of(scope))
-        del document["error"]  # the record itself is called that
+        del document["error"]  # the record has a field of that name
         await self._send(send, self._render.error({"error": document}), is_last=True)
 
     async def _send_last_word(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """`_send_error` to a client that may not read, at the end of the server."""
+        """`_send_error` to a client that may not read, while the server shuts down."""
         await send_within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
 
 
@@ -212,7 +214,7 @@ class _Lines:
     def __init__(self) -> None:
         self._sequence = 0
 
-    def part(self, part: Settled) -> bytes:
+    def part(self, part: StreamPart) -> bytes:
         line = {"seq": self._sequence, **part.fields()}
         self._sequence += 1
         return _dump(line) + b"\n"
@@ -226,7 +228,7 @@ class _Lines:
 class _Frames:
     """Records as frames: u32 type, u32 length of the payload, payload; little-endian."""
 
-    def part(self, part: Settled) -> bytes:
+    def part(self, part: StreamPart) -> bytes:
         return _frame(DATA_FRAME, part.payload())
 
     def end(self, record: Mapping[str, Any]) -> bytes:

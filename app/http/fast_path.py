@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    ShortRoutes = Mapping[tuple[str, str], APIRoute]
+    FastRoutes = Mapping[tuple[str, str], APIRoute]
 
 _PREFIXES: Final = ("", "/v1")
 
 
-class ShortWay:
+class FastPath:
     """ASGI: answers `routes` itself and hands everything else on."""
 
-    def __init__(self, app: ASGIApp, routes: ShortRoutes) -> None:
+    def __init__(self, app: ASGIApp, routes: FastRoutes) -> None:
         self._app = app
         self._routes = routes
 
@@ -51,7 +51,7 @@ class ShortWay:
         await response(scope, receive, send)
 
 
-def find_short_routes(app: FastAPI) -> ShortRoutes:
+def find_fast_routes(app: FastAPI) -> FastRoutes:
     """(method, path) -> route, of the POST routes of `app` that need nothing of the framework.
 
     That is: a fixed path, an endpoint that takes the request alone and returns a response, and
@@ -60,12 +60,12 @@ def find_short_routes(app: FastAPI) -> ShortRoutes:
     found: dict[tuple[str, str], APIRoute] = {}
     for context in iter_route_contexts(app.routes):
         route = context.original_route
-        if isinstance(route, APIRoute) and "POST" in (route.methods or ()) and _is_short(route):
+        if isinstance(route, APIRoute) and "POST" in (route.methods or ()) and _is_fast(route):
             found.update({("POST", prefix + route.path): route for prefix in _PREFIXES})
     return found
 
 
-def _is_short(route: APIRoute) -> bool:
+def _is_fast(route: APIRoute) -> bool:
     guards = [dependency.call for dependency in route.dependant.dependencies]
     return guards == [require_read] and _takes_the_request_alone(route.endpoint)
 

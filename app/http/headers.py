@@ -1,8 +1,7 @@
-"""Request headers, read where they lie.
+"""Request headers as one dict, which the scope of the request keeps.
 
-Starlette's mapping decodes and compares every name at every look, and a small request takes six
-looks. Here they become a dict at the first look, which the scope of
-the request keeps. Names are given as the server holds them: bytes in lower case.
+Starlette's mapping decodes and compares every name on every lookup, and a small request makes six.
+Names are bytes in lower case, as the server gives them.
 """
 
 from __future__ import annotations

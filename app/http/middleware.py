@@ -1,10 +1,8 @@
-"""The outermost middleware: every request is counted, and no defect leaves without a document.
+"""RequestObserver: the outermost middleware counts each request and turns defects into documents.
 
-It stands alone because it must wrap everything: what a handler does not know is caught here, with
-the request's id in the log, instead of by Starlette's own last resort, which would raise it again
-into the server. That id goes onto every answer and into every line of the log here. HEAD is
-answered here too, as GET without a body, for all routes alike. Plain ASGI, so that streams pass
-through untouched.
+It catches what no handler knows and logs it under the request id; Starlette's own last resort would
+raise it again into the server. It adds the request id to each response and to each line of the log,
+and serves HEAD as GET without a body. It is plain ASGI, so that streams pass through untouched.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from starlette.requests import ClientDisconnect
 
 from app.http.problem import internal_error, problem_response, request_id_of, shutting_down
 from app.observability.logs import REQUEST_ID
-from app.rendering.problems import problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.http.problem import Problem
     from app.observability.metrics import ServiceMetrics
 
 CLIENT_GONE: Final = 499
-"""Status counted for a request whose client left before the answer began."""
+"""The status that metrics count when the client left before the response began."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _UNMATCHED: Final = "unmatched"
@@ -36,31 +34,37 @@ _UNMATCHED: Final = "unmatched"
 async def _send_no_body(send: Send, message: Message) -> None:
     await send({"type": "http.response.body", "body": b""})
     if message.get("more_body"):
-        raise ClientDisconnect  # nobody reads on: a stream must not go on for nobody
+        raise ClientDisconnect  # a stream must not go on without a reader
 
 
 class RequestObserver:
-    """Counts and times every request, and answers any defect with a 500 document."""
+    """Counts and times each request; `problem_of` maps an error to a problem, a defect to None."""
 
-    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServiceMetrics,
+        problem_of: Callable[[Exception], Problem | None],
+    ) -> None:
         self._app = app
         self._metrics = metrics
+        self._problem_of = problem_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         is_head = scope["method"] == "HEAD"
-        # HEAD is answered as GET without its body; the server's own scope stays as it was.
+        # The server's own scope stays HEAD.
         inner = {**scope, "method": "GET"} if is_head else scope
         request_id = request_id_of(inner)
-        # Not reset: what the server itself has to say of this request comes after this.
+        # Not reset: the server may log about this request after this call.
         REQUEST_ID.set(request_id)
         status = 0
         started = time.perf_counter()
 
-        # No coroutine itself, which would be one more for each message.
+        # A plain function: a coroutine would cost one more per message.
         def observe(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
@@ -75,19 +79,21 @@ class RequestObserver:
         try:
             await self._app(inner, receive, observe)
         except ClientDisconnect:
-            pass  # nobody is there to be answered
+            pass  # the client is gone
         except asyncio.CancelledError:
             if status:
                 raise
-            # The server ends and cancels what is not done in time. It is the last to be said here,
-            # so the task may as well end by itself: the server would log a traceback otherwise.
+            # The server shuts down and cancels unfinished requests. The task ends normally here,
+            # because the server would log a traceback for a cancelled one.
             await problem_response(shutting_down(), inner)(inner, receive, observe)
         except Exception as error:
-            # In no variable of its own, as it may be the error, whose traceback leads here: the two
-            # would keep all that is on the way, a retired tokenizer for one.
-            response = problem_response(problem_of(error) or internal_error(error, inner), inner)
+            # No variable holds the problem: it may be the error itself, whose traceback refers to
+            # this frame. Such a cycle would keep a retired tokenizer alive, among other things.
+            response = problem_response(
+                self._problem_of(error) or internal_error(error, inner), inner
+            )
             if status:
-                raise  # the head is sent: only cutting the answer off is left
+                raise  # the head is sent, so the response can only be cut off
             await response(inner, receive, observe)
         finally:
             self._metrics.in_flight.dec()

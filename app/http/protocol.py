@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import http
+import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,16 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from app.access.deadlines import go_on
-from app.http.closing_transport import ClosingTransport
-from app.http.connections import LINGER_SECONDS, STATE_KEY, ConnectionGuard
-from app.http.heads import (
-    MAX_HEADER_BYTES,
-    check_framing,
-    check_size,
-    headers_too_large,
-    headers_too_slow,
-    malformed,
-)
+from app.http.connections import LINGER_SECONDS, STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.problem import Problem, problem_response, request_id_of
 
 if TYPE_CHECKING:
@@ -45,6 +37,15 @@ if TYPE_CHECKING:
         ASGISendEvent,
         Scope,
     )
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""Request line and headers together; also what may arrive between two pieces of a body."""
+
+MAX_HEADERS: Final = 100
+
+_HOST: Final = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]+)(?::[0-9]{0,5})?", re.ASCII
+)
 
 HEALTH_PATHS: Final = frozenset(
     prefix + path for prefix in (b"", b"/v1") for path in (b"/livez", b"/readyz", b"/health")
@@ -120,10 +121,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False  # what follows may be in the protocol we do not speak
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self.refuse(cause if isinstance(cause, Problem) else malformed())
+            self.refuse(cause if isinstance(cause, Problem) else _malformed())
         else:
             if self._bytes_without_news > MAX_HEADER_BYTES:
-                self.refuse(headers_too_large())
+                self.refuse(_headers_too_large())
         if self._in_head and (self._head_begun or self._bytes_without_news):
             self._await_head()
 
@@ -190,7 +191,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if not self._is_idle():
             self._await_head()  # it was sent ahead: its time begins with its turn
         elif self._head_begun or self._bytes_without_news:
-            self.refuse(headers_too_slow(self._guard.header_seconds))
+            self.refuse(_headers_too_slow(self._guard.header_seconds))
         else:
             self._wire.close()
 
@@ -240,7 +241,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         app = partial(self._answer, cycle, app)
-        if cycle.scope["path"] in self._guard.short_paths:
+        if cycle.scope["path"] in self._guard.fast_paths:
             # In the next turn of the loop: the body of a small request is there by then.
             self.loop.call_soon(self._answer_at_once, cycle, app)
         else:
@@ -352,3 +353,65 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+
+
+def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) -> None:
+    """Raise Problem 431 for a head over the limits; it came within `n_received` bytes."""
+    if len(headers) > MAX_HEADERS:
+        raise Problem(
+            431,
+            "too_many_headers",
+            f"A request has at most {MAX_HEADERS} headers.",
+            limit=MAX_HEADERS,
+            actual=len(headers),
+        )
+    if n_received <= MAX_HEADER_BYTES:
+        return
+    n_bytes = len(url) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+    if n_bytes > MAX_HEADER_BYTES:
+        raise _headers_too_large()
+
+
+def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
+    """Raise Problem 400 or 501 unless it is clear whom the request is for and where it ends."""
+    hosts: list[bytes] = []
+    codings: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings.append(value)
+    if len(hosts) > 1 or (not hosts and version != "1.0"):
+        raise Problem(400, "host_invalid", "A request has exactly one Host header.")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise Problem(400, "host_invalid", "The Host header is no host with an optional port.")
+    if codings and version == "1.0":
+        raise Problem(400, "bad_http", "HTTP/1.0 has no Transfer-Encoding.")
+    if codings and (len(codings) > 1 or codings[0].lower() != b"chunked"):
+        raise Problem(
+            501,
+            "transfer_coding_unsupported",
+            "The only Transfer-Encoding taken is `chunked`, once.",
+        )
+
+
+def _malformed() -> Problem:
+    """What the parser does not understand."""
+    return Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
+
+
+def _headers_too_large() -> Problem:
+    """More bytes than a head may have."""
+    return Problem(
+        431,
+        "headers_too_large",
+        f"The request line and the headers are together larger than {MAX_HEADER_BYTES} bytes.",
+        limit=MAX_HEADER_BYTES,
+    )
+
+
+def _headers_too_slow(seconds: float) -> Problem:
+    """A head that took longer than it may."""
+    return Problem(
+        408, "headers_too_slow", f"The headers did not arrive within {seconds:g} seconds."
+    )

@@ -1,20 +1,19 @@
-"""Decode answers: a decode request and a tokenizer in, the bytes of the answer out.
+"""Responses of /decode: pure functions without HTTP.
 
-Pure functions without HTTP. The size of the text is known from the ids before any of it is made,
-so that a list of short ids cannot ask for gigabytes. Text is made and rendered in windows.
+The size of the text is computed from the ids first, so that a list of short ids cannot ask for
+gigabytes. Text is decoded and rendered in windows.
 """
 
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from app.http.id_formats import OCTETS, render_lengths
 from app.http.problem import Problem
-from app.rendering.json_values import escape, render_each
+from app.rendering.json_values import Rendered, escape, render_each
 from tokenizer_core.streaming import StreamingDecoder
 
 if TYPE_CHECKING:
@@ -26,28 +25,19 @@ if TYPE_CHECKING:
     from tokenizer_client.schemas.tokens import DecodeRequest
 
     Row = tuple[NDArray[np.uint32], str]
-    """A list of ids, and the pointer to where it stands in the request."""
+    """A list of ids, and the JSON pointer to it in the request."""
 
 _WINDOW: Final = 1 << 15
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeAnswer:
-    """The answer in chunks, and how many ids it took."""
-
-    chunks: list[bytes]
-    n_tokens: int
-    media_type: str = "application/json"
-
-
-def answer_decode(
+def render_decoding(
     request: DecodeRequest,
     live: LiveTokenizer,
     *,
     max_decoded_bytes: int,
     as_bytes: bool = False,
-) -> DecodeAnswer:
-    """Decode the ids or the batch of `request` and render the answer, or give the bytes alone.
+) -> Rendered:
+    """Decode the ids or the batch of `request` and render the response: JSON, or the bytes alone.
 
     Raises:
         Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
@@ -58,7 +48,8 @@ def answer_decode(
     n_tokens = sum(len(ids) for ids, _ in rows)
     if as_bytes:
         chunks = _render_bytes(request, rows, live, is_batch=is_batch)
-        return DecodeAnswer(chunks, n_tokens, OCTETS + ("; layout=batch" if is_batch else ""))
+        media_type = OCTETS + ("; layout=batch" if is_batch else "")
+        return Rendered(chunks, n_tokens, media_type=media_type)
     texts = render_texts(
         rows,
         live,
@@ -67,7 +58,7 @@ def answer_decode(
         skip_special_tokens=request.skip_special_tokens,
     )
     chunks = [b'{"text":', *texts, b',"tokenizer":' + live.identity_json + b"}"]
-    return DecodeAnswer(chunks, n_tokens)
+    return Rendered(chunks, n_tokens)
 
 
 def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
@@ -78,7 +69,7 @@ def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
 
 
 def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> None:
-    """Check lists of ids before any text is made of them.
+    """Check lists of ids before any text is decoded.
 
     Raises:
         Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
@@ -88,7 +79,7 @@ def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: 
         raise Problem(
             413,
             "decoded_text_too_large",
-            f"These ids mean more than {max_decoded_bytes} bytes of text; send fewer at once.",
+            f"These ids decode to more than {max_decoded_bytes} bytes of text; send fewer at once.",
             limit=max_decoded_bytes,
             actual=size,
         )
@@ -105,7 +96,7 @@ def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) ->
 def sizes_of(
     ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str = "", *, first_index: int = 0
 ) -> NDArray[np.uint32]:
-    """Bytes that each of some ids means, the first of which stands at `pointer/first_index`.
+    """The length in bytes of each id; the first id is at `pointer/first_index`.
 
     Raises:
         Problem: 422 for an id outside the vocabulary.
@@ -133,7 +124,7 @@ def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
 def _render_bytes(
     request: DecodeRequest, rows: list[Row], live: LiveTokenizer, *, is_batch: bool
 ) -> list[bytes]:
-    """The bytes of the texts as they are; before those of a batch, how many each has."""
+    """The bytes of the texts; a batch begins with the length of each."""
     chunks: list[bytes] = []
     lengths = np.zeros(len(rows), dtype=np.uint64)
     for index, (ids, pointer) in enumerate(rows):

@@ -1,7 +1,4 @@
-"""Answers in the dialects of other servers: a request and a tokenizer in, their JSON out.
-
-Pure functions without HTTP, as `encode_answers`.
-"""
+"""Responses in the dialects of other servers: pure functions without HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from app.rendering.decode import (
-    DecodeAnswer,
     check_decoded_size,
     render_texts,
     rows_of,
@@ -18,7 +14,7 @@ from app.rendering.decode import (
 )
 from app.rendering.encode import check_detailed
 from app.rendering.json_values import (
-    TextAnswer,
+    Rendered,
     render_described,
     render_each,
     render_ids,
@@ -48,27 +44,27 @@ if TYPE_CHECKING:
     )
 
 _END_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
-"""What ends a text in public vocabularies whose files do not say so."""
+"""End tokens of public vocabularies whose files do not name one."""
 
 
-def answer_tokenize(request: TokenizeRequest, live: LiveTokenizer) -> TextAnswer:
-    """Encode what `request` holds and answer in its dialect.
+def render_tokenize(request: TokenizeRequest, live: LiveTokenizer) -> Rendered:
+    """Encode the text of `request` and render the response of its dialect.
 
     Raises:
-        Problem: 413 for more tokens than an answer may say more of than their ids.
+        Problem: 413 for more tokens than a response may describe beyond their ids.
     """
     if isinstance(request, PromptRequest):
-        return _answer_prompt(request, live)
+        return _render_prompt(request, live)
     if isinstance(request, ContentRequest):
-        return _answer_content(request, live)
+        return _render_content(request, live)
     if isinstance(request, InputsRequest):
-        return _answer_inputs(request, live)
-    return _answer_plain_text(request, live)
+        return _render_inputs(request, live)
+    return _render_plain_text(request, live)
 
 
-def answer_detokenize(
+def render_detokenize(
     request: DetokenizeRequest, live: LiveTokenizer, *, max_decoded_bytes: int
-) -> DecodeAnswer:
+) -> Rendered:
     """Decode the ids or the batch of `request` under the keys of all dialects.
 
     Raises:
@@ -87,16 +83,18 @@ def answer_detokenize(
     )
     text = whole if is_same else render(skip=True)
     chunks = [b'{"prompt":', *whole, b',"content":', *whole, b',"text":', *text, b"}"]
-    return DecodeAnswer(chunks, sum(len(ids) for ids, _ in rows))
+    return Rendered(chunks, sum(len(ids) for ids, _ in rows))
 
 
-def answer_ids(request: IdsRequest, live: LiveTokenizer, *, max_decoded_bytes: int) -> DecodeAnswer:
-    """Decode as text-embeddings-inference does: a bare list. Raises as `answer_detokenize`."""
+def render_inference_texts(
+    request: IdsRequest, live: LiveTokenizer, *, max_decoded_bytes: int
+) -> Rendered:
+    """Decode as text-embeddings-inference does: a bare list. Raises as `render_detokenize`."""
     rows, _ = rows_of(request.ids, "/ids")
     check_decoded_size(rows, live, max_decoded_bytes)
     skip = request.skip_special_tokens
     chunks = list(render_texts(rows, live, is_batch=True, skip_special_tokens=skip))
-    return DecodeAnswer(chunks, sum(len(ids) for ids, _ in rows))
+    return Rendered(chunks, sum(len(ids) for ids, _ in rows))
 
 
 def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
@@ -121,13 +119,13 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
 
 
 def _only_token(live: LiveTokenizer, ids: tuple[int, ...]) -> str | None:
-    """The token that a post-processor adds on one side, where it is one."""
+    """The token that a post-processor adds on one side, if it adds exactly one."""
     if len(ids) != 1:
         return None
     return live.tokenizer.spec.vocab[ids[0]].decode(errors="replace")
 
 
-def _answer_prompt(request: PromptRequest, live: LiveTokenizer) -> TextAnswer:
+def _render_prompt(request: PromptRequest, live: LiveTokenizer) -> Rendered:
     is_batch = isinstance(request.prompt, list)
     texts = _texts_of(request.prompt)
     rows = _encode(
@@ -148,10 +146,10 @@ def _answer_prompt(request: PromptRequest, live: LiveTokenizer) -> TextAnswer:
         *strings,
         b"}",
     ]
-    return _answered(chunks, texts, rows)
+    return _rendered(chunks, texts, rows)
 
 
-def _answer_content(request: ContentRequest, live: LiveTokenizer) -> TextAnswer:
+def _render_content(request: ContentRequest, live: LiveTokenizer) -> Rendered:
     rows = _encode(
         [request.content],
         live,
@@ -164,10 +162,10 @@ def _answer_content(request: ContentRequest, live: LiveTokenizer) -> TextAnswer:
         tokens = render_described(rows[0], lambda id_: {"id": id_, "piece": _piece_of(vocab[id_])})
     else:
         tokens = render_ids(rows[0], live.tokenizer)
-    return _answered([b'{"tokens":', *tokens, b"}"], [request.content], rows)
+    return _rendered([b'{"tokens":', *tokens, b"}"], [request.content], rows)
 
 
-def _answer_plain_text(request: PlainTextRequest, live: LiveTokenizer) -> TextAnswer:
+def _render_plain_text(request: PlainTextRequest, live: LiveTokenizer) -> Rendered:
     rows = _encode([request.text], live, True, add_special_tokens=False)
     vocab = live.tokenizer.spec.vocab
     chunks = [
@@ -177,10 +175,10 @@ def _answer_plain_text(request: PlainTextRequest, live: LiveTokenizer) -> TextAn
         *render_described(rows[0], lambda id_: vocab[id_].decode(errors="replace")),
         b"}",
     ]
-    return _answered(chunks, [request.text], rows)
+    return _rendered(chunks, [request.text], rows)
 
 
-def _answer_inputs(request: InputsRequest, live: LiveTokenizer) -> TextAnswer:
+def _render_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
     texts = _texts_of(request.inputs)
     rendered: list[list[bytes]] = []
     n_tokens = 0
@@ -190,12 +188,12 @@ def _answer_inputs(request: InputsRequest, live: LiveTokenizer) -> TextAnswer:
         check_detailed(n_tokens)
         rendered.append(list(render_described(tokens, _input_token(text.encode(), live))))
     chunks = list(render_each(map(iter, rendered), is_batch=True))
-    return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
+    return Rendered(chunks, n_tokens, sum(map(utf8_length, texts)))
 
 
 def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -> NDArray[np.int64]:
-    """Id, start and stop of each token in bytes of `text`, -1 for what the post-processor adds:
-    shape (n_tokens, 3). A token that has a part of a character covers all of it."""
+    """Id, start and stop of each token in bytes of `text`: shape (n_tokens, 3). Tokens of the
+    post-processor have -1. A token with a part of a character covers the whole character."""
     spec = live.tokenizer.spec
     ids, offsets = live.tokenizer.encode_with_offsets(text)
     data = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -213,7 +211,7 @@ def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -
 
 
 def _input_token(data: bytes, live: LiveTokenizer) -> Callable[[list[int]], dict[str, Any]]:
-    """Describes a row of `_place_tokens` for the text with these bytes."""
+    """A function that describes a row of `_place_tokens` for the text with these bytes."""
     vocab = live.tokenizer.spec.vocab
 
     def describe(row: list[int]) -> dict[str, Any]:
@@ -230,7 +228,7 @@ def _input_token(data: bytes, live: LiveTokenizer) -> Callable[[list[int]], dict
 def _encode(
     texts: list[str], live: LiveTokenizer, is_detailed: bool, **options: Any
 ) -> list[NDArray[np.uint32]]:
-    """The ids of each text; `is_detailed` where more is said of them."""
+    """The ids of each text; `is_detailed` if the response describes them."""
     rows = []
     n_tokens = 0
     for text in texts:
@@ -242,8 +240,8 @@ def _encode(
 
 
 def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
-    """Names a token as `convert_ids_to_tokens` does: bytes in GPT-2's alphabet, added tokens as
-    they are written."""
+    """A function that names a token as `convert_ids_to_tokens` does: bytes in GPT-2's alphabet,
+    added tokens verbatim."""
     vocab = live.tokenizer.spec.vocab
     added = {token.id: token.content for token in live.tokenizer.spec.added_tokens}
     return lambda id_: added.get(id_) or render_token(vocab[id_])
@@ -260,5 +258,5 @@ def _texts_of(texts: str | list[str]) -> list[str]:
     return texts if isinstance(texts, list) else [texts]
 
 
-def _answered(chunks: list[bytes], texts: list[str], rows: list[NDArray[np.uint32]]) -> TextAnswer:
-    return TextAnswer(chunks, sum(map(utf8_length, texts)), sum(map(len, rows)))
+def _rendered(chunks: list[bytes], texts: list[str], rows: list[NDArray[np.uint32]]) -> Rendered:
+    return Rendered(chunks, sum(map(len, rows)), sum(map(utf8_length, texts)))

@@ -1,7 +1,4 @@
-"""Encode answers: an encode request and a tokenizer in, the bytes of the answer out.
-
-Pure functions without HTTP, so that the same code answers on the event loop and on a thread.
-"""
+"""Responses of /encode: pure functions without HTTP, for the event loop and for threads."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from app.access.limits import MAX_DETAILED_TOKENS
 from app.http.id_formats import NPY, OCTETS, IdsForm, render_ids_form, require_fit
 from app.http.problem import Problem
 from app.rendering.json_values import (
-    TextAnswer,
+    Rendered,
     describe_token,
     policies,
-    policy_problems,
     render_described,
     render_each,
     render_ids,
+    special_token_problem,
     utf8_length,
 )
 
@@ -40,15 +37,15 @@ class _EncodedText:
     offsets: NDArray[np.uint64] | None
 
 
-def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
-    """Encode the text or the batch of `request` and render the answer.
+def render_encoding(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
+    """Encode the text or the batch of `request` and render the response.
 
     Raises:
         Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
             special token or one the tokenizer does not have.
     """
     if isinstance(request.text, str) and tuple(request.returned) == ("ids",):
-        return _answer_ids(request, request.text, live)
+        return _render_ids_alone(request, request.text, live)
     is_batch = isinstance(request.text, list)
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     encoded: list[_EncodedText] = []
@@ -62,34 +59,34 @@ def answer_encode(request: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
         _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
         encoded.append(result)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
-    return TextAnswer(chunks, sum(map(utf8_length, texts)), n_tokens)
+    return Rendered(chunks, n_tokens, sum(map(utf8_length, texts)))
 
 
-def _answer_ids(request: EncodeRequest, text: str, live: LiveTokenizer) -> TextAnswer:
-    """The answer that most requests want: the ids of one text."""
+def _render_ids_alone(request: EncodeRequest, text: str, live: LiveTokenizer) -> Rendered:
+    """The most frequent response: the ids of one text."""
     ids = _encode_ids(text, request, live.tokenizer, "/text")
     n_tokens = len(ids)
     _check_counts(n_tokens, 0, request.max_tokens, "/text")
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
     chunks = [b'{"tokens":', *render_ids(ids, live.tokenizer), tail]
-    return TextAnswer(chunks, utf8_length(text), n_tokens)
+    return Rendered(chunks, n_tokens, utf8_length(text))
 
 
-def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> TextAnswer:
-    """As `answer_encode`, the ids alone and in `form`; no id becomes a Python int.
+def render_encoding_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
+    """As `render_encoding`, with the ids alone and in `form`; no id becomes a Python int.
 
     Raises:
-        Problem: also 406 for what has no such form, and 422 when more than the ids is wanted.
+        Problem: also 406 for a batch as .npy, and 422 for a `return` of more than the ids.
     """
     require_fit(form, live.tokenizer.spec.largest_id)
     if set(request.returned) != {"ids"}:
-        detail = "a binary answer holds the ids alone; take JSON for pieces, offsets or a count"
+        detail = "a binary response holds the ids alone; take JSON for pieces, offsets or a count"
         raise Problem(422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)])
     if not isinstance(request.text, list):
         ids = _encode_ids(request.text, request, live.tokenizer, "/text")
         _check_counts(len(ids), 0, request.max_tokens, "/text")
         chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
-        return TextAnswer(chunks, utf8_length(request.text), len(ids), form.media_type)
+        return Rendered(chunks, len(ids), utf8_length(request.text), form.media_type)
     if form.kind == NPY:
         raise Problem(
             406,
@@ -103,15 +100,17 @@ def answer_encode_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsF
         _check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
     chunks = list(render_ids_form(ids, lengths, form))
     n_bytes = sum(map(utf8_length, request.text))
-    return TextAnswer(chunks, n_bytes, len(ids), form.media_type)
+    return Rendered(chunks, len(ids), n_bytes, form.media_type)
 
 
 def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
     if "offsets" not in request.returned:
         return _EncodedText(_encode_ids(text, request, tokenizer, pointer), None)
-    with policy_problems(pointer):
+    try:
         unit = request.offset_unit
         ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
+    except ValueError as error:
+        raise special_token_problem(error, pointer) from None
     found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
     return _surround(found, text, request, tokenizer)
 
@@ -119,15 +118,17 @@ def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: st
 def _encode_ids(
     text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
 ) -> NDArray[np.uint32]:
-    with policy_problems(pointer):
+    try:
         add = request.add_special_tokens
         return tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
+    except ValueError as error:
+        raise special_token_problem(error, pointer) from None
 
 
 def _encode_batch(
     texts: list[str], request: EncodeRequest, tokenizer: Tokenizer
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """The ids of all texts, and how many each has."""
+    """The ids of all texts, and the number of ids of each."""
     spec = tokenizer.spec
     if request.add_special_tokens and (spec.prefix_ids or spec.suffix_ids):
         parts = [
@@ -136,15 +137,17 @@ def _encode_batch(
         ]
         lengths = np.array([len(part) for part in parts], dtype=np.uint64)
         return np.concatenate([np.empty(0, np.uint32), *parts]), lengths
-    with policy_problems("/text"):
+    try:
         ids, offsets = tokenizer.encode_batch_to_numpy(texts, **policies(request))
+    except ValueError as error:
+        raise special_token_problem(error, "/text") from None
     return ids, np.diff(offsets)
 
 
 def _surround(
     encoded: _EncodedText, text: str, request: EncodeRequest, tokenizer: Tokenizer
 ) -> _EncodedText:
-    """With the post-processor's ids, which stand at the ends of the text and cover nothing."""
+    """`encoded` between the post-processor's ids, which have empty offsets at both ends."""
     spec = tokenizer.spec
     if not request.add_special_tokens or not (spec.prefix_ids or spec.suffix_ids):
         return encoded
@@ -173,7 +176,7 @@ def _check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: 
 
 
 def check_detailed(n_tokens: int) -> None:
-    """Raise 413 for more tokens than an answer may say more of than their ids."""
+    """Raise 413 for more tokens than a response may describe beyond their ids."""
     if n_tokens > MAX_DETAILED_TOKENS:
         raise Problem(
             413,

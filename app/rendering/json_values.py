@@ -1,4 +1,4 @@
-"""Answers: what the bytes of an answer are made of, for all routes that answer in JSON.
+"""Values as JSON bytes, for all routes that respond in JSON.
 
 Long values are rendered in windows: one `json.dumps` of a million ids would hold the interpreter
 lock for 80 ms.
@@ -27,12 +27,12 @@ _CHAR_WINDOW: Final = 1 << 18
 _DESCRIBED_WINDOW: Final = 1 << 12
 
 
-class TextAnswer(NamedTuple):
-    """The answer in chunks, and what it took: bytes of text and tokens."""
+class Rendered(NamedTuple):
+    """The body of a response in chunks, with the tokens and bytes of text that metrics count."""
 
     chunks: list[bytes]
-    n_bytes: int
     n_tokens: int
+    n_bytes: int = 0
     media_type: str = "application/json"
 
 
@@ -55,8 +55,7 @@ def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]
 def render_described(
     rows: NDArray[np.integer], describe: Callable[[Any], object]
 ) -> Iterator[bytes]:
-    """What `describe` says of each entry of `rows` (a Python int, or a list of them), as a JSON
-    list.
+    """`describe` of each entry of `rows` (a Python int, or a list of them), as a JSON list.
 
     Example:
         >>> import numpy as np
@@ -80,7 +79,7 @@ def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterator[bytes]:
-    """Rendered values as one JSON list, or the only one of them as it is."""
+    """Rendered values as one JSON list, or the single value itself."""
     if not is_batch:
         yield from next(values)
         return
@@ -101,7 +100,7 @@ def render_text(text: str) -> Iterator[bytes]:
 
 
 def escape(text: str) -> bytes:
-    """What stands between the quotes of a JSON string."""
+    """The content of a JSON string, without its quotes."""
     return dump(text)[1:-1]
 
 
@@ -115,40 +114,36 @@ def describe_token(token: bytes) -> dict[str, Any]:
 
 
 def utf8_length(text: str) -> int:
-    """How many bytes `text` has as UTF-8."""
+    """The length of `text` in bytes of UTF-8."""
     if text.isascii():
         return len(text)
     windows = range(0, len(text), _CHAR_WINDOW)
     return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
 
 
-class policy_problems:  # noqa: N801 - read as the words of a `with`; a generator takes longer
-    """Makes what is wrong with a special-token policy a 422: one that the text at `pointer` holds
-    is forbidden, or one that is named is unknown."""
+def special_token_problem(error: ValueError, pointer: str) -> Exception:
+    """The 422 for a special-token policy that fails: the text at `pointer` holds a forbidden
+    token, or the policy names an unknown one. Any other `error` is returned as it is.
 
-    __slots__ = ("_pointer",)
-
-    def __init__(self, pointer: str) -> None:
-        self._pointer = pointer
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, SpecialTokenForbiddenError):
-            problem = problem_of(error)
-            if problem is not None:
-                listed = [(self._pointer, problem.detail)]
-                raise Problem(problem.status, problem.code, problem.detail, errors=listed) from None
-        # A UnicodeEncodeError is a defect, since the body was checked; the core's have problems.
-        elif isinstance(error, ValueError) and not isinstance(
-            error, UnicodeEncodeError | TokenizerCoreError
-        ):
-            raise unknown_special_token("allowed_special") from None
+    Example:
+        try:
+            ids = tokenizer.encode(text, **policies(request))
+        except ValueError as error:
+            raise special_token_problem(error, "/text") from None
+    """
+    if isinstance(error, SpecialTokenForbiddenError):
+        problem = problem_of(error)
+        if problem is not None:
+            listed = [(pointer, problem.detail)]
+            return Problem(problem.status, problem.code, problem.detail, errors=listed)
+    # The body was checked, so a UnicodeEncodeError is a defect; `problem_of` maps core errors.
+    elif not isinstance(error, UnicodeEncodeError | TokenizerCoreError):
+        return unknown_special_token("allowed_special")
+    return error
 
 
 def policies(request: Any) -> dict[str, Any]:
-    """The special-token policies of a request, as the methods of a tokenizer take them."""
+    """The special-token policies of a request, as arguments of a tokenizer's methods."""
     return {
         "allowed_special": request.allowed_special,
         "disallowed_special": request.disallowed_special,

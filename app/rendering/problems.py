@@ -309,7 +309,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """`responses=` of a route for OpenAPI: these statuses are problem documents.
 
-    `openapi_document` adds the statuses that any route may answer with.
+    `routes.docs` adds the statuses that any route may answer with.
     """
     reference = {"$ref": "#/components/schemas/ProblemDocument"}
     return {

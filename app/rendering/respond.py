@@ -41,7 +41,7 @@ Wanted = TypeVar("Wanted", bound=_Wanted)
 Answer = TypeVar("Answer", bound=_Answer)
 
 
-async def answer_body(
+async def respond(
     request: Request,
     parse: Callable[[bytes], Wanted],
     answer: Callable[[Wanted, LiveTokenizer], Answer],

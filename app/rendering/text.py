@@ -1,22 +1,18 @@
-"""Answers of count, truncate, chunk and verify: a request and a tokenizer in, JSON bytes out.
-
-Pure functions without HTTP, as `encode_answers`.
-"""
+"""Responses of /count, /truncate, /chunk and /verify: pure functions without HTTP."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from app.http.problem import Problem
 from app.rendering.decode import check_decoded_size
 from app.rendering.json_values import (
-    TextAnswer,
+    Rendered,
     dump,
     policies,
-    policy_problems,
     render_ids,
     render_text,
+    special_token_problem,
     utf8_length,
 )
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
@@ -37,10 +33,10 @@ if TYPE_CHECKING:
     from tokenizer_core import TextPart
 
 
-def answer_count(request: CountRequest, live: LiveTokenizer) -> TextAnswer:
+def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     """Count the tokens of the text or the texts of `request`.
 
-    What an engine counts beyond the limit depends on the engine, so it is not told.
+    Engines differ in how far they count past the limit, so the response never says it.
 
     Raises:
         Problem: 422 for a forbidden special token or one the tokenizer does not have.
@@ -49,23 +45,26 @@ def answer_count(request: CountRequest, live: LiveTokenizer) -> TextAnswer:
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     counts, reached, n_bytes = [], [], 0
     for index, text in enumerate(texts):
-        with policy_problems(f"/text/{index}" if is_batch else "/text"):
+        try:
             count = live.tokenizer.count(text, limit=request.limit, **policies(request))
+        except ValueError as error:
+            pointer = f"/text/{index}" if is_batch else "/text"
+            raise special_token_problem(error, pointer) from None
         is_reached = request.limit is not None and count > request.limit
         counts.append(request.limit if is_reached else count)
         reached.append(is_reached)
         n_bytes += utf8_length(text)
-    answer = {
+    fields = {
         "count": counts if is_batch else counts[0],
         "limit_reached": reached if is_batch else reached[0],
     }
-    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return TextAnswer(chunks, n_bytes, sum(count or 0 for count in counts))
+    chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    return Rendered(chunks, sum(count or 0 for count in counts), n_bytes)
 
 
-def answer_truncate(request: TruncateRequest, live: LiveTokenizer) -> TextAnswer:
-    """Cut the text of `request` at its limit; raises Problem as `answer_count`."""
-    with policy_problems("/text"):
+def render_truncation(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
+    """Cut the text of `request` at its limit. Raises as `render_count`."""
+    try:
         part = truncate_text(
             live.tokenizer,
             request.text,
@@ -73,6 +72,8 @@ def answer_truncate(request: TruncateRequest, live: LiveTokenizer) -> TextAnswer
             side=request.side,
             **policies(request),
         )
+    except ValueError as error:
+        raise special_token_problem(error, "/text") from None
     is_truncated = len(part.text) < len(request.text)
     chunks = [
         b'{"text":',
@@ -82,19 +83,19 @@ def answer_truncate(request: TruncateRequest, live: LiveTokenizer) -> TextAnswer
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
         b',"tokenizer":' + live.identity_json + b"}",
     ]
-    return TextAnswer(chunks, utf8_length(request.text), len(part.ids))
+    return Rendered(chunks, len(part.ids), utf8_length(request.text))
 
 
-def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> TextAnswer:
+def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
     """Cut the text of `request` into chunks.
 
     Raises:
-        Problem: as `answer_count`; 413 for more chunks than a batch has items, or, with overlaps,
+        Problem: as `render_count`; 413 for more chunks than a batch has items, or, with overlaps,
             more than `max_bytes` of text in all of them; 422 where a character does not fit.
     """
     rendered: list[bytes] = []
     n_chunks = n_bytes = n_tokens = 0
-    with policy_problems("/text"), _size_problems():
+    try:
         parts = chunk_text(
             live.tokenizer,
             request.text,
@@ -114,21 +115,25 @@ def answer_chunk(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) 
                 *render_ids(part.ids, live.tokenizer),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
+    except MaxTokensTooSmallError as error:
+        raise _max_tokens_too_small(error) from None
+    except ValueError as error:
+        raise special_token_problem(error, "/text") from None
     chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":' + live.identity_json + b"}"]
-    return TextAnswer(chunks, utf8_length(request.text), n_tokens)
+    return Rendered(chunks, n_tokens, utf8_length(request.text))
 
 
-def answer_verify(
+def render_verification(
     request: VerifyRequest, live: LiveTokenizer, *, max_decoded_bytes: int
-) -> TextAnswer:
-    """Try whether the text or the ids of `request` come back.
+) -> Rendered:
+    """Check that the text or the ids of `request` survive a round trip.
 
     Raises:
-        Problem: as `answer_count`; 413 for ids that mean more text than `max_decoded_bytes`.
+        Problem: as `render_count`; 413 for ids that mean more text than `max_decoded_bytes`.
         UnknownTokenIdError: an id is not in the vocabulary.
     """
     n_bytes = n_tokens = 0
-    with policy_problems("/text" if request.tokens is None else "/tokens"):
+    try:
         if request.tokens is None:
             text = request.text or ""
             place = first_difference_of_text(live.tokenizer, text, **policies(request))
@@ -137,26 +142,25 @@ def answer_verify(
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
             place = first_difference_of_ids(live.tokenizer, request.tokens, **policies(request))
             n_tokens = len(request.tokens)
-    answer = {"ok": place is None, "first_difference": place}
-    chunks = [dump(answer)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return TextAnswer(chunks, n_bytes, n_tokens)
+    except ValueError as error:
+        pointer = "/text" if request.tokens is None else "/tokens"
+        raise special_token_problem(error, pointer) from None
+    fields = {"ok": place is None, "first_difference": place}
+    chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
+    return Rendered(chunks, n_tokens, n_bytes)
 
 
-@contextmanager
-def _size_problems() -> Iterator[None]:
-    try:
-        yield
-    except MaxTokensTooSmallError as error:
-        raise Problem(
-            422,
-            error.code,
-            f"A character of the text has {error.n_tokens} tokens by itself and max_tokens is "
-            f"{error.max_tokens}; a chunk never ends inside a character, so allow more.",
-            errors=[("/max_tokens", f"below the {error.n_tokens} tokens of one character")],
-            limit=error.max_tokens,
-            actual=error.n_tokens,
-            byte_offset=error.byte_offset,
-        ) from None
+def _max_tokens_too_small(error: MaxTokensTooSmallError) -> Problem:
+    return Problem(
+        422,
+        error.code,
+        f"A character of the text has {error.n_tokens} tokens by itself and max_tokens is "
+        f"{error.max_tokens}; a chunk never ends inside a character, so allow more.",
+        errors=[("/max_tokens", f"below the {error.n_tokens} tokens of one character")],
+        limit=error.max_tokens,
+        actual=error.n_tokens,
+        byte_offset=error.byte_offset,
+    )
 
 
 def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPart, int, int]]:
@@ -178,7 +182,7 @@ def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
         raise Problem(
             413,
             "too_many_chunks",
-            f"An answer holds at most {MAX_BATCH_ITEMS} chunks; send less text, or allow more "
+            f"A response holds at most {MAX_BATCH_ITEMS} chunks; send less text, or allow more "
             f"tokens in each.",
             limit=MAX_BATCH_ITEMS,
             actual=n_chunks,

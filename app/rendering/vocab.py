@@ -1,7 +1,6 @@
-"""The answer of `/vocab/{id}`: one token, and the merges behind it.
+"""The response of /vocab/{id}: one token, and the merges that produce it.
 
-It stands alone because it keeps something: the merge trees of the tokenizers that were asked for,
-each as long as its tokenizer lives.
+The merge trees of a tokenizer are kept as long as the tokenizer is alive.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _trees: WeakKeyDictionary[Tokenizer, MergeTrees] = WeakKeyDictionary()
 
 
-def answer_vocab(live: LiveTokenizer, id_: int, max_depth: int) -> VocabResponse:
+def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabResponse:
     """The token `id_`, its merges at most `max_depth` down. The first call for a large vocabulary
     takes 0.2 s.
 

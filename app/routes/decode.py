@@ -22,10 +22,10 @@ from app.http.headers import header_of
 from app.http.id_formats import NPY, OCTETS, IdsForm, ids_form_of, parse_ids_body, wants_bytes
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
-from app.rendering.decode import answer_decode
-from app.rendering.dialects import answer_ids
+from app.rendering.decode import render_decoding
+from app.rendering.dialects import render_inference_texts
 from app.rendering.problems import problem_responses
-from app.rendering.respond import answer_body
+from app.rendering.respond import respond
 from app.services import services_of
 from tokenizer_client.schemas.dialects import IdsRequest, IdsResponse
 from tokenizer_client.schemas.tokens import BatchTooLargeError, DecodeRequest, DecodeResponse
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from app.rendering.decode import DecodeAnswer
+    from app.rendering.json_values import Rendered
     from app.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
@@ -83,15 +83,15 @@ async def decode(request: Request) -> Response:
     maximum = max_decoded_bytes(services.settings.max_body_bytes)
     as_bytes = wants_bytes(header_of(request, b"accept"))
 
-    def answer(wanted: DecodeRequest | IdsRequest, live: LiveTokenizer) -> DecodeAnswer:
+    def answer(wanted: DecodeRequest | IdsRequest, live: LiveTokenizer) -> Rendered:
         if isinstance(wanted, DecodeRequest):
-            return answer_decode(wanted, live, max_decoded_bytes=maximum, as_bytes=as_bytes)
+            return render_decoding(wanted, live, max_decoded_bytes=maximum, as_bytes=as_bytes)
         if as_bytes:
             raise Problem(406, "not_acceptable", "`ids` is answered in JSON; send `tokens`.")
-        return answer_ids(wanted, live, max_decoded_bytes=maximum)
+        return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
     parse_it = partial(parse, form=form, options=request.query_params)
-    made, response = await answer_body(request, parse_it, answer)
+    made, response = await respond(request, parse_it, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)
     return response
 

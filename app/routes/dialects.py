@@ -12,10 +12,10 @@ from app.access.limits import max_decoded_bytes
 from app.http.bodies import json_request, require_acceptable, require_json, validate
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
-from app.rendering.dialects import answer_detokenize, answer_tokenize, describe_tokenizer
+from app.rendering.dialects import describe_tokenizer, render_detokenize, render_tokenize
 from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.rendering.problems import problem_responses
-from app.rendering.respond import answer_body
+from app.rendering.respond import respond
 from app.services import services_of
 from tokenizer_client.schemas.dialects import (
     DIALECTS,
@@ -56,7 +56,7 @@ async def tokenize(request: Request) -> Response:
     """
     require_json(request)
     require_acceptable(request, "application/json")
-    made, response = await answer_body(request, parse_tokenize, answer_tokenize)
+    made, response = await respond(request, parse_tokenize, render_tokenize)
     services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
@@ -74,8 +74,8 @@ async def detokenize(request: Request) -> Response:
     require_acceptable(request, "application/json")
     services = services_of(request)
     maximum = max_decoded_bytes(services.settings.max_body_bytes)
-    answer = partial(answer_detokenize, max_decoded_bytes=maximum)
-    made, response = await answer_body(request, parse_detokenize, answer)
+    answer = partial(render_detokenize, max_decoded_bytes=maximum)
+    made, response = await respond(request, parse_detokenize, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)
     return response
 

@@ -14,10 +14,10 @@ from app.http.bodies import (
 )
 from app.http.headers import header_of
 from app.http.id_formats import NPY, OCTETS, choose_ids_form
-from app.rendering.encode import answer_encode, answer_encode_binary
+from app.rendering.encode import render_encoding, render_encoding_binary
 from app.rendering.preconditions import require_known_specials
 from app.rendering.problems import problem_responses
-from app.rendering.respond import answer_body
+from app.rendering.respond import respond
 from app.rendering.text_bodies import parse_text_body
 from app.services import services_of
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
@@ -25,7 +25,7 @@ from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from app.rendering.json_values import TextAnswer
+    from app.rendering.json_values import Rendered
     from app.serving.live_tokenizer import LiveTokenizer
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
@@ -55,15 +55,15 @@ async def encode(request: Request) -> Response:
     require_json(request)
     form = choose_ids_form(header_of(request, b"accept"))
 
-    def answer(wanted: EncodeRequest, live: LiveTokenizer) -> TextAnswer:
+    def answer(wanted: EncodeRequest, live: LiveTokenizer) -> Rendered:
         require_known_specials(live, wanted.disallowed_special)
         if form is None:
-            return answer_encode(wanted, live)
-        return answer_encode_binary(wanted, live, form)
+            return render_encoding(wanted, live)
+        return render_encoding_binary(wanted, live, form)
 
     def parse(body: bytes) -> EncodeRequest:
         return parse_text_body(body, EncodeRequest, services.engine)
 
-    made, response = await answer_body(request, parse, answer)
+    made, response = await respond(request, parse, answer)
     services.metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response

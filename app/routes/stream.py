@@ -16,18 +16,17 @@ from app.http.bodies import (
     require_text,
     require_utf8,
 )
-from app.http.duplex import FRAMES, NDJSON, Settler, TwoWayStream
+from app.http.duplex import FRAMES, NDJSON, DuplexStream, StreamCodec
 from app.http.id_formats import OCTETS, ids_form_of
 from app.http.problem import Problem
-from app.rendering.decode_stream import IdLines, IdReader, IdSettler, RawIds
-from app.rendering.encode_stream import TextSettler
 from app.rendering.preconditions import (
     TokenizerQuery,
     choose_tokenizer,
     require_known_query,
     require_known_specials,
 )
-from app.rendering.problems import problem_responses, unknown_special_token
+from app.rendering.problems import problem_of, problem_responses, unknown_special_token
+from app.rendering.stream_codecs import DecodeCodec, EncodeCodec, IdLines, IdReader, RawIds
 from app.services import services_of
 from tokenizer_client.schemas.tokens import check_special_names
 from tokenizer_core.streaming import StreamingEncoder
@@ -85,7 +84,7 @@ async def encode_stream(
     disallowed_special: Annotated[
         list[str] | None, Query(description="`all`, or a name; repeat it for several.")
     ] = None,
-) -> TwoWayStream:
+) -> DuplexStream:
     """Encode a text of any length. The ids joined are those of `/encode`, however it is cut.
 
     The client may wait for the ids of what it sent before it sends more: a chunk is answered with
@@ -106,7 +105,7 @@ async def encode_stream(
         )
     except ValueError:
         raise unknown_special_token("allowed_special") from None
-    return _stream(request, live, TextSettler(encoder), form)
+    return _stream(request, live, EncodeCodec(encoder), form)
 
 
 @router.post(
@@ -124,7 +123,7 @@ async def decode_stream(
         Literal["replace", "strict"],
         Query(description="Bytes that are not UTF-8 become U+FFFD, or are an error."),
     ] = "replace",
-) -> TwoWayStream:
+) -> DuplexStream:
     """Decode any number of ids. The text joined is that of `/decode`, however they are cut.
 
     A character is sent when all its bytes have come. What `/encode_stream` answers in lines can be
@@ -135,20 +134,22 @@ async def decode_stream(
     form = _choose_form(request, "application/json", "application/jsonl")
     make_reader = _choose_reader(request)
     live = await choose_tokenizer(request, tokenizer)
-    settler = IdSettler(
+    codec = DecodeCodec(
         live, make_reader(live), errors=errors, skip_special_tokens=skip_special_tokens
     )
-    return _stream(request, live, settler, form)
+    return _stream(request, live, codec, form)
 
 
-def _stream(request: Request, live: LiveTokenizer, settler: Settler, form: str) -> TwoWayStream:
+def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str) -> DuplexStream:
     services = services_of(request)
-    return TwoWayStream(
-        live,
-        settler,
+    return DuplexStream(
+        codec,
+        headers=live.headers,
+        digest=live.ref.digest,
         form=form,
         queue=services.queue,
         metrics=services.metrics,
+        problem_of=problem_of,
         idle_seconds=services.settings.stream_idle_seconds,
     )
 

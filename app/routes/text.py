@@ -16,8 +16,8 @@ from app.http.bodies import (
 )
 from app.rendering.preconditions import require_known_specials
 from app.rendering.problems import problem_responses
-from app.rendering.respond import answer_body
-from app.rendering.text import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.rendering.respond import respond
+from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
 from app.rendering.text_bodies import parse_text_body
 from app.services import services_of
 from tokenizer_client.schemas.text import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from app.rendering.json_values import TextAnswer
+    from app.rendering.json_values import Rendered
     from app.serving.live_tokenizer import LiveTokenizer
 
 Wanted = TypeVar("Wanted", bound=TextRequest)
@@ -63,7 +63,7 @@ async def count(request: Request) -> Response:
 
     With `limit` counting stops once it is exceeded: whether a text fits is known early.
     """
-    return await _answer(request, CountRequest, answer_count)
+    return await _answer(request, CountRequest, render_count)
 
 
 @router.post(
@@ -77,7 +77,7 @@ async def truncate(request: Request) -> Response:
     It is text of the request, never cut inside a character or a special token, and `tokens` are
     exactly what it encodes to.
     """
-    return await _answer(request, TruncateRequest, answer_truncate)
+    return await _answer(request, TruncateRequest, render_truncation)
 
 
 @router.post("/chunk", summary="Cut a text into chunks", **_documented(ChunkRequest, ChunkResponse))
@@ -90,7 +90,7 @@ async def chunk(request: Request) -> Response:
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
     # A few kB make thousands of chunks, or of overlapping ones many times their text.
     return await _answer(
-        request, ChunkRequest, partial(answer_chunk, max_bytes=maximum), is_short=False
+        request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
     )
 
 
@@ -99,20 +99,22 @@ async def verify(request: Request) -> Response:
     """Whether a text is what decoding its ids gives (after the normalizer), or ids what encoding
     their text gives, and where the first difference is."""
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
-    return await _answer(request, VerifyRequest, partial(answer_verify, max_decoded_bytes=maximum))
+    return await _answer(
+        request, VerifyRequest, partial(render_verification, max_decoded_bytes=maximum)
+    )
 
 
 async def _answer(
     request: Request,
     model: type[Wanted],
-    answer: Callable[[Wanted, LiveTokenizer], TextAnswer],
+    answer: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
     is_short: bool = True,
 ) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
 
-    def answer_it(wanted: Wanted, live: LiveTokenizer) -> TextAnswer:
+    def answer_it(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         require_known_specials(live, wanted.disallowed_special)
         return answer(wanted, live)
 
@@ -121,6 +123,6 @@ async def _answer(
     def parse(body: bytes) -> Wanted:
         return parse_text_body(body, model, engine)
 
-    made, response = await answer_body(request, parse, answer_it, is_short=is_short)
+    made, response = await respond(request, parse, answer_it, is_short=is_short)
     services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.auth import require_admin
 from app.http.bodies import json_request, require_json, validate
-from app.http.file_responses import FileBody, requested_span
 from app.http.json import parse_strict_json
+from app.http.responses import FileBody, requested_span
 from app.jobs.errors import TokenFilesExistError
 from app.jobs.inputs import (
     corpus_format,

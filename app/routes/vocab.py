@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.access.auth import require_read
 from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.rendering.problems import problem_responses
-from app.rendering.vocab import answer_vocab
+from app.rendering.vocab import token_details
 from app.services import services_of
 from tokenizer_client.schemas.text import MAX_TREE_DEPTH, VocabResponse
 
@@ -36,6 +36,6 @@ async def show_token(
     require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)
-    answer = await services.queue.run(answer_vocab, live, int(token_id), depth)
+    answer = await services.queue.run(token_details, live, int(token_id), depth)
     response.headers.update(live.headers)
     return answer

@@ -12,19 +12,19 @@ import numpy as np
 
 from app.access.limits import WorkQueue
 from app.http.bodies import validate
-from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, Settler, TwoWayStream
+from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, DuplexStream, StreamCodec
 from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
 from app.jobs.inputs import corpus_format, plan_encoding
 from app.observability.metrics import ServiceMetrics
-from app.rendering.decode import answer_decode
-from app.rendering.decode_stream import IdLines, IdSettler, RawIds
-from app.rendering.dialects import answer_detokenize, answer_ids, answer_tokenize
-from app.rendering.encode import answer_encode
-from app.rendering.encode_stream import TextSettler
+from app.rendering.decode import render_decoding
+from app.rendering.dialects import render_detokenize, render_inference_texts, render_tokenize
+from app.rendering.encode import render_encoding
 from app.rendering.preconditions import require_known_specials
-from app.rendering.text import answer_chunk, answer_count, answer_truncate, answer_verify
+from app.rendering.problems import problem_of
+from app.rendering.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
+from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
 from app.rendering.text_bodies import parse_text_body
 from app.routes import decode, dialects
 from tests.fuzz.promises import taken
@@ -104,7 +104,7 @@ def encode_body(data: bytes) -> None:
     wanted = parse_text_body(data, EncodeRequest, choose_engine())
     assert wanted == validate(parse_strict_json(data), EncodeRequest)
     require_known_specials(live(), wanted.disallowed_special)
-    answer = json.loads(b"".join(answer_encode(wanted, live()).chunks))
+    answer = json.loads(b"".join(render_encoding(wanted, live()).chunks))
     texts, ids = wanted.text, answer.get("tokens")
     if ids is None:
         return
@@ -120,9 +120,11 @@ def decode_body(data: bytes) -> None:
     """The text is that of all bytes joined."""
     wanted = decode.parse(data)
     if isinstance(wanted, IdsRequest):
-        json.loads(b"".join(answer_ids(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks))
+        json.loads(
+            b"".join(render_inference_texts(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks)
+        )
         return
-    made = answer_decode(wanted, live(), max_decoded_bytes=_MOST_BYTES)
+    made = render_decoding(wanted, live(), max_decoded_bytes=_MOST_BYTES)
     text = json.loads(b"".join(made.chunks))["text"]
     if wanted.skip_special_tokens:
         return
@@ -139,16 +141,16 @@ def text_body(data: bytes) -> None:
     tokenizer = live().tokenizer
     match data[:1]:
         case b"0":
-            answer_count(_known(validate(body, CountRequest)), live())
+            render_count(_known(validate(body, CountRequest)), live())
         case b"1":
             cut = _known(validate(body, TruncateRequest))
-            answer = json.loads(b"".join(answer_truncate(cut, live()).chunks))
+            answer = json.loads(b"".join(render_truncation(cut, live()).chunks))
             assert len(answer["tokens"]) <= cut.max_tokens
             assert answer["text"] in cut.text
             assert tokenizer.decode(answer["tokens"]) == answer["text"]
         case b"2":
             whole = _known(validate(body, ChunkRequest))
-            made = answer_chunk(whole, live(), max_bytes=_MOST_BYTES)
+            made = render_chunks(whole, live(), max_bytes=_MOST_BYTES)
             chunks = json.loads(b"".join(made.chunks))["chunks"]
             for chunk in chunks:
                 assert len(chunk["tokens"]) <= whole.max_tokens
@@ -157,7 +159,7 @@ def text_body(data: bytes) -> None:
                 assert "".join(chunk["text"] for chunk in chunks) == whole.text
         case _:
             asked = _known(validate(body, VerifyRequest))
-            made = answer_verify(asked, live(), max_decoded_bytes=_MOST_BYTES)
+            made = render_verification(asked, live(), max_decoded_bytes=_MOST_BYTES)
             assert asked.text is None or json.loads(b"".join(made.chunks))["ok"]
 
 
@@ -169,10 +171,10 @@ def _known(wanted: Any) -> Any:
 def dialect_body(data: bytes) -> None:
     """As other servers are asked; the answer is JSON."""
     if data[:1] == b"0":
-        chunks = answer_tokenize(dialects.parse_tokenize(data[1:]), live()).chunks
+        chunks = render_tokenize(dialects.parse_tokenize(data[1:]), live()).chunks
     else:
         wanted = dialects.parse_detokenize(data[1:])
-        chunks = answer_detokenize(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks
+        chunks = render_detokenize(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks
     json.loads(b"".join(chunks))
 
 
@@ -199,7 +201,7 @@ def order_body(data: bytes) -> None:
 def text_stream(data: bytes) -> None:
     """Cut anywhere, a text has the ids that it has whole."""
     pieces, form = _cut(data)
-    parts, code = _stream(TextSettler(StreamingEncoder(live().tokenizer)), pieces, form)
+    parts, code = _stream(EncodeCodec(StreamingEncoder(live().tokenizer)), pieces, form)
     try:
         ids = slow_tokenizer().encode(data[1:].decode())
     except UnicodeDecodeError:
@@ -222,8 +224,8 @@ def id_stream(data: bytes) -> None:
         lambda: RawIds(IdsForm(OCTETS, "u16")),
         lambda: RawIds(IdsForm(OCTETS, "u32")),
     )
-    cut, code = _stream(IdSettler(live(), makers[kind]()), pieces, form)
-    whole, code_of_whole = _stream(IdSettler(live(), makers[kind]()), [data[1:]], form)
+    cut, code = _stream(DecodeCodec(live(), makers[kind]()), pieces, form)
+    whole, code_of_whole = _stream(DecodeCodec(live(), makers[kind]()), [data[1:]], form)
     assert code == code_of_whole != "internal_error"
     if not code:
         assert _text_of(cut, form) == _text_of(whole, form)
@@ -245,7 +247,7 @@ def _cut(data: bytes) -> tuple[list[bytes], str]:
     return pieces or [b""], FRAMES if data and data[0] & 32 else NDJSON
 
 
-def _stream(settler: Settler, pieces: list[bytes], form: str) -> tuple[list[bytes], str]:
+def _stream(codec: StreamCodec, pieces: list[bytes], form: str) -> tuple[list[bytes], str]:
     """The parts of the answer, and the code of the error it ends with or nothing."""
     waiting, sent = list(pieces), []
 
@@ -255,8 +257,15 @@ def _stream(settler: Settler, pieces: list[bytes], form: str) -> tuple[list[byte
     async def send(message: Any) -> None:
         sent.append(message)
 
-    stream = TwoWayStream(
-        live(), settler, form=form, queue=_here(), metrics=_METRICS, idle_seconds=60
+    stream = DuplexStream(
+        codec,
+        headers=live().headers,
+        digest=live().ref.digest,
+        form=form,
+        queue=_here(),
+        metrics=_METRICS,
+        problem_of=problem_of,
+        idle_seconds=60,
     )
     asyncio.run(stream({"type": "http", "method": "", "path": "", "headers": []}, receive, send))
     body = b"".join(message.get("body", b"") for message in sent)

@@ -25,12 +25,11 @@ from app.http.bodies import (
     require_json,
     require_text,
 )
-from app.http.file_responses import requested_span
 from app.http.headers import header_of
-from app.http.heads import check_framing, check_size
 from app.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
 from app.http.problem import Problem, request_id_of
-from app.http.protocol import GuardedHttpProtocol
+from app.http.protocol import GuardedHttpProtocol, check_framing, check_size
+from app.http.responses import requested_span
 from app.observability.tracing import Tracing
 from app.rendering.preconditions import not_modified, require_match
 

@@ -1,4 +1,4 @@
-"""TwoWayStream and ChunkedBody as ASGI applications: clients that stall, whatever the server."""
+"""DuplexStream and ChunkedBody as ASGI applications: clients that stall, whatever the server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from app.access.limits import ByteBudget, WorkQueue
-from app.http.duplex import NDJSON, Settler, TwoWayStream
+from app.http.duplex import NDJSON, DuplexStream, StreamCodec
 from app.http.id_formats import OCTETS, IdsForm
 from app.http.responses import ChunkedBody
 from app.observability.metrics import ServiceMetrics
-from app.rendering.decode_stream import IdSettler, RawIds
-from app.rendering.encode_stream import TextSettler
+from app.rendering.problems import problem_of
+from app.rendering.stream_codecs import DecodeCodec, EncodeCodec, RawIds
 from app.serving.live_tokenizer import LiveTokenizer
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
@@ -32,18 +32,20 @@ def is_encoding(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "encode")
 
 
-def stream_over(tokenizer: Tokenizer, is_encoding: bool, idle_seconds: float) -> TwoWayStream:
+def stream_over(tokenizer: Tokenizer, is_encoding: bool, idle_seconds: float) -> DuplexStream:
     ref = ArtifactRef("x", "20260101T000000Z-00000000", tokenizer.spec.fingerprint)
     live = LiveTokenizer.of(ref, tokenizer)
-    settler: Settler = IdSettler(live, RawIds(IdsForm(OCTETS)))
+    codec: StreamCodec = DecodeCodec(live, RawIds(IdsForm(OCTETS)))
     if is_encoding:
-        settler = TextSettler(StreamingEncoder(tokenizer))
-    return TwoWayStream(
-        live,
-        settler,
+        codec = EncodeCodec(StreamingEncoder(tokenizer))
+    return DuplexStream(
+        codec,
+        headers=live.headers,
+        digest=live.ref.digest,
         form=NDJSON,
         queue=WorkQueue(None),  # type: ignore[arg-type]  # nothing large comes
         metrics=ServiceMetrics(),
+        problem_of=problem_of,
         idle_seconds=idle_seconds,
     )
 

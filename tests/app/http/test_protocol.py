@@ -20,8 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.access.deadlines import send_within, within
 from app.commands import serving
-from app.http.closing_transport import ClosingTransport
-from app.http.connections import STATE_KEY, ConnectionGuard
+from app.http.connections import STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.protocol import GuardedHttpProtocol
 from app.settings import Settings
 
@@ -44,7 +43,7 @@ OVERRIDDEN = {
 
 
 def test_this_is_the_uvicorn_it_was_written_for() -> None:
-    assert uvicorn.__version__ == "0.54.0", "read http_protocol beside the new one, then say so"
+    assert uvicorn.__version__ == "0.54.0", "read app.http.protocol beside the new one, then say so"
 
 
 @pytest.mark.parametrize(("name", "parameters"), OVERRIDDEN.items())
@@ -218,7 +217,7 @@ class LongApp(ShortApp):
 
 
 def short() -> ConnectionGuard:
-    return ConnectionGuard(short_paths=frozenset({"/short"}))
+    return ConnectionGuard(fast_paths=frozenset({"/short"}))
 
 
 def bodies(data: bytes) -> list[bytes]:

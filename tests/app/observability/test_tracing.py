@@ -102,7 +102,7 @@ def test_a_defect_is_an_error_without_its_words(
     def fail(*_: object) -> None:
         raise RuntimeError("hidden cause")
 
-    monkeypatch.setattr("app.routes.encode.answer_encode", fail)
+    monkeypatch.setattr("app.routes.encode.render_encoding", fail)
     with traced() as client:
         assert client.post("/encode", json={"text": "a"}).status_code == 500
     ((_, span, _),) = collector.spans()

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from app.http.heads import MAX_HEADER_BYTES, MAX_HEADERS
+from app.http.protocol import MAX_HEADER_BYTES, MAX_HEADERS
 from tests.integration.server_process import Server, publish_bytes, serve
 from tests.reliability.socket_client import connect, exchange, head, read_answer, read_one, send
 

@@ -1,14 +1,14 @@
-"""The decode stream: ids in, text out while the ids still come; the twin of `encode_stream`.
+"""Stream codecs: text to ids and ids to text while the input still arrives.
 
-It stands alone because it alone knows how ids arrive in pieces: raw, cut anywhere, or as lines of
-JSON, among them the records that `/encode_stream` answers with, whose end is checked: ids that
-were cut off on their way must not become a text that looks whole. Frames, its other answer, are
-not taken: they call themselves octet-stream as raw ids do, and nobody could tell them apart. How
-a stream takes turns with its client is told in `two_way_stream`.
+`EncodeCodec` and `DecodeCodec` are the two codecs of `DuplexStream`. Ids arrive raw, cut anywhere,
+or as lines of JSON: arrays of ids, or the records that `/encode_stream` sends, whose end
+`DecodeCodec` checks, because ids that were cut off must not become a text that looks whole. It does
+not take frames: their media type is that of raw ids, so the two could not be distinguished.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,6 +20,7 @@ from app.http.problem import Problem
 from app.rendering.decode import sizes_of, special_ids_of
 from app.rendering.json_values import utf8_length
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
+from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.streaming import StreamingDecoder
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from app.http.id_formats import IdsForm
     from app.observability.metrics import ServiceMetrics
     from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_core.streaming import StreamingEncoder
 
 MAX_LINE_BYTES: Final = 1 << 24
 """Longest line of JSON; it waits in memory until it ends."""
@@ -40,6 +42,79 @@ _TEXT_BYTES: Final = 1 << 18
 
 _PART_FIELDS: Final = frozenset({"seq", "tokens", "byte_end"})
 _END_FIELDS: Final = frozenset({"done", "count", "bytes", "digest"})
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """Ids, and up to which byte of the text they reach."""
+
+    ids: list[int]
+    byte_end: int
+
+    def fields(self) -> dict[str, Any]:
+        """As a line says it."""
+        return {"tokens": self.ids, "byte_end": self.byte_end}
+
+    def payload(self) -> bytes:
+        """The ids as u32, little-endian."""
+        return struct.pack(f"<{len(self.ids)}I", *self.ids)
+
+
+class EncodeCodec:
+    """UTF-8 bytes in, settled ids out; no input or output of its own.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> from tokenizer_core.streaming import StreamingEncoder
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+        >>> codec = EncodeCodec(StreamingEncoder(tokenizer))
+        >>> [*codec.feed(b"a b"), *codec.finish()]
+        [EncodedPart(ids=[97, 32, 98], byte_end=3)]
+    """
+
+    def __init__(self, encoder: StreamingEncoder) -> None:
+        self._encoder = encoder
+        self._text = Utf8Decoder()
+        self.n_tokens = 0
+        self.byte_end = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of text taken in."""
+        return self._text.n_bytes
+
+    @property
+    def n_pending(self) -> int:
+        """Bytes received whose ids are not given out: what the next call may have to work on."""
+        return self.n_bytes - self.byte_end
+
+    def feed(self, data: bytes) -> Iterator[EncodedPart]:
+        """The ids that `data` settles.
+
+        Raises:
+            Problem: 400 with the byte offset of what is not UTF-8.
+            TokenizerCoreError: see `StreamingEncoder.feed`.
+        """
+        yield from self._given_out(self._encoder.feed(self._text.decode(data)), is_last=False)
+
+    def finish(self) -> Iterator[EncodedPart]:
+        """The ids of the rest; the text ends here. Raises as `feed`."""
+        self._text.decode(b"", final=True)
+        yield from self._given_out(self._encoder.finish(), is_last=True)
+
+    def totals(self) -> dict[str, int]:
+        """Ids given out and bytes of text taken in."""
+        return {"count": self.n_tokens, "bytes": self.n_bytes}
+
+    def count_in(self, metrics: ServiceMetrics) -> None:
+        """Add bytes and ids to the metrics of encoding."""
+        metrics.count_encoded(self.n_bytes, self.n_tokens)
+
+    def _given_out(self, ids: list[int], *, is_last: bool) -> Iterator[EncodedPart]:
+        if ids:
+            self.n_tokens += len(ids)
+            self.byte_end = self.n_bytes if is_last else self._encoder.bytes_settled
+            yield EncodedPart(ids, self.byte_end)
 
 
 class IdReader(Protocol):
@@ -216,7 +291,7 @@ class IdLines:
 
 
 @dataclass(frozen=True, slots=True)
-class SettledText:
+class DecodedPart:
     """Text, and how many ids had come when it was settled."""
 
     text: str
@@ -231,7 +306,7 @@ class SettledText:
         return self.text.encode()
 
 
-class IdSettler:
+class DecodeCodec:
     """Ids in, settled text out; no input or output of its own.
 
     A character is given out when all its bytes have come, so that the text joined is that of all
@@ -259,7 +334,7 @@ class IdSettler:
         """Bytes that wait for what belongs to them."""
         return self._reader.n_held
 
-    def feed(self, data: bytes) -> Iterator[SettledText]:
+    def feed(self, data: bytes) -> Iterator[DecodedPart]:
         """The text that `data` settles.
 
         Raises:
@@ -269,7 +344,7 @@ class IdSettler:
         for ids in self._reader.read(data):
             yield from self._decode(ids)
 
-    def finish(self) -> Iterator[SettledText]:
+    def finish(self) -> Iterator[DecodedPart]:
         """The text of the rest; the ids end here. Raises as `feed`."""
         for ids in self._reader.finish():
             yield from self._decode(ids)
@@ -283,7 +358,7 @@ class IdSettler:
         """Add the ids to the metrics of decoding."""
         metrics.decode_tokens.inc(self.n_tokens)
 
-    def _decode(self, ids: NDArray[np.uint32]) -> Iterator[SettledText]:
+    def _decode(self, ids: NDArray[np.uint32]) -> Iterator[DecodedPart]:
         for start in range(0, len(ids), _ID_WINDOW):
             window = ids[start : start + _ID_WINDOW]
             sizes = sizes_of(window, self._live, first_index=self.n_tokens)
@@ -296,7 +371,7 @@ class IdSettler:
                 yield from self._settle(window[first:stop])
                 first = stop
 
-    def _settle(self, ids: NDArray[np.uint32] | None) -> Iterator[SettledText]:
+    def _settle(self, ids: NDArray[np.uint32] | None) -> Iterator[DecodedPart]:
         """The text that these ids complete; None: what is left."""
         if ids is not None and self._skipped is not None:
             ids = ids[~np.isin(ids, self._skipped)]
@@ -316,4 +391,4 @@ class IdSettler:
             ) from None
         if text:
             self.n_bytes += utf8_length(text)
-            yield SettledText(text, self.n_tokens)
+            yield DecodedPart(text, self.n_tokens)

@@ -1,4 +1,4 @@
-"""IdSettler and its readers: every cut, what is checked of lines, how much one part may hold."""
+"""The stream codecs and readers of ids: every cut, the checks of lines, the size of one part."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ import pytest
 
 from app.http.id_formats import OCTETS, IdsForm
 from app.http.problem import Problem
-from app.rendering import decode_stream
-from app.rendering.decode_stream import IdLines, IdReader, IdSettler, RawIds, SettledText
+from app.rendering import stream_codecs
+from app.rendering.stream_codecs import (
+    DecodeCodec,
+    DecodedPart,
+    EncodeCodec,
+    IdLines,
+    IdReader,
+    RawIds,
+)
 from app.serving.live_tokenizer import LiveTokenizer
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028 e\u0301'
 
@@ -26,13 +34,13 @@ def live(small_tokenizer: Tokenizer) -> LiveTokenizer:
     return LiveTokenizer.of(ref, small_tokenizer)
 
 
-def settle(settler: IdSettler, pieces: Iterable[bytes]) -> list[SettledText]:
-    parts = [part for piece in pieces for part in settler.feed(piece)]
-    return [*parts, *settler.finish()]
+def settle(codec: DecodeCodec, pieces: Iterable[bytes]) -> list[DecodedPart]:
+    parts = [part for piece in pieces for part in codec.feed(piece)]
+    return [*parts, *codec.finish()]
 
 
-def text_of(settler: IdSettler, pieces: Iterable[bytes]) -> str:
-    return "".join(part.text for part in settle(settler, pieces))
+def text_of(codec: DecodeCodec, pieces: Iterable[bytes]) -> str:
+    return "".join(part.text for part in settle(codec, pieces))
 
 
 def raw(dtype: str = "u32") -> RawIds:
@@ -76,37 +84,37 @@ def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
         return raw(form) if form in ("u32", "u16") else IdLines(live.ref.digest)
 
     for cut in range(len(data) + 1):
-        settler = IdSettler(live, reader())
-        parts = settle(settler, [data[:cut], data[cut:]])
+        codec = DecodeCodec(live, reader())
+        parts = settle(codec, [data[:cut], data[cut:]])
         assert "".join(part.text for part in parts) == expected, cut
-        assert settler.totals() == {"count": len(ids), "bytes": len(expected.encode())}
-    assert text_of(IdSettler(live, reader()), [bytes([byte]) for byte in data]) == expected
+        assert codec.totals() == {"count": len(ids), "bytes": len(expected.encode())}
+    assert text_of(DecodeCodec(live, reader()), [bytes([byte]) for byte in data]) == expected
     for seed in range(20):
         cuts = sorted(random.Random(seed).sample(range(len(data)), 9))
         pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-        assert text_of(IdSettler(live, reader()), pieces) == expected
+        assert text_of(DecodeCodec(live, reader()), pieces) == expected
 
 
 def test_special_tokens_are_left_out(live: LiveTokenizer) -> None:
     ids = bytes_and_broken_ids(live.tokenizer)
-    settler = IdSettler(live, raw(), skip_special_tokens=True)
+    codec = DecodeCodec(live, raw(), skip_special_tokens=True)
     expected = live.tokenizer.decode(ids, skip_special_tokens=True)
     data = packed(ids)
-    assert text_of(settler, [data[at : at + 5] for at in range(0, len(data), 5)]) == expected
+    assert text_of(codec, [data[at : at + 5] for at in range(0, len(data), 5)]) == expected
     assert "<|a|>" not in expected
 
 
 def test_ids_end_counts_the_ids_that_came(live: LiveTokenizer) -> None:
     ids = bytes_and_broken_ids(live.tokenizer)
-    settler = IdSettler(live, raw())
+    codec = DecodeCodec(live, raw())
     text = ""
     for id_ in ids:
-        for part in settler.feed(packed([id_])):
+        for part in codec.feed(packed([id_])):
             text += part.text
             whole = live.tokenizer.decode(ids[: part.ids_end])
             assert whole.startswith(text)
             assert whole.removeprefix(text) in ("", "\ufffd")
-    assert settler.n_tokens == len(ids)
+    assert codec.n_tokens == len(ids)
 
 
 @pytest.mark.row(14)
@@ -115,13 +123,13 @@ def test_one_part_holds_a_bounded_text(
 ) -> None:
     ids = live.tokenizer.encode(TEXT * 20)
     longest = int(live.token_lengths.max())
-    monkeypatch.setattr(decode_stream, "_TEXT_BYTES", longest)
-    monkeypatch.setattr(decode_stream, "_ID_WINDOW", 7)
-    parts = settle(IdSettler(live, raw()), [packed(ids)])
+    monkeypatch.setattr(stream_codecs, "_TEXT_BYTES", longest)
+    monkeypatch.setattr(stream_codecs, "_ID_WINDOW", 7)
+    parts = settle(DecodeCodec(live, raw()), [packed(ids)])
     assert max(len(part.text.encode()) for part in parts) <= longest + 3
     assert "".join(part.text for part in parts) == TEXT * 20
-    monkeypatch.setattr(decode_stream, "_TEXT_BYTES", 1)  # less than a token: one goes all the same
-    assert text_of(IdSettler(live, raw()), [packed(ids)]) == TEXT * 20
+    monkeypatch.setattr(stream_codecs, "_TEXT_BYTES", 1)  # less than a token: one goes all the same
+    assert text_of(DecodeCodec(live, raw()), [packed(ids)]) == TEXT * 20
 
 
 @pytest.mark.row(14)
@@ -131,12 +139,12 @@ def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer, cut: int)
     for data, offset in ((b"ab\xc3\xa9\xe4\xb8c", 4), (b"abcd\xf0\x9f", 4), (b"\xffabcde", 0)):
         ids = [by_byte[bytes([byte])] for byte in data]
         body = packed(ids)
-        settler = IdSettler(live, raw(), errors="strict")
+        codec = DecodeCodec(live, raw(), errors="strict")
         with pytest.raises(Problem) as caught:
-            settle(settler, [body[: 4 * cut], body[4 * cut :]])
+            settle(codec, [body[: 4 * cut], body[4 * cut :]])
         assert (caught.value.code, caught.value.byte_offset) == ("not_utf8", offset)
     good = packed([by_byte[bytes([byte])] for byte in "aé中".encode()])
-    strict = IdSettler(live, raw(), errors="strict")
+    strict = DecodeCodec(live, raw(), errors="strict")
     assert text_of(strict, [good[: 4 * cut], good[4 * cut :]]) == "aé中"
 
 
@@ -144,9 +152,9 @@ def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer, cut: int)
 def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
     largest = live.tokenizer.spec.largest_id
     for at in (0, 1, 40_000):
-        settler = IdSettler(live, raw())
+        codec = DecodeCodec(live, raw())
         with pytest.raises(Problem) as caught:
-            settle(settler, [packed([97] * at), packed([97, largest + 1])])
+            settle(codec, [packed([97] * at), packed([97, largest + 1])])
         assert caught.value.code == "unknown_token_id"
         assert caught.value.errors[0][0] == f"/{at + 1}"
 
@@ -154,7 +162,7 @@ def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
 @pytest.mark.parametrize("dtype", ["u32", "u16"])
 def test_a_body_that_ends_inside_an_id(live: LiveTokenizer, dtype: str) -> None:
     with pytest.raises(Problem) as caught:
-        settle(IdSettler(live, raw(dtype)), [b"a\0\0\0b"])
+        settle(DecodeCodec(live, raw(dtype)), [b"a\0\0\0b"])
     assert (caught.value.status, caught.value.code) == (400, "malformed_ids")
 
 
@@ -196,7 +204,7 @@ def test_lines_that_are_refused(
     for end in ("", "\n"):
         with pytest.raises(Problem) as caught:
             settle(
-                IdSettler(live, IdLines(live.ref.digest)),
+                DecodeCodec(live, IdLines(live.ref.digest)),
                 ["\n".join(lines).encode() + end.encode()],
             )
         assert (caught.value.status, caught.value.code) == (status, code)
@@ -217,20 +225,35 @@ def test_lines_that_are_refused(
 def test_lines_that_are_taken(live: LiveTokenizer, lines: list[str]) -> None:
     for end in ("", "\n", "\n\n"):
         body = "\n".join(lines).encode() + end.encode()
-        assert text_of(IdSettler(live, IdLines(live.ref.digest)), [body]) == "ab"
+        assert text_of(DecodeCodec(live, IdLines(live.ref.digest)), [body]) == "ab"
 
 
 @pytest.mark.row(15)
 def test_a_line_may_be_so_long_and_no_longer(
     live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_stream, "MAX_LINE_BYTES", 40)
-    settler = IdSettler(live, IdLines(live.ref.digest))
+    monkeypatch.setattr(stream_codecs, "MAX_LINE_BYTES", 40)
+    codec = DecodeCodec(live, IdLines(live.ref.digest))
     line = b"[97," + b" " * 35 + b"97]"
     pieces: Callable[[bytes], list[bytes]] = lambda data: [data[:10], data[10:]]  # noqa: E731
     fitting = line.replace(b" ", b"", 2)
     assert len(fitting) == 40
-    assert [part.text for part in settler.feed(b"[97]\n" + fitting + b"\n")] == ["a", "aa"]
+    assert [part.text for part in codec.feed(b"[97]\n" + fitting + b"\n")] == ["a", "aa"]
     with pytest.raises(Problem) as caught:
-        settle(settler, pieces(line))
+        settle(codec, pieces(line))
     assert (caught.value.status, caught.value.limit) == (413, 40)
+
+
+def test_bytes_of_a_codec_add_up(small_tokenizer: Tokenizer) -> None:
+    codec = EncodeCodec(StreamingEncoder(small_tokenizer))
+    text = "the quick é中👩 fox"
+    ids: list[int] = []
+    for byte in text.encode():
+        for part in codec.feed(bytes([byte])):
+            ids += part.ids
+            assert part.byte_end == codec.byte_end
+        assert small_tokenizer.decode_bytes(ids) == text.encode()[: codec.byte_end]
+        assert codec.n_pending == codec.n_bytes - codec.byte_end
+    ids += [id_ for part in codec.finish() for id_ in part.ids]
+    assert ids == small_tokenizer.encode(text)
+    assert codec.byte_end == codec.n_bytes == len(text.encode())

@@ -1,30 +1,103 @@
-"""The OpenAPI document, as this service answers: problems, not FastAPI's 422.
+"""GET /docs and /openapi.json: the OpenAPI document of this service, and a page to read and try it.
 
-It stands alone because routes describe themselves where they are written and only the shared parts
-(nested models, the problem document) need a place.
+The scripts of the page come from an installed package, not from a public server: it works without
+internet access, and no third party learns who reads it. The document describes problems, not
+FastAPI's 422.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from fastapi import APIRouter, Depends, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
 from app.access.auth import require_admin, require_read
+from app.http.problem import Problem
 from app.rendering.problems import problem_responses
 from tokenizer_client.schemas.tokens import ProblemDocument
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="reference"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START: Final = """SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#reference",
+  deepLinking: true,
+  docExpansion: "list",
+  defaultModelsExpandDepth: -1,
+  tryItOutEnabled: true,
+});
+"""
+_MEDIA_TYPES: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_HEADERS: Final = {
+    # Swagger UI sets styles on its elements.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 _DEFAULT_422: Final = "HTTPValidationError"
 """What FastAPI writes where a route has parameters and says nothing of 422."""
 
 _OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
 """Malformed HTTP, headers that come too slowly or are too large, a transfer encoding nobody knows;
 a defect; too many connections, or the server's end."""
+
+
+@router.get("/openapi.json")
+async def openapi_json(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs")
+async def docs(request: Request) -> HTMLResponse:
+    """A page to read and try the routes."""
+    return HTMLResponse(_PAGE.format(title=request.app.title), headers=_HEADERS)
+
+
+@router.get("/docs/{file}")
+async def docs_file(file: str) -> Response:
+    """What the page is made of."""
+    if file == "start.js":
+        return Response(_START, media_type="text/javascript", headers=_HEADERS)
+    media_type = _MEDIA_TYPES.get(file)
+    if media_type is None:
+        raise Problem(404, "not_found", "The page has no such file. Look at /docs.")
+    return FileResponse(_assets() / file, media_type=media_type, headers=_HEADERS)
+
+
+def _assets() -> Path:
+    # Found, not imported: the package would make another application class for its two files.
+    package = find_spec("fastapi_offline")
+    if package is None or package.origin is None:
+        raise RuntimeError("fastapi-offline is a dependency of this package; install it again")
+    return Path(package.origin).parent / "static"
 
 
 def install_openapi(app: FastAPI) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from app.http import file_responses
-from app.http.file_responses import FileBody, requested_span
+from app.http import responses
 from app.http.problem import Problem
+from app.http.responses import FileBody, requested_span
 
 TAG = '"tag"'
 
@@ -93,7 +93,7 @@ async def receive() -> Any:
 def test_the_bytes_come_in_pieces_though_the_file_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
 ) -> None:
-    monkeypatch.setattr(file_responses, "_PIECE_BYTES", 7)
+    monkeypatch.setattr(responses, "_PIECE_BYTES", 7)
     data = os.urandom(1000)
     path = tmp_path / "ids"
     path.write_bytes(data)

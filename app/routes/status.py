@@ -1,0 +1,122 @@
+"""GET /livez, /readyz, /health (public) and /info: does the process serve, what, and within which
+limits."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Final
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from app.access.auth import require_read
+from app.access.limits import MAX_DETAILED_TOKENS, max_decoded_bytes
+from app.rendering.problems import problem_of, problem_responses
+from app.services import services_of
+from app.serving.errors import NoTokenizerError
+from tokenizer_client.schemas.tokens import (
+    MAX_BATCH_ITEMS,
+    MAX_SPECIAL_NAMES,
+    HealthResponse,
+    InfoResponse,
+    LimitsInfo,
+    TokenizerIdentity,
+    UnhealthyResponse,
+)
+from tokenizer_core.streaming import MAX_PENDING_CHARS
+
+SERVICE: Final = "tokenizer-service"
+
+router = APIRouter()
+
+
+@router.get(
+    "/livez",
+    summary="The process answers",
+    tags=["health"],
+    response_model_exclude_none=True,
+)
+async def livez() -> HealthResponse:
+    """200 as long as the event loop turns; it says nothing about tokenizers."""
+    return HealthResponse(status="ok")
+
+
+@router.get(
+    "/readyz",
+    summary="A tokenizer is loaded and passed its round trip",
+    tags=["health"],
+    response_model_exclude_none=True,
+    responses=problem_responses(503),
+)
+async def readyz(request: Request) -> HealthResponse:
+    """200 with `ok`, or `degraded` and the reason when it serves another version than it should, or
+    what jobs need is away."""
+    services = services_of(request)
+    active = services.live.require_active()
+    reason = services.live.reason or services.jobs.database.trouble
+    return HealthResponse(
+        status="degraded" if reason else "ok",
+        reason=reason,
+        tokenizer=TokenizerIdentity(**active.identity),
+    )
+
+
+@router.get(
+    "/health",
+    summary="As llama.cpp's server answers it",
+    tags=["health"],
+    response_model=None,
+    responses={200: {"model": HealthResponse}, 503: {"model": UnhealthyResponse}},
+)
+async def health(request: Request) -> JSONResponse:
+    """`{"status": "ok"}`, or 503 with llama.cpp's error object."""
+    try:
+        services_of(request).live.require_active()
+    except NoTokenizerError as error:
+        problem = problem_of(error)
+        document = {"code": 503, "message": str(error), "type": "unavailable_error"}
+        headers = None if problem is None else problem.headers
+        return JSONResponse({"error": document}, 503, headers=headers)
+    return JSONResponse({"status": "ok"})
+
+
+@router.get(
+    "/info",
+    summary="What serves, and its limits",
+    tags=["service"],
+    dependencies=[Depends(require_read)],
+    responses=problem_responses(503),
+)
+async def info(request: Request, response: Response) -> InfoResponse:
+    """The active tokenizer, the engine behind it, and the limits a client can meet."""
+    services = services_of(request)
+    live = services.live.require_active()
+    response.headers.update(live.headers)
+    spec = live.tokenizer.spec
+    max_body_bytes = services.settings.max_body_bytes
+    return InfoResponse(
+        service=SERVICE,
+        version=version(SERVICE),
+        python=platform.python_version(),
+        tokenizer=TokenizerIdentity(**live.identity),
+        engine=live.tokenizer.engine_name,
+        engine_reason=services.engine.reason,
+        native_unavailable=services.engine.native_unavailable,
+        vocab_size=live.tokenizer.vocab_size,
+        largest_id=spec.largest_id,
+        kind=spec.kind,
+        pattern=spec.pattern.name,
+        unicode_tables=spec.unicode_tables,
+        normalizer=spec.normalizer,
+        special_tokens=spec.special_tokens,
+        loaded_at=live.loaded_at,
+        limits=LimitsInfo(
+            max_body_bytes=max_body_bytes,
+            max_decoded_bytes=max_decoded_bytes(max_body_bytes),
+            max_batch_items=MAX_BATCH_ITEMS,
+            max_detailed_tokens=MAX_DETAILED_TOKENS,
+            max_special_names=MAX_SPECIAL_NAMES,
+            max_stream_pre_token_chars=MAX_PENDING_CHARS,
+        ),
+    )
