@@ -1,17 +1,19 @@
-"""The client: the service from Python, blocking or awaited.
+"""The client of the tokenizer service: every route from Python, blocking or awaited.
 
-    from tokenizer_client import AsyncTokenizerClient, TokenizerClient
+    from tokenizer_client import AsyncClient, Client
 
-The calls (`text_calls`, `stream_calls`, `service_calls`, `job_calls`, `corpus_calls`) are
-generators that know requests, answers and what to do when something fails, and wait for nothing;
-`steps` is what they ask for, `retries` and `exchanges` what they share, `id_bytes`, `event_lines`
-and `sources` what goes over the wire. `blocking_client` and `async_client` run them, over httpx
-and, where an answer comes before the body has ended, `two_way_transport`. Knows of the service only
-the schemas.
+| module | what it holds |
+|---|---|
+| `client` | `Client` and `AsyncClient`: run the calls over httpx |
+| `calls` | one generator per call: its request, its retries, its result |
+| `transport` | httpx transports that read the response while the body is still being sent |
+| `errors` | every error a call raises |
+| `schemas` | request and response bodies; the service validates with the same models |
 """
 
-from tokenizer_client.async_client import AsyncTokenizerClient
-from tokenizer_client.blocking_client import TokenizerClient
+from tokenizer_client.calls.retries import RetryPolicy
+from tokenizer_client.calls.streams import EncodedFile
+from tokenizer_client.client import AsyncClient, Client
 from tokenizer_client.errors import (
     AuthenticationError,
     ClientError,
@@ -27,14 +29,13 @@ from tokenizer_client.errors import (
     StreamCutOffError,
     TooLargeError,
     UnavailableError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
-from tokenizer_client.retries import RetryPolicy
-from tokenizer_client.stream_calls import EncodedFile
 
 __all__ = [
-    "AsyncTokenizerClient",
+    "AsyncClient",
     "AuthenticationError",
+    "Client",
     "ClientError",
     "ConflictError",
     "ConnectionLostError",
@@ -48,8 +49,7 @@ __all__ = [
     "ProblemError",
     "RetryPolicy",
     "StreamCutOffError",
-    "TokenizerClient",
     "TooLargeError",
     "UnavailableError",
-    "UnexpectedAnswerError",
+    "UnexpectedResponseError",
 ]

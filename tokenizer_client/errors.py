@@ -1,22 +1,22 @@
-"""What the client raises, as a tree; made of answers here, so that all calls raise alike.
+"""The errors of the client, as a tree, and how a response becomes one.
 
     ClientError
-    ├── ConnectionLostError          not reached, or gone before the answer was whole
-    ├── DeadlineExceededError        the time that was given is over
+    ├── ConnectionLostError          not reached, or lost before the response was complete
+    ├── DeadlineExceededError        the deadline of the call has passed
     ├── StreamCutOffError            a stream without its end, or with a wrong one
-    ├── UnexpectedAnswerError        an answer that this service does not give
-    ├── JobFailedError               a job that was waited for failed or was cancelled
-    └── ProblemError                 the service says what is wrong and what to do
+    ├── UnexpectedResponseError      a response that this service does not send
+    ├── JobFailedError               a job failed or was cancelled while a call waited for it
+    └── ProblemError                 the service refuses and says what to do
         ├── AuthenticationError      401, 403
         ├── NotFoundError            404
         ├── ConflictError            409
-        ├── PreconditionFailedError  412: it is there already
+        ├── PreconditionFailedError  412: it exists already
         │   └── DigestMismatchError  412: another tokenizer than the pinned one
         ├── TooLargeError            413
         ├── InvalidRequestError      400, 406, 415, 416, 422
         └── UnavailableError         429, 502, 503, 504
 
-No message holds a key or what was sent.
+No message holds a key or a part of a request.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from tokenizer_client.schemas.jobs import AnyJobView
 
 
 class ClientError(Exception):
-    """The root of all errors that the client raises on purpose."""
+    """The base of all errors that the client raises on purpose."""
 
 
 class ConnectionLostError(ClientError):
-    """The service was not reached, or the connection ended before the answer was whole.
+    """The service was not reached, or the connection ended before the response was complete.
 
-    `was_sent` is false where not even a part of the request can have arrived.
+    `was_sent` is false where no part of the request can have arrived.
     """
 
     def __init__(self, why: str, *, was_sent: bool) -> None:
         self.was_sent = was_sent
-        place = "before the answer was whole" if was_sent else "before anything was sent"
-        super().__init__(f"the connection to the service failed {place}: {why}")
+        when = "before the response was complete" if was_sent else "before anything was sent"
+        super().__init__(f"the connection to the service failed {when}: {why}")
 
 
 class DeadlineExceededError(ClientError):
-    """The time for the call is over; what went wrong last is its cause."""
+    """The deadline of the call has passed; `__cause__` is the last failure."""
 
 
 class StreamCutOffError(ClientError):
-    """A stream that has no end, or one that does not agree with what came before."""
+    """A stream ended early, or its last record does not agree with the frames before it."""
 
 
-class UnexpectedAnswerError(ClientError):
-    """The answer is none of this service: another server, a proxy, or a much newer one."""
+class UnexpectedResponseError(ClientError):
+    """Another server sent the response: a proxy, say, or a much newer service."""
 
 
 class JobFailedError(ClientError):
-    """A job that was waited for ended as `failed` or `cancelled`; `code` says why."""
+    """The job ended as `failed` or `cancelled`; `code` says why."""
 
     def __init__(self, job: AnyJobView) -> None:
         self.job = job
@@ -71,10 +71,10 @@ class JobFailedError(ClientError):
 class ProblemError(ClientError):
     """A problem document (RFC 9457) of the service.
 
-    `detail` says what is wrong and what to do; `code` is a stable word. `limit` and `actual` name
-    a limit that was passed, `errors` are pairs of a JSON pointer into the request and what is
-    wrong there, `byte_offset` is a place in a text. `retry_after_seconds` is what the service
-    asks for, `request_id` what its log has.
+    `detail` says what is wrong and what to do; `code` is a stable word. `limit` and `actual` are
+    the numbers of an exceeded limit, `errors` pairs of a JSON pointer into the request and its
+    fault, `byte_offset` a position in a text. `retry_after_seconds` is what the service asks for,
+    `request_id` identifies the request in its log.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ProblemError(ClientError):
 
 
 class AuthenticationError(ProblemError):
-    """401 or 403: no key, a wrong one, or one that may only read."""
+    """401 or 403: no key, a wrong key, or a key that may only read."""
 
 
 class NotFoundError(ProblemError):
@@ -102,17 +102,17 @@ class NotFoundError(ProblemError):
 
 
 class ConflictError(ProblemError):
-    """409: the queue is full, or what is named is in use or taken."""
+    """409: the queue is full, or the resource is in use or exists already."""
 
 
 class PreconditionFailedError(ProblemError):
-    """412: what the request was to be done only without, or only with, is there, or is not."""
+    """412: a precondition of the request (If-Match, If-None-Match) does not hold."""
 
 
 class DigestMismatchError(PreconditionFailedError):
-    """412: another tokenizer than the one whose digest was asked for would have answered.
+    """412: the tokenizer is not the one whose digest the request asks for.
 
-    `present_digest` is the one it would have been, where the service says so.
+    `present_digest` is its digest, where the service reports it.
     """
 
     def __init__(
@@ -124,15 +124,15 @@ class DigestMismatchError(PreconditionFailedError):
 
 
 class TooLargeError(ProblemError):
-    """413: over a limit; `limit` and `actual` say which."""
+    """413: the request exceeds a limit; `limit` and `actual` say which."""
 
 
 class InvalidRequestError(ProblemError):
-    """400, 406, 415, 416 or 422: the request cannot be answered as it is."""
+    """400, 406, 415, 416 or 422: the request is invalid."""
 
 
 class UnavailableError(ProblemError):
-    """429, 502, 503 or 504: not now. Raised once the attempts are used up."""
+    """429, 502, 503 or 504: the service is busy or unavailable. Raised after the last attempt."""
 
 
 _CLASSES: Final[dict[int, type[ProblemError]]] = {
@@ -142,13 +142,13 @@ _CLASSES: Final[dict[int, type[ProblemError]]] = {
     409: ConflictError,
     412: PreconditionFailedError,
     413: TooLargeError,
-    # 502 and 504 are a proxy's words for a connection to the service that was lost.
+    # A proxy sends 502 and 504 when it loses its connection to the service.
     **dict.fromkeys((429, 502, 503, 504), UnavailableError),
 }
 
 
 def problem_of(status: int, headers: Mapping[str, str], body: bytes | bytearray) -> ProblemError:
-    """The error that an answer with this status means, whoever wrote its body.
+    """The error for a response with this status; a proxy may have written its body.
 
     Example:
         >>> error = problem_of(404, {}, b'{"code": "not_found", "detail": "No such thing."}')
@@ -160,14 +160,14 @@ def problem_of(status: int, headers: Mapping[str, str], body: bytes | bytearray)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "code" not in document:
-        document = {"detail": "no problem document came along; a proxy may have answered"}
+        document = {"detail": "no problem document in the response; a proxy may have sent it"}
     return problem_of_document(status, document, headers)
 
 
 def problem_of_document(
     status: int, document: Mapping[str, Any], headers: Mapping[str, str]
 ) -> ProblemError:
-    """The error that a problem document means."""
+    """The error for a problem document."""
     if document.get("code") == "digest_mismatch":
         return DigestMismatchError(status, document, headers)
     return _CLASSES.get(status, ProblemError)(status, document, headers)

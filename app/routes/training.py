@@ -15,6 +15,7 @@ from app.access.auth import require_admin
 from app.http.bodies import json_request, require_json, validate
 from app.http.json import parse_strict_json
 from app.jobs.inputs import find_training_inputs
+from app.jobs.train_request import CheckedTrainRequest
 from app.jobs.views import summary_of, view_of
 from app.rendering.jobs import (
     ACCEPTED,
@@ -120,7 +121,7 @@ async def cancel_training_job(request: Request, response: Response, job_id: str)
 
 
 def _take_training(services: Services, body: bytes, idempotency_key: str | None) -> Job:
-    asked = validate(parse_strict_json(body), TrainRequest)
+    asked = validate(parse_strict_json(body), CheckedTrainRequest)
     del body
 
     def prepare(folder: JobFolder) -> dict[str, Any]:

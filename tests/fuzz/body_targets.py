@@ -17,6 +17,7 @@ from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
 from app.jobs.inputs import corpus_format, plan_encoding
+from app.jobs.train_request import CheckedTrainRequest
 from app.observability.metrics import ServiceMetrics
 from app.rendering.decode import render_decoding
 from app.rendering.dialects import render_detokenize, render_inference_texts, render_tokenize
@@ -30,7 +31,6 @@ from app.routes import decode, dialects
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
 from tokenizer_client.schemas.dialects import IdsRequest
-from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, PromoteRequest
@@ -182,9 +182,10 @@ def order_body(data: bytes) -> None:
     """What the admin's routes take: a training run, a corpus to encode, a tokenizer to promote."""
     body = parse_strict_json(data[1:])
     if data[:1] == b"0":
-        wanted = validate(body, TrainRequest)
+        wanted = validate(body, CheckedTrainRequest)
         with taken():
-            again = validate(json.loads(wanted.model_dump_json(exclude_none=True)), TrainRequest)
+            fields = json.loads(wanted.model_dump_json(exclude_none=True))
+            again = validate(fields, CheckedTrainRequest)
             assert again.digest() == wanted.digest()
     elif data[:1] == b"2":
         asked = validate(body, EncodeCorpusRequest)

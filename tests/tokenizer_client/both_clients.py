@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 
-from tokenizer_client import AsyncTokenizerClient, TokenizerClient
+from tokenizer_client import AsyncClient, Client
 
 
 class Awaited:
-    """An AsyncTokenizerClient, asked as if it blocked."""
+    """An AsyncClient, asked as if it blocked."""
 
-    def __init__(self, client: AsyncTokenizerClient, runner: asyncio.Runner) -> None:
+    def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
         self._client, self._runner = client, runner
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Awaited:
         self._runner.run(self._client.aclose())
 
 
-AnyClient = TokenizerClient | Awaited
+AnyClient = Client | Awaited
 
 
 class Clock:

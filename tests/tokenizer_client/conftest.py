@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import AnyClient, Awaited, Clock, Played, with_session
-from tokenizer_client import AsyncTokenizerClient, TokenizerClient, async_client, blocking_client
+from tokenizer_client import AsyncClient, Client
+from tokenizer_client import client as client_module
 
 MakeClient = Callable[..., AnyClient]
 
@@ -25,9 +26,9 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
 
         def make(url: str | None = None, **options: Any) -> AnyClient:
             if request.param == "blocking":
-                client: AnyClient = TokenizerClient(url, **options)
+                client: AnyClient = Client(url, **options)
             else:
-                client = Awaited(AsyncTokenizerClient(url, **options), runner)
+                client = Awaited(AsyncClient(url, **options), runner)
             open_things.callback(client.close)
             return client
 
@@ -37,9 +38,9 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(blocking_client, "time", SimpleNamespace(sleep=clock.sleep))
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=clock.sleep))
     awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
-    monkeypatch.setattr(async_client, "asyncio", awaited)
+    monkeypatch.setattr(client_module, "asyncio", awaited)
     return clock
 
 

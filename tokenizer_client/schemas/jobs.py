@@ -1,61 +1,53 @@
-"""What a training request may say and how a job is answered, as pydantic models.
+"""Training requests, jobs and corpora.
 
-It stands alone so that the route, the store, the child process and the OpenAPI document share one
-definition. Bounds are checked here, before anything touches the disk; what only a look at the
-disk can tell (is the file there, is there room) is the route's.
+The models check shapes and literal limits. The service checks the rest: whether the library can
+build the vocabulary, whether the files exist, whether the disk has room.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from tokenizer_core.errors import InvalidSpecError, VocabSizeError
-from tokenizer_core.patterns import ALIASES, PATTERNS
-from tokenizer_core.registry.versions import ACTIVE, NAME
-from tokenizer_core.spec import MAX_TOKEN_ID
-from tokenizer_core.training.seed_tokens import make_seed_merges
-from tokenizer_core.training.vocabulary_plan import (
-    MAX_RESERVED,
-    VocabularyOptions,
-    plan_vocabulary,
-)
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 
+MAX_VOCAB_SIZE: Final = 1 << 20
+MAX_RESERVED: Final = 1 << 14
+RESERVED_NAME: Final = "active"
+"""Means the active tokenizer in paths; no tokenizer may have this name."""
 MAX_SPECIAL_TOKENS: Final = 1000
 MAX_SPECIAL_TOKEN_CHARS: Final = 200
 MAX_INPUT_PATHS: Final = 1000
 MAX_INPUT_URLS: Final = 100
 MAX_SEPARATE_DOCUMENTS: Final = 10_000
-"""Documents that no special token can stand between are one file each, hence this bound."""
+"""Limit for documents that no special token can separate: each is stored as a file."""
 MAX_SEED_TOKENS: Final = 500
 MAX_SEED_TOKEN_CHARS: Final = 32
 _OPTIONS: Final = (
     "min_frequency", "max_token_length", "seed_tokens", "reserved", "pad_to_multiple"
 )  # fmt: skip
 
-CorpusId = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+CorpusId = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN)]
 SeedToken = Annotated[str, Field(min_length=1, max_length=MAX_SEED_TOKEN_CHARS)]
 SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
 
 def find_document_separator(special_tokens: Sequence[str]) -> str | None:
-    """A special token that can stand between any two documents and be matched exactly there.
+    """A special token that separates any two documents without touching their text, or None.
 
-    Matching is leftmost, then longest: a token that another one (or itself) can overlap from the
-    left, or that begins a longer one, might swallow text of the documents beside it. None when
-    there is no such token.
+    Matching takes the leftmost, then the longest token. A separator that another token (or itself)
+    can overlap from the left, or that is part of a longer token, may match text of a document.
 
     Example:
         >>> find_document_separator(["<|endoftext|>"])
@@ -76,7 +68,7 @@ def _disturbs(token: str, separator: str) -> bool:
 
 
 class TrainLimits(BaseModel):
-    """When to stop a job that takes more than it should."""
+    """Limits of a job; the service stops a job that exceeds one."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -97,7 +89,7 @@ class TrainLimits(BaseModel):
 
 
 class TrainRequest(BaseModel):
-    """A training run: what to read, what to learn, what to do with it."""
+    """A training run: its input, its vocabulary, and whether to promote the result."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -124,7 +116,7 @@ class TrainRequest(BaseModel):
     )
     vocab_size: int = Field(
         10_000,
-        le=MAX_TOKEN_ID + 1,
+        le=MAX_VOCAB_SIZE,
         description="All entries: 256 bytes, special tokens, merges, reserved tokens.",
     )
     special_tokens: list[SpecialToken] = Field(
@@ -133,7 +125,7 @@ class TrainRequest(BaseModel):
         description="Never split, never merged; they end documents in the files.",
     )
     name: str = Field(
-        "trained", pattern=f"^{NAME.pattern}$", description="Name to publish the tokenizer under."
+        "trained", pattern=PLAIN_NAME_PATTERN, description="Name to publish the tokenizer under."
     )
     pattern: str = Field("gpt2", max_length=64, description="A named split pattern.")
     min_frequency: int = Field(
@@ -171,21 +163,8 @@ class TrainRequest(BaseModel):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if name == ACTIVE:
+        if name == RESERVED_NAME:
             raise PydanticCustomError("invalid", "this name is reserved; choose another")
-        return name
-
-    @field_validator("pattern")
-    @classmethod
-    def _check_pattern(cls, pattern: str) -> str:
-        # An expression from the network could take exponential time, so only names are taken.
-        name = ALIASES.get(pattern, pattern)
-        if name not in PATTERNS:
-            raise PydanticCustomError(
-                "invalid",
-                f"only named split patterns are taken here ({', '.join(PATTERNS)}); "
-                f"an expression of your own works on the command line: tokenizer train --pattern",
-            )
         return name
 
     @field_validator("special_tokens")
@@ -193,7 +172,7 @@ class TrainRequest(BaseModel):
     def _check_special_tokens(cls, tokens: list[str]) -> list[str]:
         if len(set(tokens)) != len(tokens):
             raise PydanticCustomError("invalid", "a special token is given twice")
-        # As the trainer says, but without repeating what was sent.
+        # The trainer says the same, but quotes the request.
         if any(len(token.encode()) == 1 for token in tokens):
             raise PydanticCustomError(
                 "invalid", "a special token is a single byte, which has an id already"
@@ -202,27 +181,9 @@ class TrainRequest(BaseModel):
 
     @field_validator("seed_tokens")
     @classmethod
-    def _check_seed_tokens(cls, seeds: list[str], known: ValidationInfo) -> list[str]:
+    def _check_seed_tokens(cls, seeds: list[str]) -> list[str]:
         if len(set(seeds)) != len(seeds):
             raise PydanticCustomError("invalid", "a seed token is given twice")
-        if not {"pattern", "special_tokens"} <= known.data.keys():
-            return seeds  # what is wrong there is told
-        for place, seed in enumerate(seeds):
-            try:
-                make_seed_merges(
-                    [seed],
-                    pattern=PATTERNS[known.data["pattern"]],
-                    special_tokens=known.data["special_tokens"],
-                    max_token_length=known.data.get("max_token_length"),
-                )
-            except InvalidSpecError:
-                # As the trainer says, but without repeating what was sent.
-                raise PydanticCustomError(
-                    "invalid",
-                    f"number {place} (from 0) cannot be one token: it is a single byte, has more "
-                    f"bytes than max_token_length, holds a special token, or the pattern divides "
-                    f"it; leave it out",
-                ) from None
         return seeds
 
     @model_validator(mode="after")
@@ -232,7 +193,6 @@ class TrainRequest(BaseModel):
             raise PydanticCustomError(
                 "invalid", "give exactly one of input_paths, input_urls, corpus_ids and documents"
             )
-        self._check_plan()
         if self.documents is not None:
             if not any(self.documents):
                 raise PydanticCustomError(
@@ -247,26 +207,11 @@ class TrainRequest(BaseModel):
                 )
         return self
 
-    def _check_plan(self) -> None:
-        options = vocabulary_options(self.model_dump(include=set(_OPTIONS)))
-        try:
-            plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)
-            plan.n_merges(self.vocab_size)
-        except VocabSizeError as error:  # holds numbers only
-            raise PydanticCustomError("invalid", "{why}", {"why": str(error)}) from None
-        except InvalidSpecError:
-            # Each is possible by itself, so only names are left.
-            raise PydanticCustomError(
-                "invalid",
-                "a special token has the name of a reserved one; call it otherwise, or leave "
-                "reserved and pad_to_multiple out",
-            ) from None
-
     def digest(self) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests.
 
-        Vocabulary options count where they are no default, so that what was asked with an
-        idempotency key before there were any is still the same request.
+        Default vocabulary options are left out, so that a request which an older server stored
+        with its idempotency key, before these options existed, keeps its digest.
         """
         fields = self.model_dump(mode="json")
         for name in _OPTIONS:
@@ -274,22 +219,6 @@ class TrainRequest(BaseModel):
                 del fields[name]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
-    """The options of a request, as it is or as it was kept with its job, also by an older server.
-
-    Example:
-        >>> vocabulary_options({"reserved": 3}).n_reserved
-        3
-    """
-    return VocabularyOptions(
-        min_frequency=request.get("min_frequency", 1),
-        max_token_length=request.get("max_token_length"),
-        seed_tokens=tuple(request.get("seed_tokens", ())),
-        n_reserved=request.get("reserved", 0),
-        pad_to_multiple=request.get("pad_to_multiple", 1),
-    )
 
 
 class PublishedVersion(BaseModel):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.input_files import InputChangedError, InputFile
-from tokenizer_client.schemas.jobs import vocabulary_options
+from app.jobs.worker.context import vocabulary_options
 from tokenizer_core.errors import StorageError
 from tokenizer_core.patterns import resolve_pattern
 

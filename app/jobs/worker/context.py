@@ -15,10 +15,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.folder import JobFolder
 from app.jobs.input_files import InputFile, reopen_input_file
+
+if TYPE_CHECKING:
+    from tokenizer_core.training import VocabularyOptions
 
 _EVENT_INTERVAL_SECONDS: Final = 0.2
 
@@ -106,3 +109,22 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
             stack.callback(os.close, descriptor)
             descriptors.append(descriptor)
         yield descriptors
+
+
+def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
+    """The vocabulary options of a training request, also of one that an older server stored.
+
+    Example:
+        >>> vocabulary_options({"reserved": 3}).n_reserved
+        3
+    """
+    # Only here: encoding jobs do not load the trainer.
+    from tokenizer_core.training import VocabularyOptions
+
+    return VocabularyOptions(
+        min_frequency=request.get("min_frequency", 1),
+        max_token_length=request.get("max_token_length"),
+        seed_tokens=tuple(request.get("seed_tokens", ())),
+        n_reserved=request.get("reserved", 0),
+        pad_to_multiple=request.get("pad_to_multiple", 1),
+    )

@@ -8,8 +8,7 @@ from functools import partial
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
 from app.jobs.input_files import InputFile, readable_path
 from app.jobs.worker.cluster import train_on_cluster
-from app.jobs.worker.context import EventPipe, WorkerJob, open_inputs, say
-from tokenizer_client.schemas.jobs import vocabulary_options
+from app.jobs.worker.context import EventPipe, WorkerJob, open_inputs, say, vocabulary_options
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts

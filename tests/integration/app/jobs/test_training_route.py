@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.jobs.worker.context import vocabulary_options
 from tests.app.jobs.conftest import READ_KEY, SLOW, Service
 from tests.app.jobs.test_training_route import problem
-from tokenizer_client.schemas.jobs import vocabulary_options
 from tokenizer_core.training import VocabularyOptions, train
 
 

@@ -1,4 +1,4 @@
-"""Batches and frames: read at any cut, and refused where they are none."""
+"""Batches, frames and events: read at any cut; malformed ones are refused."""
 
 import struct
 
@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenizer_client import ClientError, ProblemError, StreamCutOffError, UnexpectedAnswerError
-from tokenizer_client.id_bytes import (
+from tokenizer_client import ClientError, ProblemError, StreamCutOffError, UnexpectedResponseError
+from tokenizer_client.calls.wire_formats import (
+    Event,
+    EventReader,
     FrameReader,
     parse_batch,
     parse_id_bytes,
@@ -32,7 +34,7 @@ def test_a_batch_there_and_back():
 
 @pytest.mark.parametrize("n_bytes", range(len(render_batch([[1, 2], [3]]))))
 def test_a_batch_that_is_cut_off(n_bytes):
-    with pytest.raises(UnexpectedAnswerError):
+    with pytest.raises(UnexpectedResponseError):
         parse_batch(bytearray(render_batch([[1, 2], [3]])[:n_bytes]), 4)
 
 
@@ -40,7 +42,7 @@ def test_ids_have_two_bytes_where_they_fit():
     assert render_ids([1, 65535], "u16") == struct.pack("<2H", 1, 65535)
     with pytest.raises(ValueError, match="0 to 65535"):
         render_ids([65536], "u16")
-    with pytest.raises(UnexpectedAnswerError):
+    with pytest.raises(UnexpectedResponseError):
         parse_id_bytes(bytearray(5))
 
 
@@ -74,3 +76,17 @@ def test_no_bytes_are_more_than_an_error_of_the_client(records, rest):
         return
     assert not rest
     assert [kind for kind, _ in records].count(1) == 1
+
+
+EVENTS_SENT = b'retry: 2000\n\nid: 1\ndata: {"a":1}\n\n:\n\nid: 2\ndata: {"b":"\xc3\xa9"}\n\n'
+EVENTS = [Event("1", b'{"a":1}'), Event("2", b'{"b":"\xc3\xa9"}')]
+
+
+def test_events_cut_at_every_byte():
+    for cut in range(len(EVENTS_SENT) + 1):
+        reader = EventReader()
+        assert reader.feed(EVENTS_SENT[:cut]) + reader.feed(EVENTS_SENT[cut:]) == EVENTS
+
+
+def test_an_event_that_did_not_end_is_none():
+    assert EventReader().feed(EVENTS_SENT[:-1]) == EVENTS[:1]

@@ -1,7 +1,7 @@
 """Calls about jobs: train, encode corpora, follow, wait, cancel.
 
-A job is started with an idempotency key, so that a repeated request starts no second one. Who
-follows a job comes back after a lost connection and misses nothing but what is outdated.
+Every start carries an idempotency key, so a repeated request starts no second job. A call that
+follows a job reconnects after a lost connection and continues with the next change.
 """
 
 from __future__ import annotations
@@ -13,25 +13,33 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 import httpx
 
+from tokenizer_client.calls.exchange import (
+    Emit,
+    Emitting,
+    Flow,
+    Read,
+    Request,
+    Wait,
+    WholeResponse,
+    connection_lost,
+    consume,
+    exchange,
+    get,
+    json_request,
+    open_response,
+    parse_json,
+    path_of,
+)
+from tokenizer_client.calls.retries import Deadline, Session
+from tokenizer_client.calls.text import SpecialOptions, plain_options
+from tokenizer_client.calls.wire_formats import EventReader
 from tokenizer_client.errors import (
     ClientError,
     ConnectionLostError,
     JobFailedError,
     ProblemError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
-from tokenizer_client.event_lines import EventReader
-from tokenizer_client.exchanges import (
-    Answer,
-    exchange,
-    get,
-    json_request,
-    lost,
-    open_answer,
-    parse_json,
-    path_of,
-)
-from tokenizer_client.retries import Deadline, Session
 from tokenizer_client.schemas.jobs import (
     AnyJobList,
     AnyJobSummary,
@@ -39,22 +47,20 @@ from tokenizer_client.schemas.jobs import (
     EncodeJobView,
     JobView,
 )
-from tokenizer_client.steps import Emit, Emitting, Flow, Read, Request, Wait, consume
-from tokenizer_client.text_calls import SpecialOptions, plain_options
 
 _UNFINISHED: Final = ("queued", "running")
 _MANY: Final = 1 << 62
 
 
 class JobLimits(TypedDict, total=False):
-    """When to stop a job that takes more."""
+    """Limits of a job; the service stops a job that exceeds one."""
 
     seconds: float
     memory_bytes: int
 
 
 class TrainOptions(TypedDict, total=False):
-    """What a training request may say; exactly one of the first four, all else has defaults."""
+    """Options of a training request: exactly one of the first four; the rest have defaults."""
 
     corpus_ids: Sequence[str]
     input_paths: Sequence[str]
@@ -74,7 +80,7 @@ class TrainOptions(TypedDict, total=False):
 
 
 class EncodeCorpusOptions(SpecialOptions, total=False):
-    """What a request to encode corpora may say; all has defaults."""
+    """Options of a request to encode corpora; all have defaults."""
 
     further_corpora: Sequence[str]
     token_files_id: str
@@ -97,19 +103,19 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
 def train(
     session: Session, *, idempotency_key: str | None = None, **options: Unpack[TrainOptions]
 ) -> Flow[JobView]:
-    """Start a training job; returns at once. `wait_for_job` waits for its end.
+    """Start a training job and return at once; `wait_for_job` waits for its end.
 
-    The client makes an idempotency key of its own; one that you give makes the same job of calls
-    in several processes, too.
+    Each call makes an idempotency key. Give one to start the same job only once from several
+    processes.
 
     Raises:
         ConflictError: the queue is full.
-        InvalidRequestError: what cannot be had is refused at once.
+        InvalidRequestError: the options are impossible.
     """
-    # Which tokenizer the session is pinned to is nothing to a training run.
+    # A training run uses no tokenizer, so the pin does not apply.
     unpinned = replace(session, tokenizer=None, digest=None)
-    answer = yield from _start(unpinned, "/train", options, idempotency_key)
-    return answer.parse(JobView)
+    response = yield from _start(unpinned, "/train", options, idempotency_key)
+    return response.parse(JobView)
 
 
 def encode_corpus(
@@ -119,15 +125,16 @@ def encode_corpus(
     idempotency_key: str | None = None,
     **options: Unpack[EncodeCorpusOptions],
 ) -> Flow[EncodeJobView]:
-    """Start a job that encodes an uploaded corpus to token files; returns at once.
+    """Start a job that encodes an uploaded corpus to token files, and return at once.
 
-    `token_files_id` names them; by default they are called as the job. Raises as `train`.
+    `token_files_id` names the token files; the default is the id of the job. Raises what `train`
+    raises.
     """
     path = path_of("corpora", corpus_id, "encode")
     if "tokenizer" in options:
         session = replace(session, tokenizer=None)
-    answer = yield from _start(session, path, options, idempotency_key)
-    return answer.parse(EncodeJobView)
+    response = yield from _start(session, path, options, idempotency_key)
+    return response.parse(EncodeJobView)
 
 
 def list_jobs(
@@ -138,14 +145,14 @@ def list_jobs(
 
 
 def describe_job(session: Session, job_id: str) -> Flow[AnyJobView]:
-    """One job: its state, how far it is, and the end of its log."""
+    """One job: its state, its progress, and the end of its log."""
     return get(session, path_of("jobs", job_id), AnyJobView)
 
 
 def cancel_job(session: Session, job_id: str) -> Flow[AnyJobView]:
-    """Cancel a job, in any state, as often as you like; it as it is then."""
-    answer = yield from exchange(session, Request("DELETE", path_of("jobs", job_id)))
-    return answer.parse(AnyJobView)
+    """Cancel a job and return it. Calling this again, or after its end, is no error."""
+    response = yield from exchange(session, Request("DELETE", path_of("jobs", job_id)))
+    return response.parse(AnyJobView)
 
 
 def follow_job(
@@ -155,15 +162,15 @@ def follow_job(
     deadline_seconds: float | None = None,
     patience_seconds: float = 300.0,
 ) -> Emitting[AnyJobView]:
-    """A job each time it changed, the last one final.
+    """Yield a job each time it changes, the last time in its final state.
 
-    A lost connection, or a service that starts anew, is met by coming back, for
-    `patience_seconds` after it was last heard of.
+    After a lost connection, or while the service restarts, the call reconnects until it has heard
+    nothing for `patience_seconds`.
 
     Raises:
-        DeadlineExceededError: `deadline_seconds` are over (seen up to 15 s later, where nothing
-            happens to the job); the job goes on.
-        NotFoundError, ConnectionLostError, UnavailableError: as they say.
+        DeadlineExceededError: `deadline_seconds` have passed (noticed up to 15 s late while the job
+            does not change); the job continues.
+        NotFoundError, ConnectionLostError, UnavailableError: see their classes.
     """
     deadline = session.deadline(deadline_seconds)
     patience = _Patience(session, deadline, patience_seconds)
@@ -175,7 +182,7 @@ def follow_job(
         except ClientError as failed:
             error = failed
         if isinstance(error, ProblemError) and error.code == "too_many_listeners":
-            job = yield from describe_job(session, job_id)  # asked now and then instead
+            job = yield from describe_job(session, job_id)  # poll instead
             patience.renew()
             yield Emit(job)
             if job.state not in _UNFINISHED:
@@ -191,12 +198,13 @@ def wait_for_job(
     deadline_seconds: float | None = None,
     patience_seconds: float = 300.0,
 ) -> Flow[AnyJobView]:
-    """The job once it has ended as `live` or `succeeded`; `on_progress` is called with it each time
-    it changed.
+    """Wait until a job is `live` or `succeeded`, and return it.
+
+    Calls `on_progress` with the job each time it changes.
 
     Raises:
-        JobFailedError: it failed or was cancelled.
-        DeadlineExceededError and the rest: as `follow_job`.
+        JobFailedError: the job failed or was cancelled.
+        DeadlineExceededError and others: see `follow_job`.
     """
     jobs: list[AnyJobView] = []
 
@@ -218,19 +226,19 @@ def wait_for_job(
 def _listen(
     session: Session, job_id: str, seen: dict[str, str], patience: _Patience, deadline: Deadline
 ) -> Emitting[AnyJobView]:
-    """The job each time the service says it, up to its final state; `seen` keeps the last event.
+    """Yield the job at each event up to its final state; note the id of the last event in `seen`.
 
     Raises:
-        ClientError: the connection, or the service, ended before that.
+        ClientError: the connection ended before the job did.
     """
     path = path_of("jobs", job_id, "events")
-    head = yield from open_answer(session, Request("GET", path, headers=seen), deadline)
+    head = yield from open_response(session, Request("GET", path, headers=seen), deadline)
     if not head.headers.get("content-type", "").startswith("text/event-stream"):
-        raise UnexpectedAnswerError("the events of a job are none; is the address right?")
+        raise UnexpectedResponseError("the response is no stream of events; check the address")
     reader = EventReader()
     try:
         while (piece := (yield Read())) is not None:
-            patience.renew()  # a job may wait for hours, with a comment now and then
+            patience.renew()  # the service sends comments while a job waits
             for event in reader.feed(piece):
                 seen["Last-Event-ID"] = event.id
                 job = parse_json(event.data, AnyJobView)
@@ -240,12 +248,12 @@ def _listen(
             deadline.check()
     except httpx.TransportError as error:
         deadline.check(error)
-        raise lost(error) from error
+        raise connection_lost(error) from error
     raise ConnectionLostError("the events ended", was_sent=True)
 
 
 class _Patience:
-    """How long to come back for; every sign of life begins it anew."""
+    """Bounds how long a call reconnects; every byte from the service starts it anew."""
 
     def __init__(self, session: Session, deadline: Deadline, seconds: float) -> None:
         self._session, self._deadline, self._seconds = session, deadline, seconds
@@ -264,7 +272,7 @@ class _Patience:
 
 def _start(
     session: Session, path: str, options: Mapping[str, Any], idempotency_key: str | None
-) -> Flow[Answer]:
+) -> Flow[WholeResponse]:
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     request = json_request(session, path, plain_options(options), headers=headers)
     return exchange(session, request)

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from tokenizer_client.sources import PIECE_BYTES, Source, render_text
+from tokenizer_client.calls.local_files import PIECE_BYTES, Source, render_text
 
 
 def collect(source):
@@ -32,7 +32,7 @@ def test_what_is_awaited_is_sent_as_it_comes():
             yield item
 
     assert collect(Source(arriving(), render_text)) == [b"a", b"b"]
-    with pytest.raises(TypeError, match="AsyncTokenizerClient"):
+    with pytest.raises(TypeError, match="AsyncClient"):
         list(Source(arriving(), render_text).pieces())
 
 

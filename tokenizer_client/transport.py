@@ -1,11 +1,10 @@
-"""Two-way transports: httpx transports that read the answer while the body is still being sent.
+"""Duplex transports: httpx transports that read the response while the body is still being sent.
 
-They stand alone because httpx's own sends the whole body before it reads: with `/encode_stream`,
-which answers while it reads, both sides would soon wait for each other, and a refusal of a long
-upload would be seen at its end. What goes over the wire is h11's business, as it is below httpx;
-here bytes are carried between it and a socket: by one thread that does what the socket is ready
-for, or by a task that sends beside the reader. Each request has a connection of its own. No
-proxies.
+httpx's own transports send the whole body before they read. `/encode_stream` responds while it
+reads, so both sides would soon wait for each other, and the client would notice the refusal of a
+long upload only at its end. h11 renders and parses HTTP, as it does for httpx; this module moves
+bytes between h11 and a socket. The blocking transport sends or receives, whichever the socket is
+ready for; the async one sends in a task. Each request opens a connection. Proxies are unsupported.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteEr
 
 
 class _Exchange:
-    """One request and its answer as bytes, without a socket."""
+    """One request and its response as bytes, without a socket."""
 
     def __init__(self, request: httpx.Request) -> None:
         self._request = request
@@ -50,14 +49,14 @@ class _Exchange:
     def _send(self, event: h11.Event) -> bytes:
         try:
             return self._h11.send(event) or b""
-        except h11.LocalProtocolError as error:  # a file that grew or shrank since it was sized
+        except h11.LocalProtocolError as error:  # the file grew or shrank since it was measured
             raise httpx.LocalProtocolError(str(error), request=self._request) from None
 
     def receive(self, data: bytes) -> None:
         self._h11.receive_data(data)
 
     def next_event(self) -> h11.Response | h11.Data | h11.EndOfMessage | None:
-        """None: more must be received first."""
+        """The next event, None until more is received."""
         while True:
             try:
                 event = self._h11.next_event()
@@ -68,17 +67,17 @@ class _Exchange:
             if isinstance(event, h11.Response | h11.Data | h11.EndOfMessage):
                 return event
             if isinstance(event, h11.ConnectionClosed):
-                raise httpx.RemoteProtocolError("closed without an answer", request=self._request)
+                raise httpx.RemoteProtocolError("closed without a response", request=self._request)
 
 
-class TwoWayTransport(httpx.BaseTransport):
-    """Blocks; one request at a time for each connection, any number of connections."""
+class DuplexTransport(httpx.BaseTransport):
+    """Blocks; any number of threads may use it."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send `request`; returns at the head of the answer, whose body sends on as it is read."""
+        """Send `request` until the head of the response; reading the response sends the rest."""
         connection = _Connection(request, self._tls)
         try:
             head = connection.read_head()
@@ -89,13 +88,15 @@ class TwoWayTransport(httpx.BaseTransport):
 
 
 class _Connection(httpx.SyncByteStream):
-    """A socket that never blocks: what it is ready for is done, receiving before sending."""
+    """A non-blocking socket: receives if it can, else sends if it can, else waits for either."""
 
     def __init__(self, request: httpx.Request, tls: ssl.SSLContext | None) -> None:
         self._request = request
         self._timeouts = request.extensions["timeout"]
         self._exchange = _Exchange(request)
-        self._pieces = iter(cast("httpx.SyncByteStream", request.stream))  # of httpx.Client
+        self._pieces = iter(
+            cast("httpx.SyncByteStream", request.stream)
+        )  # httpx.Client gives no other
         self._outgoing = memoryview(self._exchange.render_head())
         self._is_sending = True
         self._socket = self._connect(tls)
@@ -117,7 +118,7 @@ class _Connection(httpx.SyncByteStream):
         return sock
 
     def read_head(self) -> h11.Response:
-        return cast("h11.Response", self._next_event())  # h11 knows no other order
+        return cast("h11.Response", self._next_event())  # h11 allows no other order
 
     def __iter__(self) -> Iterator[bytes]:
         while isinstance(event := self._next_event(), h11.Data):
@@ -148,7 +149,7 @@ class _Connection(httpx.SyncByteStream):
         except _WOULD_BLOCK:
             return False
         except OSError:
-            # Who closes early has perhaps said why: what there is to read decides.
+            # A service that closes early may have sent the reason: read on.
             self._is_sending, n_sent = False, len(self._outgoing)
         self._outgoing = self._outgoing[n_sent:]
         return True
@@ -165,22 +166,22 @@ class _Connection(httpx.SyncByteStream):
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outgoing else 0)
         self._selector.modify(self._socket, wanted)
         if not self._selector.select(self._timeouts["read"]):
-            raise httpx.ReadTimeout("nothing came", request=self._request)
+            raise httpx.ReadTimeout("nothing arrived", request=self._request)
 
     def close(self) -> None:
-        """End the connection, also in the middle of the body."""
+        """Close the connection, even in the middle of the body."""
         self._selector.close()
         self._socket.close()
 
 
-class AsyncTwoWayTransport(httpx.AsyncBaseTransport):
-    """As TwoWayTransport, for asyncio."""
+class AsyncDuplexTransport(httpx.AsyncBaseTransport):
+    """DuplexTransport for asyncio."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send `request`; returns at the head of the answer, a task sends on."""
+        """Send `request` until the head of the response; a task sends the rest."""
         connection = _AsyncConnection(request)
         try:
             head = await connection.open(self._tls)
@@ -191,13 +192,13 @@ class AsyncTwoWayTransport(httpx.AsyncBaseTransport):
 
 
 class _AsyncConnection(httpx.AsyncByteStream):
-    """A connection with a task that sends; reading is the caller's."""
+    """A connection whose task sends while the caller reads."""
 
     def __init__(self, request: httpx.Request) -> None:
         self._request = request
         self._timeouts = request.extensions["timeout"]
         self._exchange = _Exchange(request)
-        self._reader: asyncio.StreamReader  # there once it is open
+        self._reader: asyncio.StreamReader  # set by `open`
         self._writer: asyncio.StreamWriter | None = None
         self._sender: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
@@ -216,7 +217,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         except OSError as error:
             raise httpx.ConnectError(str(error), request=self._request) from error
         self._sender = asyncio.create_task(self._send(self._writer), name="send a body")
-        return cast("h11.Response", await self._next_event())  # h11 knows no other order
+        return cast("h11.Response", await self._next_event())  # h11 allows no other order
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while isinstance(event := await self._next_event(), h11.Data):
@@ -229,8 +230,8 @@ class _AsyncConnection(httpx.AsyncByteStream):
                     data = await self._reader.read(_RECEIVE_BYTES)
             except TimeoutError as error:
                 if self._waits_for_piece:
-                    continue  # the service cannot answer what it was not sent
-                raise httpx.ReadTimeout("nothing came", request=self._request) from error
+                    continue  # the service is waiting for us
+                raise httpx.ReadTimeout("nothing arrived", request=self._request) from error
             except OSError as error:
                 raise self._failure or httpx.ReadError(str(error), request=self._request) from error
             if self._failure is not None:
@@ -239,19 +240,21 @@ class _AsyncConnection(httpx.AsyncByteStream):
         return event
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
-        pieces = aiter(cast("httpx.AsyncByteStream", self._request.stream))  # of httpx.AsyncClient
+        pieces = aiter(
+            cast("httpx.AsyncByteStream", self._request.stream)
+        )  # httpx.AsyncClient gives no other
         data: bytes | None = self._exchange.render_head()
         while data is not None:
             try:
                 writer.write(data)
                 await writer.drain()
-                # Where nothing has to be waited for, drain() does not: the reader has its turn.
+                # drain() may return without yielding to the event loop; the reader needs its turn.
                 await asyncio.sleep(0)
             except OSError:
-                return  # who closes early has perhaps said why: what there is to read decides
+                return  # the service may have sent the reason before it closed: read on
             try:
                 data = await self._render_next(pieces)
-            except Exception as error:  # of whoever makes the body; for whoever reads the answer
+            except Exception as error:  # raised by the body; the reader raises it again
                 self._failure = error
                 writer.transport.abort()
                 return
@@ -268,7 +271,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         return self._exchange.render_end()
 
     async def aclose(self) -> None:
-        """End the connection, also in the middle of the body."""
+        """Close the connection, even in the middle of the body."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.wait({self._sender})

@@ -1,7 +1,6 @@
 """Calls about texts and ids: encode, decode, count, truncate, chunk, verify, one token.
 
-Ids go over the wire as bytes both ways. Nothing here waits: these are flows (see `steps`). The
-examples are run by the tests; `client` is a TokenizerClient.
+Ids travel as bytes in both directions. In the examples, which the tests run, `client` is a Client.
 """
 
 from __future__ import annotations
@@ -13,8 +12,17 @@ from typing import Any, Final, Literal, TypedDict, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer_client.exchanges import OCTETS, Answer, Model, exchange, json_request
-from tokenizer_client.id_bytes import (
+from tokenizer_client.calls.exchange import (
+    OCTETS,
+    Flow,
+    Model,
+    Request,
+    WholeResponse,
+    exchange,
+    json_request,
+)
+from tokenizer_client.calls.retries import Session
+from tokenizer_client.calls.wire_formats import (
     IdArray,
     Ids,
     parse_batch,
@@ -22,7 +30,6 @@ from tokenizer_client.id_bytes import (
     render_batch,
     render_ids,
 )
-from tokenizer_client.retries import Session
 from tokenizer_client.schemas.text import (
     Chunk,
     ChunkResponse,
@@ -32,28 +39,27 @@ from tokenizer_client.schemas.text import (
     VocabResponse,
 )
 from tokenizer_client.schemas.tokens import EncodeResponse
-from tokenizer_client.steps import Flow, Request
 
 IDS: Final = f"{OCTETS}; dtype=u32"
 _BATCH: Final = f"{IDS}; layout=batch"
 
 
 class SpecialOptions(TypedDict, total=False):
-    """Special tokens in a text: to recognise (`all` by default), and to refuse (none)."""
+    """Special tokens to recognise in a text (default `all`), and to refuse (default none)."""
 
     allowed_special: Literal["all", "none"] | Collection[str]
     disallowed_special: Literal["all"] | Collection[str]
 
 
 class EncodeOptions(SpecialOptions, total=False):
-    """What an encode request may say beside the text."""
+    """Options of an encode request."""
 
     add_special_tokens: bool
     max_tokens: int | None
 
 
 class DecodeOptions(TypedDict, total=False):
-    """What a decode request may say beside the ids."""
+    """Options of a decode request."""
 
     skip_special_tokens: bool
     errors: Literal["replace", "strict"]
@@ -71,14 +77,14 @@ def encode(session: Session, text: str, **options: Unpack[EncodeOptions]) -> Flo
 
 
 def encode_to_numpy(session: Session, text: str, **options: Unpack[EncodeOptions]) -> Flow[IdArray]:
-    """The token ids of a text, shape (n_tokens,), uint32; no id becomes a Python int on the way.
+    """The token ids of a text as an array, shape (n_tokens,), uint32; makes no Python ints.
 
     Example:
         >>> client.encode_to_numpy("low, lower").dtype
         dtype('uint32')
     """
-    answer = yield from _encode(session, text, options)
-    return parse_id_bytes(answer.body)
+    response = yield from _encode(session, text, options)
+    return parse_id_bytes(response.body)
 
 
 def encode_batch(
@@ -99,16 +105,17 @@ def encode_batch(
 def encode_batch_to_numpy(
     session: Session, texts: Sequence[str], **options: Unpack[EncodeOptions]
 ) -> Flow[tuple[IdArray, NDArray[np.uint64]]]:
-    """All ids of many texts, (n_tokens,) uint32, and (n_texts + 1,) uint64 offsets: the ids of text
-    i are `ids[offsets[i]:offsets[i + 1]]`.
+    """The ids of many texts, (n_tokens,) uint32, and offsets, (n_texts + 1,) uint64.
+
+    The ids of text i are `ids[offsets[i]:offsets[i + 1]]`.
 
     Example:
         >>> ids, offsets = client.encode_batch_to_numpy(["low", "lower"])
         >>> client.decode(ids[offsets[1] : offsets[2]])
         'lower'
     """
-    answer = yield from _encode(session, list(texts), options)
-    packed, offsets = parse_batch(answer.body, 4)
+    response = yield from _encode(session, list(texts), options)
+    packed, offsets = parse_batch(response.body, 4)
     return parse_id_bytes(packed), offsets
 
 
@@ -119,7 +126,7 @@ def encode_with_pieces(
     offset_unit: Literal["byte", "char"] = "byte",
     **options: Unpack[EncodeOptions],
 ) -> Flow[EncodeResponse]:
-    """The ids of a text, the piece of text behind each, where it stands, and who encoded it.
+    """The ids of a text, the bytes and the offsets of each token, and the tokenizer.
 
     Example:
         >>> client.encode_with_pieces("low").offsets[0][0]
@@ -131,7 +138,7 @@ def encode_with_pieces(
 
 
 def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[str]:
-    """The text of token ids: a list, or a numpy array of integers.
+    """The text of token ids, which are a list or a numpy array of integers.
 
     Example:
         >>> client.decode(client.encode_to_numpy("low, lower"))
@@ -142,7 +149,7 @@ def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow
 
 
 def decode_bytes(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[bytes]:
-    """The bytes of the text of token ids, which need not be UTF-8.
+    """The bytes of token ids, which may be invalid UTF-8.
 
     Example:
         >>> client.decode_bytes(client.encode("é"))
@@ -169,41 +176,41 @@ def decode_batch(
 
 
 def count(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[int]:
-    """How many tokens a text has; they are not made.
+    """The number of tokens of a text; the service computes no ids.
 
     Example:
         >>> client.count("low, lower") == len(client.encode("low, lower"))
         True
     """
-    counted = yield from _ask(session, "/count", CountResponse, {"text": text}, options)
+    counted = yield from _call(session, "/count", CountResponse, {"text": text}, options)
     return cast("int", counted.count)  # a text was sent, not a batch
 
 
 def count_batch(
     session: Session, texts: Sequence[str], **options: Unpack[SpecialOptions]
 ) -> Flow[list[int]]:
-    """How many tokens each of many texts has.
+    """The number of tokens of each of many texts.
 
     Example:
         >>> client.count_batch(["low", ""])[1]
         0
     """
     fields = {"text": list(texts)}
-    counted = yield from _ask(session, "/count", CountResponse, fields, options)
+    counted = yield from _call(session, "/count", CountResponse, fields, options)
     return cast("list[int]", counted.count)  # a batch was sent
 
 
 def fits(
     session: Session, text: str, max_tokens: int, **options: Unpack[SpecialOptions]
 ) -> Flow[bool]:
-    """Whether a text has at most `max_tokens` tokens; counting stops where it has more.
+    """Whether a text has at most `max_tokens` tokens; the service stops counting after that.
 
     Example:
         >>> client.fits("low, lower", 1)
         False
     """
     fields = {"text": text, "limit": max_tokens}
-    return not (yield from _ask(session, "/count", CountResponse, fields, options)).limit_reached
+    return not (yield from _call(session, "/count", CountResponse, fields, options)).limit_reached
 
 
 def truncate(
@@ -216,14 +223,14 @@ def truncate(
 ) -> Flow[TruncateResponse]:
     """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
 
-    Never cut inside a character; its `tokens` are those its own text encodes to.
+    Never cuts inside a character. `tokens` are the ids of the text that is left.
 
     Example:
         >>> client.truncate("low, lower", 1000).truncated
         False
     """
     fields = {"text": text, "max_tokens": max_tokens, "side": side}
-    return (yield from _ask(session, "/truncate", TruncateResponse, fields, options))
+    return (yield from _call(session, "/truncate", TruncateResponse, fields, options))
 
 
 def chunk(
@@ -235,7 +242,7 @@ def chunk(
     offset_unit: Literal["byte", "char"] = "byte",
     **options: Unpack[SpecialOptions],
 ) -> Flow[list[Chunk]]:
-    """All of a text in chunks of at most `max_tokens` tokens, each with its ids and its place.
+    """A text in chunks of at most `max_tokens` tokens, each with its ids and its position.
 
     Example:
         >>> "".join(chunk.text for chunk in client.chunk("low, lower, lowest", 3))
@@ -247,32 +254,32 @@ def chunk(
         "overlap_tokens": overlap_tokens,
         "offset_unit": offset_unit,
     }
-    return (yield from _ask(session, "/chunk", ChunkResponse, fields, options)).chunks
+    return (yield from _call(session, "/chunk", ChunkResponse, fields, options)).chunks
 
 
 def verify(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[VerifyResponse]:
-    """Whether a text comes back from its ids, and where the first difference is.
+    """Whether decoding the ids of a text gives the text, and where it first differs.
 
     Example:
         >>> client.verify("low, lower").ok
         True
     """
-    return (yield from _ask(session, "/verify", VerifyResponse, {"text": text}, options))
+    return (yield from _call(session, "/verify", VerifyResponse, {"text": text}, options))
 
 
 def verify_ids(session: Session, ids: Sequence[int]) -> Flow[VerifyResponse]:
-    """Whether ids come back from their text.
+    """Whether encoding the text of ids gives the ids, and where it first differs.
 
     Example:
         >>> client.verify_ids(client.encode("low, lower")).ok
         True
     """
     fields = {"tokens": [int(id_) for id_ in ids]}
-    return (yield from _ask(session, "/verify", VerifyResponse, fields, {}))
+    return (yield from _call(session, "/verify", VerifyResponse, fields, {}))
 
 
 def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[VocabResponse]:
-    """One token: its bytes, its rank, and the tree of merges behind it, down to `depth`.
+    """One token: its bytes, its rank, and the tree of its merges, down to `depth`.
 
     Example:
         >>> client.describe_token(client.encode("a")[0]).text
@@ -284,7 +291,7 @@ def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[V
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON has it: lists for all collections, nothing for None.
+    """Options as JSON values: collections become lists, None is left out.
 
     Example:
         >>> plain_options({"allowed_special": ("a",), "max_tokens": None})
@@ -298,20 +305,20 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Options as query parameters, and the tokenizer the session is pinned to."""
+    """Options as query parameters, with the tokenizer the session is pinned to."""
     listed = list(session.pin_fields.items())
     for name, value in plain_options(options).items():
         if isinstance(value, bool):
             listed.append((name, "true" if value else "false"))
         elif name == "allowed_special" and not value:
-            listed.append((name, "none"))  # no name at all would mean the default
+            listed.append((name, "none"))  # a query without names means the default
         else:
             listed += [(name, item) for item in ([value] if isinstance(value, str) else value)]
     return tuple(listed)
 
 
-def _encode(session: Session, text: str | list[str], options: EncodeOptions) -> Flow[Answer]:
-    # The text first: the service's reader of large bodies is made for that.
+def _encode(session: Session, text: str | list[str], options: EncodeOptions) -> Flow[WholeResponse]:
+    # The text comes first: the service parses large bodies of this order fastest.
     fields = {"text": text, **plain_options(options)}
     return exchange(session, json_request(session, "/encode", fields, accept=IDS))
 
@@ -322,7 +329,7 @@ def _decode(session: Session, body: bytes, form: str, options: DecodeOptions) ->
     return (yield from exchange(session, request)).body
 
 
-def _ask(
+def _call(
     session: Session,
     path: str,
     model: type[Model],

@@ -1,8 +1,8 @@
-"""Retries: whether a call that failed is tried again, when, and until when.
+"""Retries: whether and when to repeat a failed call, and until when.
 
-Decisions only; nobody waits here. Exponential backoff with full jitter: each wait is drawn from 0
-to a bound that doubles, so that clients which failed together do not come back together
-(M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+Exponential backoff with full jitter: each wait is drawn from 0 to a bound that doubles, so that
+clients that failed together do not retry together (M. Brooker, "Exponential Backoff And Jitter",
+AWS Architecture Blog, 2015). Nothing here waits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tokenizer_client.errors import (
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often, and how long between.
+    """How often to try, and how long to wait between attempts.
 
-    Of the `max_attempts` the first is one; `RetryPolicy(max_attempts=1)` tries nothing again. The
-    wait before attempt n + 1 is drawn from 0 to `first_wait_seconds * 2 ** (n - 1)`, at most
-    `longest_wait_seconds`, and no shorter than what the service asks for in Retry-After.
+    `max_attempts` includes the first; `RetryPolicy(max_attempts=1)` never retries. The wait before
+    attempt n + 1 is drawn from 0 to `first_wait_seconds * 2 ** (n - 1)`, is at most
+    `longest_wait_seconds`, and at least what the service asks for in Retry-After.
     """
 
     max_attempts: int = 6
@@ -36,7 +36,7 @@ class RetryPolicy:
     longest_wait_seconds: float = 20.0
 
     def bound_seconds(self, n_failed: int) -> float:
-        """The longest wait after so many failed attempts.
+        """The longest wait after this many failed attempts.
 
         Example:
             >>> [RetryPolicy().bound_seconds(n) for n in (1, 2, 3, 9, 2000)]
@@ -47,17 +47,17 @@ class RetryPolicy:
 
 
 class Repeat(enum.Enum):
-    """What may be sent again."""
+    """When a request may be sent again."""
 
     ALWAYS = enum.auto()
-    """Doing it twice is doing it once: it changes nothing, or has an idempotency key."""
+    """It changes nothing, or has an idempotency key: sending it twice has the effect of once."""
 
     UNLESS_DONE = enum.auto()
-    """Not where it may have been done: only what was refused, or never sent."""
+    """Only when the service refused it or never received it."""
 
 
 class Deadline:
-    """The end of the time that a call has, with all its attempts; None for no end."""
+    """When a call and all its attempts must end; None for never."""
 
     def __init__(self, clock: Callable[[], float], seconds: float | None) -> None:
         self._clock, self._seconds = clock, seconds
@@ -65,24 +65,24 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float:
-        """May be below zero; infinite where there is no end."""
+        """Below zero after the deadline, infinite without one."""
         return self._end - self._clock()
 
     def check(self, cause: BaseException | None = None) -> None:
-        """Raise DeadlineExceededError where the time is over."""
+        """Raise DeadlineExceededError after the deadline."""
         if self.seconds_left <= 0:
             raise self.exceeded() from cause
 
     def exceeded(self) -> DeadlineExceededError:
-        """The error to raise."""
+        """Make the error."""
         return DeadlineExceededError(
-            f"the call was not done within {self._seconds:g} s; give it more (deadline_seconds), "
-            f"or less to do"
+            f"the call did not finish within {self._seconds:g} s; raise deadline_seconds, or send "
+            f"less"
         )
 
 
 class Attempts:
-    """The attempts of one call.
+    """Counts the attempts of one call and decides whether there is another.
 
     Example:
         >>> attempts = Attempts(RetryPolicy(), Deadline(lambda: 0.0, None), draw=lambda: 0.5)
@@ -103,19 +103,19 @@ class Attempts:
         self._repeat = repeat
         self._n_failed = 0
         self.may_be_done = False
-        """Whether an attempt may have been done by the service, its answer lost."""
+        """Whether the service may have carried out an attempt whose response was lost."""
 
     def wait_seconds(self, error: ClientError) -> float:
         """How long to wait before the next attempt, after one that failed with `error`.
 
         Raises:
-            ClientError: `error` itself, where there is no next one.
-            DeadlineExceededError: it would begin after the deadline.
+            ClientError: `error` itself, when there is no next attempt.
+            DeadlineExceededError: the next attempt would begin after the deadline.
         """
         self._n_failed += 1
         if isinstance(error, ConnectionLostError) and error.was_sent:
             self.may_be_done = True
-        if not self._is_worth_it(error) or self._n_failed >= self._policy.max_attempts:
+        if not self._may_help(error) or self._n_failed >= self._policy.max_attempts:
             raise error
         seconds = self._draw() * self._policy.bound_seconds(self._n_failed)
         if isinstance(error, UnavailableError):
@@ -124,18 +124,18 @@ class Attempts:
             raise self._deadline.exceeded() from error
         return seconds
 
-    def _is_worth_it(self, error: ClientError) -> bool:
+    def _may_help(self, error: ClientError) -> bool:
         if isinstance(error, ConnectionLostError):
             return self._repeat is Repeat.ALWAYS or not error.was_sent
         if not isinstance(error, UnavailableError):
             return False
-        # 502 and 504 say that a proxy lost the service, perhaps after it had the request.
+        # 502 and 504: a proxy lost the service, perhaps after the service received the request.
         return self._repeat is Repeat.ALWAYS or error.status in (429, 503)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What all calls of a client share: how patient it is, and which tokenizer it is pinned to."""
+    """What all calls of a client share: retries, timeouts, and the tokenizer it is pinned to."""
 
     policy: RetryPolicy = RetryPolicy()
     timeout_seconds: float = 60.0
@@ -147,16 +147,16 @@ class Session:
 
     @property
     def pin_fields(self) -> dict[str, str]:
-        """Which tokenizer, as a request says it."""
+        """The pinned tokenizer as fields of a request."""
         return {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
 
     @property
     def pin_headers(self) -> dict[str, str]:
-        """Which digest, as a request says it."""
+        """The pinned digest as headers of a request."""
         return {} if self.digest is None else {"If-Match": f'"{self.digest}"'}
 
     def deadline(self, seconds: float | None) -> Deadline:
-        """An end, `seconds` from now."""
+        """The deadline `seconds` from now."""
         return Deadline(self.clock, seconds)
 
     def attempts(self, deadline: Deadline, repeat: Repeat = Repeat.ALWAYS) -> Attempts:

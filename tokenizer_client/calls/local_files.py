@@ -1,13 +1,14 @@
-"""Sources: what a long body is made of (a file, bytes, an iterable), read piece by piece.
+"""Sources of request bodies, and files a download or an encoding writes.
 
-Never in memory whole. Counts what was taken, for progress and because a stream may be sent again
-only where that gives the same bytes. Imports nothing of the client.
+A source is a file, bytes or an iterable, read in pieces and never held whole. A `PartialFile`
+appears under its name only once it is complete.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import (
@@ -22,32 +23,33 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 PIECE_BYTES: Final = 1 << 18
+_HASHED_BYTES: Final = 1 << 20
 
 Item = TypeVar("Item")
 
 
 class ReadableFile(Protocol):
-    """A file that was opened for reading bytes."""
+    """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, none at the end."""
+        """Return the next bytes, none at the end."""
         ...
 
 
 Given: TypeAlias = os.PathLike[str] | ReadableFile | bytes | Iterable[Item] | AsyncIterable[Item]
-"""What a body may be made of. Items of an async iterable are sent as they come, others are joined
-into pieces; async iterables are for the async client."""
+"""What a body may be made of. The client sends each item of an async iterable at once and joins the
+items of other iterables into pieces. Only `AsyncClient` takes async iterables."""
 
 
 class Source:
-    """The bytes of something given, in pieces.
+    """The bytes of a body, in pieces.
 
-    `render` makes the bytes of an item of an iterable; `on_progress` is told, after each piece, how
-    many bytes were taken and how many there are (None where nobody knows).
+    `render` turns an item of an iterable into bytes. `on_progress` is called after each piece with
+    the bytes read so far and the bytes in all (None where that is unknown).
 
     Raises:
         TypeError: a str, which could be a path as well as a text.
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
 
     def __init__(
@@ -61,24 +63,24 @@ class Source:
             raise TypeError("a str may be a path or a text: give Path(...), or text.encode()")
         self._given, self._render, self._on_progress = given, render, on_progress
         self.n_bytes = 0
-        """Taken since the last beginning."""
+        """Bytes read since the source was last begun."""
         self.size_bytes = _size_of(given)
-        """How much there is, where it is known before."""
+        """Bytes in all, where that is known in advance."""
         self._is_begun = False
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it would give the same from the beginning."""
+        """Whether the source gives the same bytes again from the beginning."""
         return self.size_bytes is not None or not self._is_begun
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """The bytes, read as they are asked for.
+        """Read the bytes.
 
         Raises:
-            ValueError: a file has grown or shrunk since it was measured.
+            ValueError: the file has grown or shrunk since it was measured.
         """
         if isinstance(self._given, AsyncIterable):
-            raise TypeError("an async iterable needs AsyncTokenizerClient")
+            raise TypeError("an async iterable needs AsyncClient")
         self._begin()
         with contextlib.closing(self._read()) as pieces:
             for piece in pieces:
@@ -87,8 +89,7 @@ class Source:
         self._end()
 
     async def pieces_async(self) -> AsyncGenerator[bytes, None]:
-        """As `pieces`; files are read in a thread, and what an async iterable gives is not kept
-        until there is more."""
+        """Read the bytes: files in a thread, each item of an async iterable as it arrives."""
         self._begin()
         if isinstance(self._given, AsyncIterable):
             async for item in self._given:
@@ -102,7 +103,7 @@ class Source:
                 self._note(piece)
                 yield piece
         finally:
-            # Where a thread is still reading after a cancellation, the last reference closes it.
+            # After a cancellation a thread may still be reading: the last reference closes it then.
             with contextlib.suppress(ValueError):
                 pieces.close()
         self._end()
@@ -149,12 +150,12 @@ def _size_of(given: Any) -> int | None:
 
 
 def render_text(item: str | bytes) -> bytes:
-    """A piece of text as UTF-8; bytes as they are, which may end inside a character."""
+    """Encode text as UTF-8; pass bytes on, which may end inside a character."""
     return item.encode() if isinstance(item, str) else item
 
 
 def _join(items: Iterator[bytes]) -> Iterator[bytes]:
-    """Small items together: each piece costs a chunk on the wire and work on both sides."""
+    """Join small items: each piece costs a chunk on the wire and work on both sides."""
     held: list[bytes] = []
     n_held = 0
     for item in items:
@@ -166,3 +167,63 @@ def _join(items: Iterator[bytes]) -> Iterator[bytes]:
             n_held = 0
     if n_held:
         yield b"".join(held)
+
+
+class PartialFile:
+    """A file written as `NAME.partial` and renamed once it is complete.
+
+    With `resume` it continues a partial file of an earlier attempt, also of another process, and
+    hashes what that wrote; otherwise it starts empty. Blocks.
+    """
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self._path = path
+        self._partial = path.with_name(path.name + ".partial")
+        self._file = self._partial.open("a+b" if resume else "w+b")
+        self._sha256 = hashlib.sha256()
+        self.n_bytes = 0
+        self._file.seek(0)
+        while piece := self._file.read(_HASHED_BYTES):
+            self._note(piece)
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Append `data`."""
+        self._file.write(data)
+        self._note(data)
+
+    def restart(self) -> None:
+        """Drop everything written so far."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._sha256, self.n_bytes = hashlib.sha256(), 0
+
+    @property
+    def sha256(self) -> str:
+        """The sha256 (hex) of everything written so far."""
+        return self._sha256.hexdigest()
+
+    def publish(self) -> None:
+        """Flush the file to the disk and rename it over `path`."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._partial.replace(self._path)
+
+    def close(self) -> None:
+        """Keep the partial file for a later attempt."""
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove the partial file, unless it was published."""
+        self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+    def _note(self, data: bytes | bytearray) -> None:
+        self._sha256.update(data)
+        self.n_bytes += len(data)
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 (hex) of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from tokenizer_client import AuthenticationError, ClientError, TokenizerClient
-from tokenizer_client.service_address import DEFAULT_URL, ServiceAddress
+from tokenizer_client import AuthenticationError, Client, ClientError
+from tokenizer_client.client import DEFAULT_URL, ServiceAddress
 
 KEY = "a-key-that-nobody-may-see"
 
@@ -62,7 +62,7 @@ def test_a_prefix_of_the_address_stays(play):
         urls.append(str(request.url))
         return httpx.Response(401, json={"code": "c"})
 
-    client = TokenizerClient("http://tokens.example/v1", transport=httpx.MockTransport(answer))
+    client = Client("http://tokens.example/v1", transport=httpx.MockTransport(answer))
     with client, pytest.raises(AuthenticationError):
         client.describe_corpus("../a")
     assert urls == ["http://tokens.example/v1/corpora/..%2Fa"]

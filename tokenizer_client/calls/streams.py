@@ -1,8 +1,8 @@
-"""Calls that stream: a text of any length in and its ids out, and back; neither is held whole.
+"""Calls that stream a text of any length to its ids, and ids to their text.
 
-The answer comes in frames while the body is being sent. Its end must come and agree with what came
-before, or the caller is told. A stream is begun again after a failure only while nothing of it was
-handed out and its source can be read from the beginning.
+The response arrives in frames while the body is being sent. A call raises unless the last frame
+arrives and agrees with the frames before it. After a failure it starts again only while it has
+handed out nothing and its source can be read from the beginning.
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import httpx
-import numpy as np
 
-from tokenizer_client.errors import ClientError, StreamCutOffError
-from tokenizer_client.exchanges import OCTETS, open_answer
-from tokenizer_client.id_bytes import DTYPES, FrameReader, IdArray, Ids, Width, render_ids
-from tokenizer_client.partial_file import PartialFile
-from tokenizer_client.retries import Session
-from tokenizer_client.sources import Given, Source, render_text
-from tokenizer_client.steps import (
+from tokenizer_client.calls.exchange import (
+    OCTETS,
     Emit,
     Emitting,
     Flow,
@@ -34,15 +28,28 @@ from tokenizer_client.steps import (
     Step,
     Wait,
     consume,
+    open_response,
 )
-from tokenizer_client.text_calls import DecodeOptions, SpecialOptions, query_of
+from tokenizer_client.calls.local_files import Given, PartialFile, Source, render_text
+from tokenizer_client.calls.retries import Session
+from tokenizer_client.calls.text import DecodeOptions, SpecialOptions, query_of
+from tokenizer_client.calls.wire_formats import (
+    DTYPES,
+    FrameReader,
+    IdArray,
+    Ids,
+    Width,
+    parse_id_bytes,
+    render_ids,
+)
+from tokenizer_client.errors import ClientError, StreamCutOffError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """What `encode_file` wrote, and with which tokenizer."""
+    """What `encode_file` wrote, and the digest of the tokenizer."""
 
     n_tokens: int
     n_text_bytes: int
@@ -52,14 +59,14 @@ class EncodedFile:
 def encode_stream(
     session: Session, source: Given[str | bytes], **options: Unpack[SpecialOptions]
 ) -> Emitting[IdArray]:
-    """The ids of a text of any length, in arrays (n,) uint32, as they come.
+    """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
 
     `source` is a Path, a file opened for reading bytes, bytes, or an iterable of str or bytes (for
-    the async client also an async one), cut anywhere. Joined, the arrays are the ids of the whole.
+    AsyncClient also an async one), cut anywhere. The arrays joined are the ids of the whole text.
 
     Raises:
-        StreamCutOffError: the end did not come; what was handed out is not all.
-        ProblemError: what the service says, also in the middle of the stream.
+        StreamCutOffError: the stream ended early; the arrays so far are not all ids.
+        ProblemError: the service refuses, possibly in the middle of the stream.
 
     Example:
         >>> import numpy as np
@@ -79,7 +86,7 @@ def decode_stream(
     """The text of any number of ids, in parts that never end inside a character.
 
     `source` is a Path or a file of raw little-endian ids of this `width`, bytes of the same, or an
-    iterable of lists or arrays of ids. Raises as `encode_stream`.
+    iterable of lists or arrays of ids. Raises what `encode_stream` raises.
 
     Example:
         >>> "".join(client.decode_stream(client.encode_stream([b"low, lower"])))
@@ -92,7 +99,7 @@ def decode_stream(
         query_of(session, options),
         {"Content-Type": f"{OCTETS}; dtype={width}", "Accept": OCTETS, **session.pin_headers},
         body,
-        is_two_way=True,
+        is_duplex=True,
     )
     end = yield from _stream(session, request, body, bytes.decode)
     end.check(n_ids=body.n_bytes // DTYPES[width].itemsize, n_text_bytes=end.n_payload_bytes)
@@ -108,14 +115,14 @@ def encode_file(
 ) -> Flow[EncodedFile]:
     """Write the ids of a text of any length to a file, raw and little-endian.
 
-    `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file is there when it
-    is whole, and not before.
+    `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file appears once it is
+    complete.
 
     Raises:
         ValueError: `width="u16"`, and an id does not fit.
-        StreamCutOffError, ProblemError: as `encode_stream`.
+        StreamCutOffError, ProblemError: see `encode_stream`.
     """
-    body = Source(source, render_text)  # first: what cannot be read leaves no file behind
+    body = Source(source, render_text)  # first: a source that cannot be read leaves no file
     file: PartialFile = yield OnDisk(partial(PartialFile, Path(output)))
 
     def write(ids: IdArray) -> None:
@@ -132,18 +139,18 @@ def encode_file(
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The last record of a stream, and what came before it."""
+    """The last record of a stream, and the bytes before it."""
 
     record: dict[str, Any]
     n_payload_bytes: int
     digest: str
 
     def check(self, *, n_ids: int, n_text_bytes: int) -> None:
-        said = (self.record.get("count"), self.record.get("bytes"), self.record.get("digest"))
-        if said != (n_ids, n_text_bytes, self.digest):
+        reported = (self.record.get("count"), self.record.get("bytes"), self.record.get("digest"))
+        if reported != (n_ids, n_text_bytes, self.digest):
             raise StreamCutOffError(
-                f"the end of the stream does not agree with what came before it: {n_ids} ids and "
-                f"{n_text_bytes} bytes of text, or another tokenizer"
+                f"the last record of the stream does not agree with its {n_ids} ids and "
+                f"{n_text_bytes} bytes of text, or names another tokenizer"
             )
 
 
@@ -160,9 +167,9 @@ def _encode(
             **session.pin_headers,
         },
         body,
-        is_two_way=True,
+        is_duplex=True,
     )
-    end = yield from _stream(session, request, body, _parse_ids)
+    end = yield from _stream(session, request, body, _parse_payload)
     end.check(n_ids=end.n_payload_bytes // 4, n_text_bytes=body.n_bytes)
     return end
 
@@ -179,18 +186,18 @@ def _stream(
                 yield Emit(parse(payload))
     except httpx.TransportError as error:
         raise StreamCutOffError(
-            f"the stream was cut off ({type(error).__name__}); what came is not all"
+            f"the stream was cut off ({type(error).__name__}); its parts so far are not all"
         ) from error
     return _End(frames.finish(), n_bytes, head.headers.get("tokenizer-digest", ""))
 
 
 def _begin(session: Session, request: Request, body: Source) -> Flow[Head]:
-    """The head of the answer; until that came nothing was handed out."""
-    deadline = session.deadline(None)  # a stream takes as long as it takes
+    """Return the head of the response; before it arrives a retry loses nothing."""
+    deadline = session.deadline(None)  # a stream may take any time
     attempts = session.attempts(deadline)
     while True:
         try:
-            return (yield from open_answer(session, request, deadline))
+            return (yield from open_response(session, request, deadline))
         except ClientError as failed:
             error = failed
         if not body.is_repeatable:
@@ -198,8 +205,8 @@ def _begin(session: Session, request: Request, body: Source) -> Flow[Head]:
         yield Wait(attempts.wait_seconds(error))
 
 
-def _parse_ids(payload: bytes) -> IdArray:
-    return np.frombuffer(bytearray(payload), "<u4").astype(np.uint32, copy=False)
+def _parse_payload(payload: bytes) -> IdArray:
+    return parse_id_bytes(bytearray(payload))
 
 
 def _render_item(item: Ids | bytes, width: Width) -> bytes:

@@ -1,7 +1,7 @@
 """Texts and ids through a real service: the same as the library gives, by either client."""
 
-from tokenizer_client.retries import Session
-from tokenizer_client.text_calls import plain_options, query_of
+from tokenizer_client.calls.retries import Session
+from tokenizer_client.calls.text import plain_options, query_of
 
 
 def test_options_as_json_and_as_a_query():

@@ -12,7 +12,7 @@ from tokenizer_client import (
     ConnectionLostError,
     ProblemError,
     StreamCutOffError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
 
 TEXT = CORPUS * 20
@@ -53,9 +53,9 @@ def test_a_stream_of_the_played_service(play):
         ((IDS, END.replace(b"2", b"3")), StreamCutOffError),
         ((IDS, END.replace(b'"bytes":3', b'"bytes":4')), StreamCutOffError),
         ((IDS, END.replace(b'"d"', b'"e"')), StreamCutOffError),
-        ((IDS, END, IDS), UnexpectedAnswerError),
-        ((frame(7, b""),), UnexpectedAnswerError),
-        ((frame(1, b"[]"),), UnexpectedAnswerError),
+        ((IDS, END, IDS), UnexpectedResponseError),
+        ((frame(7, b""),), UnexpectedResponseError),
+        ((frame(1, b"[]"),), UnexpectedResponseError),
         ((IDS, frame(2, b'{"error":{"status":503,"code":"shutting_down"}}')), ProblemError),
     ],
 )

@@ -1,23 +1,32 @@
-"""Calls about the service and its tokenizers: served, published, promote, roll back."""
+"""Calls about the service and its tokenizers: readiness, versions, promotion, roll-back."""
 
 from __future__ import annotations
 
 from pydantic_core import to_json
 
+from tokenizer_client.calls.exchange import (
+    JSON,
+    Flow,
+    Request,
+    Wait,
+    exchange,
+    get,
+    open_response,
+    path_of,
+    remove,
+)
+from tokenizer_client.calls.retries import Repeat, Session
 from tokenizer_client.errors import ClientError, ConnectionLostError, UnavailableError
-from tokenizer_client.exchanges import JSON, exchange, get, open_answer, path_of, remove
-from tokenizer_client.retries import Repeat, Session
 from tokenizer_client.schemas.tokens import (
     InfoResponse,
     PromoteResponse,
     TokenizersResponse,
     TokenizerSummary,
 )
-from tokenizer_client.steps import Flow, Request, Wait
 
 
 def info(session: Session) -> Flow[InfoResponse]:
-    """What serves, with which engine, and within which limits.
+    """The tokenizer that serves, its engine and the limits of the service.
 
     Example:
         >>> client.info().tokenizer.name
@@ -27,7 +36,7 @@ def info(session: Session) -> Flow[InfoResponse]:
 
 
 def is_ready(session: Session) -> Flow[bool]:
-    """Whether the service has a tokenizer that passed its round trip. Asked once.
+    """Whether the service serves a tokenizer that passed its round trip; asks once.
 
     Example:
         >>> client.is_ready()
@@ -35,22 +44,22 @@ def is_ready(session: Session) -> Flow[bool]:
     """
     deadline = session.deadline(session.deadline_seconds)
     try:
-        yield from open_answer(session, Request("GET", "/readyz"), deadline)
+        yield from open_response(session, Request("GET", "/readyz"), deadline)
     except (ConnectionLostError, UnavailableError):
         return False
     return True
 
 
 def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flow[None]:
-    """Return as soon as the service is ready, which may still be starting.
+    """Wait until the service is ready, which may still be starting.
 
     Raises:
-        DeadlineExceededError: it was not within `deadline_seconds`.
+        DeadlineExceededError: it was not ready within `deadline_seconds`.
     """
     deadline = session.deadline(deadline_seconds)
     while True:
         try:
-            yield from open_answer(session, Request("GET", "/readyz"), deadline)
+            yield from open_response(session, Request("GET", "/readyz"), deadline)
             return
         except (ConnectionLostError, UnavailableError) as failed:
             error: ClientError = failed
@@ -59,7 +68,7 @@ def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flo
 
 
 def list_tokenizers(session: Session) -> Flow[TokenizersResponse]:
-    """Every published version, names in order, newest first; and which is active.
+    """Every published version, by name, newest first, and which is active.
 
     Example:
         >>> client.list_tokenizers().active.name
@@ -79,7 +88,7 @@ def describe_tokenizer(session: Session, name: str) -> Flow[list[TokenizerSummar
 
 
 def active_tokenizer(session: Session) -> Flow[TokenizerSummary]:
-    """What answers when a request names no tokenizer; its `digest` pins it.
+    """The tokenizer for requests that name none; pin it by its `digest`.
 
     Example:
         >>> client.active_tokenizer().name
@@ -104,20 +113,20 @@ def tokenizer_file(session: Session, tokenizer: str, file: str) -> Flow[bytes]:
 def promote(
     session: Session, tokenizer: str, *, if_match: str | None = None
 ) -> Flow[PromoteResponse]:
-    """Make `name` (its newest version) or `name@version` what answers; returns when all processes
-    of the service do.
+    """Make `name` (its newest version) or `name@version` the active tokenizer.
 
-    With `if_match`, the digest that must be active now, nobody else's promotion is overwritten.
+    Returns once all processes of the service use it. `if_match` is the digest that must be active
+    now; it protects promotions by others.
 
     Raises:
-        DigestMismatchError: another one is active.
-        ConflictError: another promotion is under way.
+        DigestMismatchError: another digest is active.
+        ConflictError: another promotion is in progress.
     """
     headers = {"Content-Type": JSON}
     repeat = Repeat.ALWAYS
     if if_match is not None:
         headers["If-Match"] = f'"{if_match}"'
-        # Done once, the digest that was to be active is not: the second time it would be a 412.
+        # After the first promotion the digest has changed, so a repeated request would get a 412.
         repeat = Repeat.UNLESS_DONE
     body = to_json({"tokenizer": tokenizer})
     request = Request("PUT", "/tokenizers/active", headers=headers, body=body)
@@ -125,15 +134,17 @@ def promote(
 
 
 def roll_back(session: Session, promotion: PromoteResponse) -> Flow[PromoteResponse]:
-    """Undo a promotion: what was active before it answers again.
+    """Undo a promotion: make the tokenizer active that was active before.
 
     Raises:
-        DigestMismatchError: somebody has promoted another one since; that stays.
-        ValueError: nothing was active before.
+        DigestMismatchError: another tokenizer was promoted since; it stays active.
+        ValueError: no tokenizer was active before.
     """
     before = promotion.previous
     if before is None:
-        raise ValueError("nothing was active before this promotion; promote what should be")
+        raise ValueError(
+            "no tokenizer was active before this promotion; promote the one that should be"
+        )
     name = f"{before.name}@{before.version}"
     return promote(session, name, if_match=promotion.active.digest)
 
@@ -142,7 +153,7 @@ def remove_version(session: Session, tokenizer: str) -> Flow[None]:
     """Remove a version (`name@version`) for good.
 
     Raises:
-        ConflictError: it is in use.
+        ConflictError: the version is in use.
     """
     name, _, version = tokenizer.partition("@")
     return remove(session, path_of("tokenizers", name, version))

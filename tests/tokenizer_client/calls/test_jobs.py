@@ -7,15 +7,15 @@ import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import problem
-from tests.tokenizer_client.test_exchanges import JOB
+from tests.tokenizer_client.calls.test_exchange import JOB
 from tokenizer_client import (
     ConflictError,
     ConnectionLostError,
     DeadlineExceededError,
     JobFailedError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
-from tokenizer_client.job_calls import EncodeCorpusOptions, TrainOptions
+from tokenizer_client.calls.jobs import EncodeCorpusOptions, TrainOptions
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 
@@ -92,7 +92,7 @@ def test_a_service_that_says_only_that_it_lives_is_heard_of(play, clock):
 
 def test_a_page_in_the_place_of_events_is_no_sign_of_life(play, clock):
     client, service = play(*[httpx.Response(200, html="<p>Log in first")] * 100)
-    with pytest.raises(UnexpectedAnswerError, match="address"):
+    with pytest.raises(UnexpectedResponseError, match="address"):
         client.wait_for_job("j")
     assert len(service.requests) == 1
 

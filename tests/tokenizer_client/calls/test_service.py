@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import problem
-from tests.tokenizer_client.test_exchanges import promoted
+from tests.tokenizer_client.calls.test_exchange import promoted
 from tokenizer_client import ConnectionLostError, DeadlineExceededError
 from tokenizer_client.schemas.tokens import PromoteResponse
 

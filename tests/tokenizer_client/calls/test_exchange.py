@@ -19,7 +19,7 @@ from tokenizer_client import (
     RetryPolicy,
     TooLargeError,
     UnavailableError,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
 
 TOKENIZER = {"name": "n", "version": "v", "digest": "d"}
@@ -144,16 +144,16 @@ def test_a_refusal_is_told_at_once(play, clock, status, kind):
 
 def test_answers_of_somebody_else_are_said_to_be_that(play):
     client, _ = play(httpx.Response(200, text="<html>"))
-    with pytest.raises(UnexpectedAnswerError, match="is the address right"):
+    with pytest.raises(UnexpectedResponseError, match="check the address"):
         client.count("a")
     client, _ = play(httpx.Response(301, headers={"Location": "https://elsewhere.example"}))
-    with pytest.raises(UnexpectedAnswerError, match="redirect"):
+    with pytest.raises(UnexpectedResponseError, match="redirect"):
         client.count("a")
     client, _ = play(httpx.Response(404, text="<html>"))
     with pytest.raises(NotFoundError, match="404 http_404: no problem document"):
         client.count("a")
     client, _ = play(httpx.Response(200, content=b"abc"))
-    with pytest.raises(UnexpectedAnswerError, match="3 bytes"):
+    with pytest.raises(UnexpectedResponseError, match="3 bytes"):
         client.encode("a")
 
 

@@ -1,7 +1,7 @@
-"""Ids, texts and records as the bytes they go over the wire in, and back.
+"""Ids, batches, stream frames and server-sent events: bytes on the wire <-> values.
 
-Raw little-endian ids, `; layout=batch` (u32 n, n x u64 lengths, then everything), and the frames
-of a stream (u32 type, u32 length, payload).
+Raw little-endian ids; `; layout=batch` (u32 n, n x u64 lengths, then everything); the frames of a
+stream (u32 type, u32 length, payload); events as html.spec.whatwg.org defines them.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenizer_client.errors import StreamCutOffError, UnexpectedAnswerError, problem_of_document
+from tokenizer_client.errors import (
+    StreamCutOffError,
+    UnexpectedResponseError,
+    problem_of_document,
+)
 from tokenizer_client.schemas.tokens import MAX_ID, IdsError, parse_ids
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
-"""Token ids as they are given."""
+"""Token ids as callers give them."""
 
 IdArray: TypeAlias = NDArray[np.uint32]
-"""Token ids as they come back, shape (n,)."""
+"""Token ids as calls return them, shape (n,)."""
 
 Width: TypeAlias = Literal["u32", "u16"]
 """Bytes of an id: four or two."""
@@ -32,10 +37,10 @@ _DATA_FRAME, _END_FRAME, _ERROR_FRAME = 0, 1, 2
 
 
 def render_ids(ids: Ids, width: Width = "u32") -> bytes:
-    r"""Token ids, little-endian.
+    r"""Token ids as little-endian bytes.
 
     Raises:
-        ValueError: an entry is no id, or does not fit.
+        ValueError: an entry is not an id, or does not fit.
 
     Example:
         >>> render_ids([1, 258], "u16")
@@ -68,35 +73,35 @@ def render_batch(rows: Sequence[Ids]) -> bytes:
 
 
 def parse_id_bytes(body: bytearray) -> IdArray:
-    """The ids in `body`, which the array keeps; it can be written to.
+    """The ids in `body`. The array shares its memory and can be written to.
 
     Raises:
-        UnexpectedAnswerError: not a whole number of ids.
+        UnexpectedResponseError: `body` is not a whole number of ids.
     """
     if len(body) % 4:
-        raise UnexpectedAnswerError(f"an answer of {len(body)} bytes holds no ids of four bytes")
+        raise UnexpectedResponseError(f"a response of {len(body)} bytes is no list of 4-byte ids")
     return np.frombuffer(body, "<u4").astype(np.uint32, copy=False)
 
 
 def parse_batch(body: bytearray, item_bytes: int) -> tuple[bytearray, NDArray[np.uint64]]:
-    """What stands behind the lengths of a batch, and where each text begins and the last ends.
+    """The joined items of a batch, and the offsets at which each text begins and the last ends.
 
     Raises:
-        UnexpectedAnswerError: the lengths do not agree with what is there.
+        UnexpectedResponseError: the lengths do not match the body.
     """
     n_texts = struct.unpack_from("<I", body)[0] if len(body) >= 4 else -1
     start = 4 + 8 * n_texts
     if n_texts < 0 or len(body) < start:
-        raise UnexpectedAnswerError("the answer to a batch is cut off")
+        raise UnexpectedResponseError("the response to a batch is cut off")
     offsets = np.zeros(n_texts + 1, dtype=np.uint64)
     np.cumsum(np.frombuffer(body, "<u8", n_texts, offset=4), out=offsets[1:])
     if int(offsets[-1]) * item_bytes != len(body) - start:
-        raise UnexpectedAnswerError("the lengths in the answer to a batch do not add up")
+        raise UnexpectedResponseError("the lengths in the response to a batch do not add up")
     return body[start:], offsets
 
 
 class FrameReader:
-    r"""Frames of a stream out of bytes that come cut anywhere.
+    r"""Reads the frames of a stream from bytes cut anywhere.
 
     Example:
         >>> reader = FrameReader()
@@ -111,50 +116,90 @@ class FrameReader:
         self._end: dict[str, Any] | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """The payloads of the data frames that are whole now, joined.
+        """Add `data`; return the payloads of the data frames that are now complete, joined.
 
         Raises:
             ProblemError: the stream ended with an error.
-            UnexpectedAnswerError: there are no frames in it.
+            UnexpectedResponseError: a frame has an unknown type, or follows the last one.
         """
         self._held += data
         payloads: list[bytes] = []
-        place = 0
-        while len(self._held) - place >= 8:
-            kind, length = struct.unpack_from("<II", self._held, place)
-            if len(self._held) - place - 8 < length:
+        position = 0
+        while len(self._held) - position >= 8:
+            kind, length = struct.unpack_from("<II", self._held, position)
+            if len(self._held) - position - 8 < length:
                 break
-            payload = bytes(memoryview(self._held)[place + 8 : place + 8 + length])
-            place += 8 + length
+            payload = bytes(memoryview(self._held)[position + 8 : position + 8 + length])
+            position += 8 + length
             if kind == _DATA_FRAME and self._end is None:
                 payloads.append(payload)
             else:
-                self._take_last(kind, payload)
-        del self._held[:place]
+                self._read_last(kind, payload)
+        del self._held[:position]
         return b"".join(payloads)
 
     def finish(self) -> dict[str, Any]:
-        """The record at the end.
+        """The record of the last frame.
 
         Raises:
-            StreamCutOffError: there is none.
+            StreamCutOffError: the last frame did not arrive.
         """
         if self._end is None or self._held:
-            raise StreamCutOffError("the stream was cut off: its last record did not come")
+            raise StreamCutOffError("the stream was cut off: its last record did not arrive")
         return self._end
 
-    def _take_last(self, kind: int, payload: bytes) -> None:
+    def _read_last(self, kind: int, payload: bytes) -> None:
         if self._end is not None or kind not in (_END_FRAME, _ERROR_FRAME):
-            raise UnexpectedAnswerError(f"the stream has a frame of type {kind} where none can be")
+            raise UnexpectedResponseError(f"the stream has an unexpected frame of type {kind}")
         try:
             record = json.loads(payload)
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            raise UnexpectedAnswerError("the last record of the stream is none")
+            raise UnexpectedResponseError("the last record of the stream is not a JSON object")
         if kind == _ERROR_FRAME:
             document = record.get("error")
             document = document if isinstance(document, dict) else {}
             status = document.get("status")
             raise problem_of_document(status if type(status) is int else 500, document, {})
         self._end = record
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event; send `id` as Last-Event-ID to continue after it."""
+
+    id: str
+    data: bytes
+
+
+class EventReader:
+    r"""Reads server-sent events from bytes cut anywhere; skips comments.
+
+    Example:
+        >>> reader = EventReader()
+        >>> reader.feed(b"retry: 2000\n\nid: 1f\nda"), reader.feed(b'ta: {}\n\n:\n\n')
+        ([], [Event(id='1f', data=b'{}')])
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Add `data`; return the events that are now complete."""
+        self._held += data
+        *blocks, rest = bytes(self._held).split(b"\n\n")
+        self._held = bytearray(rest)
+        return [event for event in map(_parse_event, blocks) if event is not None]
+
+
+def _parse_event(block: bytes) -> Event | None:
+    fields: dict[bytes, list[bytes]] = {}
+    for line in block.split(b"\n"):
+        name, _, value = line.partition(b":")
+        fields.setdefault(name, []).append(value.removeprefix(b" "))
+    if b"data" not in fields:
+        return None
+    return Event(
+        fields.get(b"id", [b""])[-1].decode("utf-8", "replace"), b"\n".join(fields[b"data"])
+    )

@@ -6,9 +6,9 @@ import pytest
 
 from tests.tokenizer_client.test_two_way_transport import PIECE
 from tokenizer_client import (
-    AsyncTokenizerClient,
+    AsyncClient,
+    Client,
     ProblemError,
-    TokenizerClient,
 )
 
 
@@ -33,13 +33,13 @@ def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
         yield b"low lower"
 
     async def stream() -> int:
-        async with AsyncTokenizerClient(server.url, timeout_seconds=read_seconds) as client:
+        async with AsyncClient(server.url, timeout_seconds=read_seconds) as client:
             return sum([len(ids) async for ids in client.encode_stream(slowly())])
 
     real_timeout = asyncio.timeout
     monkeypatch.setattr(asyncio, "timeout", timeout)
     n_ids = asyncio.run(stream())
-    with TokenizerClient(server.url) as client:
+    with Client(server.url) as client:
         assert n_ids == client.count("low lower")
 
 

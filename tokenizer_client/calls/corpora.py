@@ -1,7 +1,7 @@
 """Calls about corpora and token files: upload, list, remove, download.
 
-An upload is read piece by piece; a download goes on where it was, also in another process, and is
-there when its sha256 is right.
+An upload is read piece by piece. A download continues where an earlier one stopped, also in another
+process; a file appears once its sha256 is right.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from typing import Final, TypeAlias
 
 import httpx
 
-from tokenizer_client.errors import ClientError, ConnectionLostError, UnexpectedAnswerError
-from tokenizer_client.exchanges import (
+from tokenizer_client.calls.exchange import (
+    Flow,
+    OnDisk,
+    Read,
+    Request,
+    Wait,
+    connection_lost,
     get,
-    lost,
-    open_answer,
+    open_response,
     parse_json,
     path_of,
     read_whole,
     remove,
 )
-from tokenizer_client.partial_file import PartialFile, sha256_of
-from tokenizer_client.retries import Attempts, Repeat, Session
+from tokenizer_client.calls.local_files import Given, PartialFile, Source, render_text, sha256_of
+from tokenizer_client.calls.retries import Attempts, Repeat, Session
+from tokenizer_client.errors import ClientError, ConnectionLostError, UnexpectedResponseError
 from tokenizer_client.schemas.jobs import Corpus, CorpusList
 from tokenizer_client.schemas.token_files import TokenFile, TokenFilesList, TokenFilesView
-from tokenizer_client.sources import Given, Source, render_text
-from tokenizer_client.steps import Flow, OnDisk, Read, Request, Wait
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called with the bytes that are done, and how many there are, where that is known."""
+"""Called with the bytes done and the bytes in all, None where that is unknown."""
 
 _MANIFEST: Final = "manifest.json"
 _WRITE_BYTES: Final = 1 << 20
@@ -46,28 +49,31 @@ def upload_corpus(
     replace: bool = True,
     on_progress: Progress | None = None,
 ) -> Flow[Corpus]:
-    """Upload a UTF-8 text of any size; it is there whole, or not at all.
+    """Upload a UTF-8 text of any size; the service stores the whole text or nothing.
 
-    `source` is as in `encode_stream`. One that can be read again is sent again after a lost
-    connection. With `replace=False` a corpus that is there stays.
+    `source` is what `encode_stream` takes. The client retries after a lost connection if it can
+    read the source again. With `replace=False` it leaves an existing corpus alone.
 
     Raises:
-        PreconditionFailedError: `replace=False`, and there is one.
-        TooLargeError, InvalidRequestError: over the quota; not UTF-8, with the place.
+        PreconditionFailedError: `replace=False`, and the corpus exists.
+        TooLargeError: the text exceeds the quota.
+        InvalidRequestError: the text is not UTF-8; `byte_offset` says where.
     """
     body = Source(source, render_text, on_progress=on_progress)
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     if body.size_bytes is not None:
-        headers["Content-Length"] = str(body.size_bytes)  # too much is refused at once
+        headers["Content-Length"] = str(
+            body.size_bytes
+        )  # lets the service refuse a large upload at once
     if not replace:
         headers["If-None-Match"] = "*"
     path = path_of("corpora", corpus_id)
-    request = Request("PUT", path, headers=headers, body=body, is_two_way=True)
-    deadline = session.deadline(None)  # an upload takes as long as it takes
+    request = Request("PUT", path, headers=headers, body=body, is_duplex=True)
+    deadline = session.deadline(None)  # an upload may take any time
     attempts = session.attempts(deadline, Repeat.ALWAYS if replace else Repeat.UNLESS_DONE)
     while True:
         try:
-            yield from open_answer(session, request, deadline)
+            yield from open_response(session, request, deadline)
             return parse_json((yield from read_whole(deadline)), Corpus)
         except ClientError as failed:
             error = failed
@@ -77,12 +83,12 @@ def upload_corpus(
 
 
 def list_corpora(session: Session) -> Flow[CorpusList]:
-    """The uploaded corpora, and what they take of the quota."""
+    """The uploaded corpora, and their share of the quota."""
     return get(session, "/corpora", CorpusList)
 
 
 def describe_corpus(session: Session, corpus_id: str) -> Flow[Corpus]:
-    """One corpus: its size, its sha256, when it came."""
+    """One corpus: its size, its sha256, its time of upload."""
     return get(session, path_of("corpora", corpus_id), Corpus)
 
 
@@ -90,18 +96,18 @@ def remove_corpus(session: Session, corpus_id: str) -> Flow[None]:
     """Remove a corpus for good.
 
     Raises:
-        ConflictError: a job that has not ended names it.
+        ConflictError: an unfinished job uses it.
     """
     return remove(session, path_of("corpora", corpus_id))
 
 
 def list_token_files(session: Session) -> Flow[TokenFilesList]:
-    """All token files, and what they take."""
+    """All token files, and their size."""
     return get(session, "/token-files", TokenFilesList)
 
 
 def describe_token_files(session: Session, token_files_id: str) -> Flow[TokenFilesView]:
-    """What token files are: of which tokenizer and corpora, their splits, each file."""
+    """Token files: their tokenizer, corpora, splits and each file."""
     return get(session, path_of("token-files", token_files_id), TokenFilesView)
 
 
@@ -117,13 +123,13 @@ def download_token_files(
     *,
     on_progress: Progress | None = None,
 ) -> Flow[TokenFilesView]:
-    """Download token files into `folder`, which `tokenizer_core.corpus` then opens.
+    """Download token files into `folder`; `tokenizer_core.corpus` opens it.
 
-    What is there already is not downloaded again, and what was broken off goes on. The manifest
-    comes last: where it is, all is.
+    Skips files that are already complete and continues partial ones. Writes the manifest last, so
+    a folder with a manifest is complete.
 
     Raises:
-        UnexpectedAnswerError: a file has another sha256 than the service says.
+        UnexpectedResponseError: a file does not have the sha256 that the service announced.
     """
     view = yield from describe_token_files(session, token_files_id)
     target = Path(folder)
@@ -131,16 +137,16 @@ def download_token_files(
     n_before, n_total = 0, sum(file.bytes for file in view.files)
     for file in sorted(view.files, key=lambda file: file.name == _MANIFEST):
         if Path(file.name).name != file.name:
-            raise UnexpectedAnswerError("token files have a file whose name is a path")
+            raise UnexpectedResponseError("the token files name a file that is a path")
 
-        def tell(n_bytes: int, n_before: int = n_before) -> None:
+        def report(n_bytes: int, n_before: int = n_before) -> None:
             if on_progress is not None:
                 on_progress(n_before + n_bytes, n_total)
 
         if not (yield OnDisk(partial(_is_there, target / file.name, file))):
-            yield from _download(session, token_files_id, file, target / file.name, tell)
+            yield from _download(session, token_files_id, file, target / file.name, report)
         n_before += file.bytes
-        tell(0, n_before)
+        report(0, n_before)
     return view
 
 
@@ -149,28 +155,32 @@ def _download(
     token_files_id: str,
     wanted: TokenFile,
     path: Path,
-    tell: Callable[[int], object],
+    report: Callable[[int], object],
 ) -> Flow[None]:
     file: PartialFile = yield OnDisk(partial(PartialFile, path, resume=True))
     was_resumed = file.n_bytes > 0
     url = path_of("token-files", token_files_id, wanted.name)
     try:
-        yield from _fetch(session, url, wanted, file, tell)
+        yield from _fetch(session, url, wanted, file, report)
         if file.sha256 != wanted.sha256 and was_resumed:
-            file.restart()  # what an earlier process left was of something else
-            yield from _fetch(session, url, wanted, file, tell)
+            file.restart()  # the partial file of an earlier process was of another file
+            yield from _fetch(session, url, wanted, file, report)
         if file.sha256 != wanted.sha256:
             file.discard()
-            raise UnexpectedAnswerError(f"{wanted.name} came with another sha256 than it should")
+            raise UnexpectedResponseError(f"{wanted.name} arrived with a wrong sha256")
         yield OnDisk(file.publish)
     finally:
         file.close()
 
 
 def _fetch(
-    session: Session, url: str, wanted: TokenFile, file: PartialFile, tell: Callable[[int], object]
+    session: Session,
+    url: str,
+    wanted: TokenFile,
+    file: PartialFile,
+    report: Callable[[int], object],
 ) -> Flow[None]:
-    """Append what is missing; every piece that comes gives all attempts again."""
+    """Append the missing bytes; every piece that arrives resets the count of attempts."""
     deadline = session.deadline(None)
     attempts: Attempts = session.attempts(deadline)
     if file.n_bytes > wanted.bytes:
@@ -181,7 +191,7 @@ def _fetch(
             headers = {"Range": f"bytes={file.n_bytes}-", "If-Range": f'"{wanted.sha256}"'}
         held = bytearray()
         try:
-            head = yield from open_answer(session, Request("GET", url, headers=headers), deadline)
+            head = yield from open_response(session, Request("GET", url, headers=headers), deadline)
             if head.status != 206:
                 file.restart()
             while (piece := (yield Read())) is not None:
@@ -190,10 +200,10 @@ def _fetch(
                 if len(held) >= _WRITE_BYTES:
                     piece, held = held, bytearray()
                     yield OnDisk(partial(file.write, piece))
-                    tell(file.n_bytes)
-            error: ClientError = ConnectionLostError("the answer ended early", was_sent=True)
+                    report(file.n_bytes)
+            error: ClientError = ConnectionLostError("the response ended early", was_sent=True)
         except httpx.TransportError as failed:
-            error = lost(failed)
+            error = connection_lost(failed)
         except ClientError as failed:
             error = failed
         finally:

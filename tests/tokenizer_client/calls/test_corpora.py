@@ -9,7 +9,7 @@ from tests.tokenizer_client.both_clients import problem
 from tokenizer_client import (
     ConnectionLostError,
     RetryPolicy,
-    UnexpectedAnswerError,
+    UnexpectedResponseError,
 )
 
 CORPUS = {"id": "c", "bytes": 3, "sha256": "", "uploaded_at": ""}
@@ -108,7 +108,7 @@ def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
 
 def test_a_file_with_another_hash_is_never_there(play, tmp_path):
     client, _ = play(token_files(a=DATA), httpx.Response(200, content=DATA[:-1] + b"x"))
-    with pytest.raises(UnexpectedAnswerError, match="another sha256"):
+    with pytest.raises(UnexpectedResponseError, match="wrong sha256"):
         client.download_token_files("t", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -130,6 +130,6 @@ def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
 
 def test_files_stay_in_their_folder(play, tmp_path):
     client, _ = play(token_files(**{"../a": DATA}))
-    with pytest.raises(UnexpectedAnswerError, match="a path"):
+    with pytest.raises(UnexpectedResponseError, match="a path"):
         client.download_token_files("t", tmp_path / "t")
     assert not (tmp_path / "a").exists()
