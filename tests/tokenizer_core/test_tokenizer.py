@@ -188,18 +188,6 @@ def test_long_texts_go_through_windows_without_a_seam(tokenizer):
     assert tokenizer.encode_ordinary(text) == reference.encode(text, VOCAB, MERGES)
 
 
-def test_batches_over_processes_equal_batches_in_one(tokenizer):
-    texts = [text * 200 for text in TEXTS[:60]]
-    expected = [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch(texts, num_workers=2) == expected
-    plain = tokenizer.encode_batch(texts, num_workers=3, allowed_special="none")
-    assert plain == [tokenizer.encode(text, allowed_special="none") for text in texts]
-    with pytest.raises(SpecialTokenForbiddenError):
-        tokenizer.encode_batch(
-            [*texts, "<|end|>"], num_workers=2, allowed_special="none", disallowed_special="all"
-        )
-
-
 def test_it_is_picklable_and_copies_are_equal(tokenizer):
     for copied in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
         assert copied.spec.fingerprint == tokenizer.spec.fingerprint

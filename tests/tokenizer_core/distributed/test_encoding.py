@@ -1,23 +1,18 @@
 """The same bytes as one process gives, whatever the shards, the workers, and who dies."""
 
-import contextlib
 import os
 import random
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
-from tests.tokenizer_core.distributed import dying_work
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
-from tokenizer_core import Tokenizer
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -159,15 +154,6 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path],
         corpus_format=SEPARATED, validation_share=0.3,
     )  # fmt: skip
     return files, plan
-
-
-def test_killed_workers_change_no_byte(tmp_path, corpus):
-    files, plan = corpus
-    (tmp_path / "notes").mkdir()
-    executor = dying_work.DyingExecutor(LocalExecutor(2), tmp_path / "notes")
-    found = distribute(tmp_path, files, plan, executor=executor, validation_share=0.3)
-    assert found == content(tmp_path / "expected")
-    assert len(list((tmp_path / "notes").iterdir())) == 2
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -333,50 +319,3 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_done(tmp_path)
     with pytest.raises(TokenFilesPlanError, match="validation_share must be"):
         distribute(tmp_path, [], plan, validation_share=1.0)
     assert list(tmp_path.iterdir()) == []
-
-
-def _kill_workers(ended: threading.Event, killed: list[int], draws: random.Random) -> None:
-    """At moments of chance, few enough that it comes to an end."""
-    while not ended.wait(draws.uniform(0.3, 1.5)) and len(killed) < 8:
-        with contextlib.suppress(psutil.Error):  # one has just ended
-            workers = [
-                process
-                for process in psutil.Process().children()
-                if "tokenizer_core.parallel.worker" in " ".join(process.cmdline())
-            ]
-            if workers:
-                victim = draws.choice(workers)
-                victim.kill()
-                killed.append(victim.pid)
-
-
-@pytest.mark.slow
-@pytest.mark.shared_data
-@pytest.mark.parametrize("seed", range(3))
-def test_workers_killed_at_random_moments_over_all_corpora(shared_data, tmp_path, seed):
-    tokenizer = Tokenizer.from_tokenizer_json(shared_data / "vocab/gpt2.tokenizer.json")
-    files = sorted((shared_data / "corpora").glob("*.txt"))
-    plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=seed)
-    how = {"corpus_format": CorpusFormat(separator="\n"), "validation_share": 0.1}
-    encode_corpus(tokenizer, files, tmp_path / "expected", plan, workers=2, **how)  # type: ignore[arg-type]
-    options = {"storage": tmp_path / "run", "shard_bytes": 4 << 20, "resume": True, **how}
-    ended, killed = threading.Event(), []
-    killer = threading.Thread(target=_kill_workers, args=(ended, killed, random.Random(seed)))
-    killer.start()
-    try:
-        while not (tmp_path / "tokens").exists():
-            # A shard that lost its worker three times ends a run, rightly.
-            with contextlib.suppress(ShardFailedError):
-                encode_distributed(
-                    tokenizer,
-                    files,
-                    tmp_path / "tokens",
-                    plan,
-                    executor=LocalExecutor(2),
-                    **options,  # type: ignore[arg-type]
-                )
-    finally:
-        ended.set()
-        killer.join()
-    assert len(killed) >= 3
-    assert content(tmp_path / "tokens") == content(tmp_path / "expected")

@@ -9,7 +9,7 @@ import pytest
 from tests.tokenizer_core.distributed import shard_work
 from tokenizer_core.distributed import Attempt, Run, Stage, runs
 from tokenizer_core.distributed.committed_shards import scratch_folder
-from tokenizer_core.distributed.runs import MAX_ATTEMPTS, _attempt, _Task, _Work, remove_run
+from tokenizer_core.distributed.runs import _attempt, _Task, _Work, remove_run
 from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
 from tokenizer_core.parallel import LocalExecutor
 
@@ -75,19 +75,6 @@ def test_stages_side_by_side(run):
     done = run.carry_out([stage(shard_work.double, state=2), other], TWO)
     assert [m.figures["doubled"] for m in done["other"]] == [21]
     assert len(done["double"]) == 6
-
-
-def test_a_killed_worker_costs_a_try(run, notes):
-    assert figures(run, shard_work.killed_once, TWO, str(notes)) == [0, 2, 4, 6, 8, 10]
-    assert len(list(notes.iterdir())) == 3
-
-
-@pytest.mark.parametrize("work", [shard_work.killed_always, shard_work.failing_always])
-def test_a_shard_that_always_fails_is_named(run, work):
-    with pytest.raises(ShardFailedError, match=r"shard 3 of the stage 'double' failed 3 times"):
-        run.carry_out([stage(work)], TWO)
-    assert MAX_ATTEMPTS == 3
-    assert len(run.storage.names(f"{run.id}/double/")) == 5
 
 
 def test_where_nothing_works_few_shards_are_tried(run, monkeypatch):

@@ -56,15 +56,6 @@ def test_newlines_and_byte_order_marks_are_text(corpus):
     assert sum(len(token) * n for token, n in counted.items()) == 7
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-@pytest.mark.parametrize("bad", [b"\xff", b"\xe6\xbc ", b"\xed\xa0\x80", b"\xc0\xaf", b"\x80"])
-def test_an_invalid_byte_is_named_by_file_and_offset(corpus, use_processes, num_workers, bad):
-    lead = "漢字 and words ".encode() * 40
-    corpus.write_bytes(lead + bad + b" more words" * 40)
-    with pytest.raises(CorpusError, match=rf"corpus\.txt is not UTF-8 at byte {len(lead)} "):
-        count_pretokens([corpus], pattern=GPT2, chunk_bytes=64, num_workers=num_workers)
-
-
 def test_the_file_ends_inside_a_code_point(corpus):
     corpus.write_bytes(b"ab \xe6\xbc")
     with pytest.raises(CorpusError, match="at byte 3 "):
@@ -101,31 +92,6 @@ def test_a_change_after_the_last_chunk_is_an_error(corpus):
         count_pretokens(
             [corpus], pattern=GPT2, progress=lambda done, total: os.utime(corpus, (1, 1))
         )
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
-def test_progress_counts_every_byte(corpus, use_processes, num_workers):
-    corpus.write_text("some words " * 1_000)
-    seen: list[tuple[int, int]] = []
-    count_pretokens(
-        [corpus],
-        pattern=GPT2,
-        chunk_bytes=1_000,
-        num_workers=num_workers,
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert len(seen) > 8
-    assert seen == sorted(seen)
-    assert seen[-1] == (11_000, 11_000)
-
-
-def test_workers_are_replaced_and_nothing_is_lost(corpus, use_processes, monkeypatch):
-    monkeypatch.setattr(COUNTING, "_CHUNKS_BEFORE_REPLACEMENT", 2)
-    corpus.write_text("some words " * 1_000)
-    counted = count_pretokens(
-        [corpus], pattern=GPT2, chunk_bytes=1_000, num_workers=2, engine="python"
-    )
-    assert counted.counts == {"some": 1, " words": 1_000, " some": 999, " ": 1}
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -9,6 +9,7 @@ from tests.app.jobs.test_downloads import OK, TEXT, Origin, origin, whole
 
 __all__ = ["origin"]
 
+
 # The whole way, through the service
 
 

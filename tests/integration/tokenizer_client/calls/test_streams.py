@@ -14,6 +14,7 @@ from tokenizer_client import (
 
 __all__ = ["path"]
 
+
 SOURCES = {
     "bytes": lambda path: path.read_bytes(),
     "path": lambda path: path,

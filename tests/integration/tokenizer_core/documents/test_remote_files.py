@@ -24,6 +24,7 @@ from tokenizer_core.errors import CorpusError
 
 __all__ = ["memory"]
 
+
 DOCUMENTS = ["one\r\n", "", "zwei é 🙂", " three ", "x" * 50]
 LONG = b"".join(b"line %d\n" % number for number in range(20_000))
 

@@ -287,6 +287,6 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 
 
 def test_only_this_module_imports_ray():
-    package = Path(__file__).resolve().parents[3] / "tokenizer_core"
+    package = Path(__file__).resolve().parents[4] / "tokenizer_core"
     found = [p.name for p in package.rglob("*.py") if "import ray\n" in p.read_text("utf-8")]
     assert found == ["ray_cluster.py"]

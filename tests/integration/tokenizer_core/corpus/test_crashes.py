@@ -99,7 +99,7 @@ def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=Path(__file__).resolve().parents[3],
+        cwd=Path(__file__).resolve().parents[4],
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

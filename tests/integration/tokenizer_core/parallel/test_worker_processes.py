@@ -20,7 +20,7 @@ from tests.tokenizer_core.parallel import worker_tasks
 from tokenizer_core.errors import WorkerProcessError
 from tokenizer_core.parallel import WorkerTracebackError, run_tasks
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)

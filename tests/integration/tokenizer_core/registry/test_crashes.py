@@ -70,7 +70,7 @@ def run(what: str, when: str, folder: Path) -> list[dict]:
         capture_output=True,
         text=True,
         timeout=120,
-        cwd=Path(__file__).resolve().parents[3],
+        cwd=Path(__file__).resolve().parents[4],
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,22 @@
+"""The tests of tests/tokenizer_core/test_tokenizer.py that need processes."""
+
+import pytest
+
+from tests.tokenizer_core.test_tokenizer import TEXTS, tokenizer
+from tokenizer_core.errors import (
+    SpecialTokenForbiddenError,
+)
+
+__all__ = ["tokenizer"]
+
+
+def test_batches_over_processes_equal_batches_in_one(tokenizer):
+    texts = [text * 200 for text in TEXTS[:60]]
+    expected = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts, num_workers=2) == expected
+    plain = tokenizer.encode_batch(texts, num_workers=3, allowed_special="none")
+    assert plain == [tokenizer.encode(text, allowed_special="none") for text in texts]
+    with pytest.raises(SpecialTokenForbiddenError):
+        tokenizer.encode_batch(
+            [*texts, "<|end|>"], num_workers=2, allowed_special="none", disallowed_special="all"
+        )
