@@ -1,9 +1,9 @@
-"""URLs that a corpus may come from: which hosts the operator lists, and at which addresses.
+"""URLs of corpora: which hosts the operator allows, and at which addresses.
 
-It stands alone because this is the one place where an address from the network would make this
-service send a request. A URL is taken apart by one strict expression, not by a library that is
-kind to odd forms, and what is connected to is built from those parts: two parsers can disagree. A
-name is only as good as what it resolves to, so the address is checked too, by whoever connects.
+A client's URL makes this service send a request. One strict expression parses it, not a library
+that accepts unusual forms, and the connection uses the parsed parts, because two parsers can
+disagree. A host name may resolve to any address, so that the code that connects checks the address
+as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY: Final = re.compile(
     rf"{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?:=(?P<network>[0-9A-Fa-f:./]+))?", re.ASCII
 )
 
-# IPv6 addresses that lead on to an IPv4 one somewhere else: NAT64, 6to4, Teredo.
+# IPv6 addresses that translate to any IPv4 address: NAT64, 6to4, Teredo.
 _TRANSLATED: Final = tuple(
     ipaddress.ip_network(text)
     for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
@@ -37,14 +37,14 @@ _TRANSLATED: Final = tuple(
 
 
 class CorpusUrlError(ValueError):
-    """A URL or an entry of the list that is not taken; the message says why and repeats nothing."""
+    """A refused URL or entry of the list; the message says why, without repeating it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedHost:
     """One entry of TOKENIZER_CORPUS_URL_HOSTS.
 
-    `port` None stands for the port of the scheme. `network` None stands for public addresses only.
+    `port` None means the port of the scheme. `network` None means public addresses only.
     """
 
     host: str
@@ -55,10 +55,10 @@ class ListedHost:
     def parse(cls, entry: str) -> ListedHost:
         """From `host`, `host:port`, or either with `=address` or `=network`.
 
-        An address for a host stands for itself, whether it is public or not.
+        A host that is an address allows that address, whether it is public or not.
 
         Raises:
-            CorpusUrlError: it has none of these forms.
+            CorpusUrlError: the entry has none of these forms.
 
         Example:
             >>> ListedHost.parse("data.example.org").network is None
@@ -88,7 +88,7 @@ class ListedHost:
             ) from None
 
     def allows(self, address: Address) -> bool:
-        """Whether a connection to `address` is what the operator meant.
+        """Whether the operator allows a connection to `address`.
 
         Example:
             >>> listed = ListedHost.parse("data.example.org")
@@ -108,7 +108,7 @@ class ListedHost:
 
 @dataclass(frozen=True, slots=True)
 class CorpusUrl:
-    """A URL that may be asked: its parts, and the entry of the list that allows it."""
+    """An allowed URL: its parts, and the entry of the list that allows it."""
 
     scheme: str
     host: str
@@ -118,7 +118,7 @@ class CorpusUrl:
 
     @classmethod
     def parse(cls, url: str, hosts: Iterable[ListedHost]) -> CorpusUrl:
-        """Take `url` apart.
+        """Parse `url`.
 
         Raises:
             CorpusUrlError: not plain http or https, user information, a fragment, characters that
@@ -153,18 +153,18 @@ class CorpusUrl:
 
     @property
     def origin(self) -> str:
-        """What Host says: the port only where it is not the scheme's."""
+        """The value of `Host`; has the port only if it is not the scheme's."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def name(self) -> str:
-        """The URL without its query, which may hold a signature that is nobody else's business."""
+        """The URL without its query, which may hold a secret signature."""
         return f"{self.scheme}://{self.origin}{self.target.partition('?')[0]}"
 
 
 def _plain_host(text: str) -> str:
-    """Lower case, without brackets; an address in the one form it is compared in."""
+    """In lower case, without brackets; an address in its canonical form."""
     host = text.strip("[]").lower()
     address = _literal(host)
     if text.startswith("[") and address is None:

@@ -1,7 +1,4 @@
-"""Services: what a request handler may use, in one frozen object at `request.app.services`.
-
-It stands alone so that routes depend on these few names and not on how `app.main` builds them.
-"""
+"""Services: the objects that request handlers use, at `request.app.services`."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Built once by the lifespan of the app, closed by it."""
+    """The lifespan of the app builds them once and closes them."""
 
     settings: Settings
     engine: EngineChoice

@@ -1,8 +1,8 @@
-"""Auth: who may call what. Every route asks for `require_read` or `require_admin`, or is public.
+"""Auth: who may call what. Every route depends on `require_read` or `require_admin`, or is public.
 
-Keys are compared as sha256 digests with `hmac.compare_digest`, against every key there is, so that
-neither length nor place of a difference shows in the time. Admin keys may also read. The keys live
-at `app.access_keys`.
+Compares sha256 digests with `hmac.compare_digest`, against every key, so that the time shows
+neither the length of a key nor the position of a difference. Admin keys may also read. The keys are
+in `app.access_keys`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """Digests of the keys. `read` empty: the read routes are open."""
+    """Digests of the keys. If `read` is empty, the read routes are public."""
 
     admin: frozenset[bytes]
     read: frozenset[bytes]
 
     @classmethod
     def of(cls, admin: Iterable[str], read: Iterable[str] = ()) -> AccessKeys:
-        """From the keys themselves, which are not kept."""
+        """From the keys themselves, which this object does not keep."""
         return cls(
             frozenset(digest for key in admin for digest in _digests(key)),
             frozenset(digest for key in read for digest in _digests(key)),
@@ -44,10 +44,10 @@ class AccessKeys:
 
 
 def access_keys(settings: Settings) -> AccessKeys:
-    """The keys of `settings`; without an admin key one is made and printed once to stderr.
+    """The keys of `settings`; without an admin key, makes one and prints it once to stderr.
 
     Raises:
-        SettingsError: no admin key is set and `require_admin_key` asks for one.
+        SettingsError: no admin key is set and `require_admin_key` requires one.
     """
     admin = [key.get_secret_value() for key in settings.admin_keys]
     if not admin:
@@ -67,10 +67,10 @@ def access_keys(settings: Settings) -> AccessKeys:
 
 
 async def require_read(request: Request) -> None:
-    """Let a request through that may read: anyone until a read key is set.
+    """Admit a request that may read: any request until a read key is set.
 
     Raises:
-        KeyRequiredError: it holds no valid key.
+        KeyRequiredError: it carries no valid key.
     """
     keys: AccessKeys = request.scope["app"].access_keys
     if keys.read and not _holds(request, keys.read | keys.admin):
@@ -78,10 +78,10 @@ async def require_read(request: Request) -> None:
 
 
 async def require_admin(request: Request) -> None:
-    """Let a request through that holds an admin key.
+    """Admit a request with an admin key.
 
     Raises:
-        KeyRequiredError: it holds no valid key.
+        KeyRequiredError: it carries no valid key.
         AdminKeyRequiredError: its key only reads.
     """
     keys: AccessKeys = request.scope["app"].access_keys
@@ -96,7 +96,7 @@ def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:
     found = False
     for given in _given_keys(request):
         digest = hashlib.sha256(given).digest()
-        for known in accepted:  # no early end: the time must not say which key was near
+        for known in accepted:  # no early exit: the time must not show which key was close
             found |= hmac.compare_digest(digest, known)
     return found
 
@@ -114,7 +114,7 @@ def _given_keys(request: HTTPConnection) -> list[bytes]:
 
 
 def _digests(key: str) -> list[bytes]:
-    """Clients send a key beyond ASCII as UTF-8 or as Latin-1; both are the same key."""
+    """Digests of both encodings: clients send a key beyond ASCII as UTF-8 or as Latin-1."""
     forms = {key.encode()}
     if all(ord(char) < 256 for char in key):
         forms.add(key.encode("latin-1"))

@@ -1,8 +1,7 @@
-"""Limits: what a request may cost, and who waits when all is taken.
+"""Limits of cost: memory for bodies, threads and time. The schemas have the limits of shape.
 
-The limits of shape (batch size, names) stand in `schemas`, those of cost here. The byte budget
-bounds the bodies that all requests of a process hold in memory together: past it a request is told
-to come back.
+The byte budget limits the bodies that all requests of a process hold in memory together; beyond it,
+a request is refused and may be sent again.
 """
 
 from __future__ import annotations
@@ -19,44 +18,43 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 INLINE_BODY_BYTES: Final = 4096
-"""Bodies up to this size are answered on the event loop: a thread costs more than the work."""
+"""Bodies up to this size are processed on the event loop: a thread costs more than the work."""
 
 MAX_DETAILED_TOKENS: Final = 1_000_000
-"""Tokens of one answer with pieces or offsets, which cost a hundred bytes each."""
+"""Most tokens of a response with pieces or offsets, which cost a hundred bytes each."""
 
 DECODED_BYTES_PER_BODY_BYTE: Final = 4
-"""Decoded text may be this many times `max_body_bytes`: a short id can mean a long token."""
+"""Decoded text may be this many times `max_body_bytes`: a short id may stand for a long token."""
 
 BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
-"""A body must arrive at this rate after the grace time; a slower one is 408."""
+"""After the grace time a body must arrive at this rate; a slower one is refused."""
 
 STREAM_IDLE_SECONDS: Final = 300.0
-"""A stream that brings too little text, or takes nothing of its answer, for this long is closed."""
+"""A stream is closed if for this long it sends too little text or reads nothing."""
 
 MIN_STREAM_BYTES: Final = 1024
-"""What a stream must bring before that: a byte now and then is not enough."""
+"""What a stream must send within that time: a byte now and then is not enough."""
 
 SEND_IDLE_SECONDS: Final = 60.0
-"""A client that takes nothing of its answer for this long is gone."""
+"""A client that reads nothing of its response for this long counts as disconnected."""
 
 BODIES_IN_MEMORY: Final = 4
-"""Bodies of the largest size that a process holds at once."""
-
+"""The byte budget of a process, in bodies of the largest size."""
 
 MAX_WAITING: Final = 256
-"""Large requests that may wait for a thread."""
+"""Most large requests that wait for a thread."""
 
 Result = TypeVar("Result")
 
 
 def max_decoded_bytes(max_body_bytes: int) -> int:
-    """How much text one decode request may mean."""
+    """Most bytes of text that one decode request may produce."""
     return DECODED_BYTES_PER_BODY_BYTE * max_body_bytes
 
 
 class ByteBudget:
-    """Bytes of request bodies this process holds; used from the event loop only.
+    """Counts the bytes of request bodies in this process. Used from the event loop only.
 
     Example:
         >>> budget = ByteBudget(100)
@@ -74,12 +72,12 @@ class ByteBudget:
         self.used = 0
 
     def lease(self) -> Lease:
-        """What one request holds of the budget; to be released at its end."""
+        """The share of one request, which must release it at its end."""
         return Lease(self)
 
 
 class Lease:
-    """Bytes one request holds."""
+    """The bytes that one request holds."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
@@ -92,20 +90,20 @@ class Lease:
             OverloadedError: the budget is used up.
         """
         budget = self._budget
-        # A request alone always gets in: one body is never larger than the budget.
+        # A single request is always admitted: no body is larger than the budget.
         if budget.used > self._held and budget.used + n_bytes > budget.maximum:
             raise OverloadedError("fill the memory set aside for them")
         budget.used += n_bytes
         self._held += n_bytes
 
     def release(self) -> None:
-        """Give everything back; a second call does nothing."""
+        """Return all bytes to the budget; a second call does nothing."""
         self._budget.used -= self._held
         self._held = 0
 
 
 class WorkQueue:
-    """Runs what is too long for the event loop on the service's threads, with a bounded wait."""
+    """Runs work that would block the event loop on threads, and limits how many calls wait."""
 
     def __init__(
         self,
@@ -123,21 +121,21 @@ class WorkQueue:
         """The result of `function(*arguments)`, called on a thread.
 
         Raises:
-            OverloadedError: too much is waiting.
+            OverloadedError: too many calls are waiting.
         """
         if self._waiting >= self._max_waiting:
             raise OverloadedError("wait for a thread")
         return await self.run_admitted(function, *arguments)
 
     async def run_admitted(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """As `run`, for what has begun to answer: it waits however much is waiting."""
+        """As `run` without the limit, for a request whose response has begun."""
         self._change(1)
 
         def call() -> Result:
             self._change(-1)
             return function(*arguments)
 
-        in_context = contextvars.copy_context().run  # what is logged there names the request too
+        in_context = contextvars.copy_context().run  # for the request id in the logs
         return await asyncio.get_running_loop().run_in_executor(self._executor, in_context, call)
 
     def _change(self, change: int) -> None:

@@ -1,13 +1,12 @@
 """Uploaded corpora: UTF-8 text by id, whole or absent, all together within a quota.
 
     <artifacts>/corpora/<id>.json          which file, its size and sha256
-    <artifacts>/corpora/files/<name>.txt   the text; never written to once a record names it
+    <artifacts>/corpora/files/<name>.txt   the text; never changed once a record names it
 
-It stands alone because several processes write here at once. A text is written and synced under a
-name of its own; putting the record in its place is the moment from which it is there. Whoever
-writes a file holds a lock on it, which the system drops at its death: that tells what is left over
-from what is under way. It stands below the artifacts folder because that is the volume that is
-kept. Every call blocks: use a thread.
+Several processes write here at once. An upload writes and syncs its text under a random name; it
+exists from the moment when its record is in place. The writer of a file holds a lock on it, and the
+system drops the lock when the process dies: so a leftover file differs from one being written.
+Every call blocks: use a thread.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from tokenizer_core.registry.versions import NAME
 log = logging.getLogger("app.jobs")
 
 _LOOK_BYTES: Final = 64 * 1024 * 1024
-"""After so many bytes an upload looks again at what the others hold of the quota."""
+"""An upload measures the use of the quota again after this many bytes."""
 
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
-"""How gzip, zstd and xz begin; no UTF-8 does."""
+"""First bytes of gzip, zstd and xz files; no UTF-8 text begins with them."""
 
 _FILE: Final = re.compile(r"[0-9a-f]{32}\.txt")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCorpus:
-    """One corpus as its record has it."""
+    """The record of a corpus."""
 
     id: str
     bytes: int
@@ -62,8 +61,10 @@ class StoredCorpus:
 
 
 class CorpusStore:
-    """The corpora in `folder`, which is made with the first upload. `max_bytes`: on the disk,
-    with what is being uploaded or replaced."""
+    """The corpora in `folder`, which the first upload makes.
+
+    `max_bytes` limits the bytes on the disk, with texts being uploaded or replaced.
+    """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder, self._files = folder, folder / "files"
@@ -103,10 +104,10 @@ class CorpusStore:
         return corpus
 
     def find_file(self, corpus_id: str) -> InputFile | None:
-        """Its text as an input of a training job, or None.
+        """The text of a corpus as the input of a job, or None.
 
         Raises:
-            InputPathError: its file is gone or is no regular file.
+            InputPathError: its file is gone or is not a regular file.
         """
         corpus = self.find(corpus_id)
         if corpus is None:
@@ -116,7 +117,7 @@ class CorpusStore:
     def begin(
         self, corpus_id: str, *, n_declared: int = 0, may_replace: bool = True
     ) -> CorpusUpload:
-        """Begin an upload; the result must be closed.
+        """Begin an upload; the caller must close it.
 
         Raises:
             CorpusExistsError: a corpus has this id and may not be replaced.
@@ -130,11 +131,11 @@ class CorpusStore:
         return CorpusUpload(self, self._files, corpus_id, may_replace=may_replace)
 
     def publish(self, corpus: StoredCorpus, *, may_replace: bool) -> bool:
-        """Make a synced file the corpus of that id; whether there was one before.
+        """Make a synced file the corpus of its id; returns whether it replaced another.
 
         Raises:
             CorpusExistsError: another one came first and may not be replaced.
-            OSError: the disk refuses; what was there stays.
+            OSError: the disk refuses; the previous corpus stays.
         """
         with self._locked():
             previous = self.find(corpus.id)
@@ -146,7 +147,7 @@ class CorpusStore:
         return previous is not None
 
     def remove(self, corpus_id: str) -> None:
-        """Remove a corpus for good.
+        """Remove a corpus.
 
         Raises:
             CorpusNotFoundError: no corpus has this id.
@@ -159,7 +160,7 @@ class CorpusStore:
         self._drop(corpus)
 
     def sweep(self) -> None:
-        """Remove the files that no record names and nobody writes any more."""
+        """Remove the files that no record names and no process is writing."""
         try:
             names = os.listdir(self._files)  # noqa: PTH208
         except FileNotFoundError:
@@ -170,16 +171,16 @@ class CorpusStore:
                 self._sweep_file(name)
 
     def used_bytes(self) -> int:
-        """What the texts take, with those under way."""
+        """Bytes of all texts, with those being uploaded."""
         used = 0
         with contextlib.suppress(FileNotFoundError), os.scandir(self._files) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # one that goes meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     used += entry.stat(follow_symlinks=False).st_size
         return used
 
     def require_room(self, n_bytes: int) -> None:
-        """Raise CorporaQuotaError where `n_bytes` in all would be over the quota."""
+        """Raise CorporaQuotaError if `n_bytes` in all are over the quota."""
         if n_bytes > self.max_bytes:
             raise CorporaQuotaError(self.max_bytes, n_bytes)
 
@@ -189,14 +190,14 @@ class CorpusStore:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return  # somebody writes it
-            # Looked at again: it may have been published between the look and the lock.
+                return  # a process is writing it
+            # Check again: it may have been published between the check and the lock.
             if name not in {corpus.file for corpus in self.all()}:
                 path.unlink()
                 log.info("removed a corpus file that was left over, of %d bytes", file.seek(0, 2))
 
     def _drop(self, corpus: StoredCorpus) -> None:
-        """Remove the text of a corpus that is no more; a training run that reads it goes on."""
+        """Remove the text of a removed corpus; a job that has it open can still read it."""
         with contextlib.suppress(FileNotFoundError):
             (self._files / corpus.file).unlink()
 
@@ -205,7 +206,7 @@ class CorpusStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock on the records; it is held for some milliseconds only."""
+        """Hold the lock on the records, for some milliseconds only."""
         make_folder(self._folder)
         with (self._folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -213,8 +214,10 @@ class CorpusStore:
 
 
 class CorpusUpload:
-    """A corpus on its way to the disk; `close` it whatever happened. One thread at a time gets in:
-    a request that is cancelled leaves its thread writing."""
+    """An upload; the caller must `close` it in every case.
+
+    A lock serialises the calls: after a request is cancelled, its thread may still be writing.
+    """
 
     def __init__(
         self, store: CorpusStore, files: Path, corpus_id: str, *, may_replace: bool
@@ -229,7 +232,7 @@ class CorpusUpload:
         """Write the next piece.
 
         Raises:
-            InvalidUtf8Error, CorporaQuotaError, CompressedCorpusError: it is not taken.
+            InvalidUtf8Error, CorporaQuotaError, CompressedCorpusError
             OSError: the disk refuses.
         """
         with self._lock:
@@ -247,10 +250,10 @@ class CorpusUpload:
                 view = view[self._file.write(view) :]
 
     def publish(self) -> tuple[StoredCorpus, bool]:
-        """Sync it and make it the corpus of its id; whether it took the place of another.
+        """Sync the text and make it the corpus of its id; returns whether it replaced another.
 
         Raises:
-            InvalidUtf8Error: it ends inside a character.
+            InvalidUtf8Error: the text ends inside a character.
             CorpusExistsError: another one came first and may not be replaced.
             OSError: the disk refuses; what was there stays.
         """
@@ -268,10 +271,10 @@ class CorpusUpload:
             return corpus, self._store.publish(corpus, may_replace=self._may_replace)
 
     def close(self) -> None:
-        """Let go of it; what was not published is removed."""
+        """Release the file; removes it if it was not published."""
         with self._lock:
             try:
-                # The record is asked: a disk that fails may have taken it and said no.
+                # Only the record is reliable: a failing disk may write it and report an error.
                 corpus = self._store.find(self._id)
                 if corpus is None or corpus.file != self._path.name:
                     self._path.unlink(missing_ok=True)
@@ -280,7 +283,7 @@ class CorpusUpload:
 
 
 def _open_locked(folder: Path) -> tuple[Path, io.FileIO]:
-    """A new file that is locked, and was not swept before it was."""
+    """A new, locked file. Tries again if `sweep` removed it before the lock was taken."""
     while True:
         path = folder / f"{secrets.token_hex(16)}.txt"
         file = io.FileIO(path, "x")

@@ -1,9 +1,9 @@
-"""Corpora fetched from URLs, by the job's own process: listed hosts, checked addresses, bounded.
+"""Downloads of corpora, in the child process of a job: listed hosts, checked addresses, bounded.
 
-It stands alone because this is the only place that asks another server for anything. Each name is
-resolved once, every address it has must be one the operator meant, and the connection goes to that
-very address: a second look at the name could find another. Host and the name in the certificate
-stay those of the URL. No redirect, no proxy of the environment, no compressed answer.
+Only here does the service call a server that a client names. Each host name is resolved once, the
+operator's list must allow every address, and the connection goes to that very address: a second
+look-up could return another one. `Host` and the name in the certificate stay those of the URL. It
+follows no redirect, uses no proxy of the environment and accepts no compressed response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.jobs.input_files import InputFile, find_input_file
 from tokenizer_core.errors import TokenizerCoreError
 
 HEAD_SECONDS: Final = 30.0
-"""From the name to the head of the answer."""
+"""From resolving the name to the head of the response."""
 
 PAUSE_SECONDS: Final = 120.0
 MIN_BYTES_PER_SECOND: Final = 1024
@@ -36,31 +36,31 @@ Report = Callable[[int, int], None]
 
 
 class DownloadError(TokenizerCoreError):
-    """A corpus that did not come; `code` is a stable word, the text names the remedy."""
+    """A download failed; `code` is a stable word, the text names the remedy."""
 
     code = "download_failed"
 
 
 class DownloadRefusedError(DownloadError):
-    """It leads where it must not, or comes in a form that is not taken."""
+    """The address is not allowed, or the form of the response is not accepted."""
 
     code = "download_refused"
 
 
 class DownloadTooLargeError(DownloadError):
-    """It is over the limit."""
+    """The corpora exceed the limit."""
 
     code = "download_too_large"
 
 
 class DownloadTooSlowError(DownloadError):
-    """It came too slowly."""
+    """The download was too slow."""
 
     code = "download_too_slow"
 
 
 async def resolve_once(host: str, port: int) -> list[str]:
-    """All addresses of `host`, as the system gives them."""
+    """All addresses of `host`, from the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
@@ -75,13 +75,13 @@ async def download_corpora(
     resolve: Resolve = resolve_once,
     head_seconds: float = HEAD_SECONDS,
 ) -> list[InputFile]:
-    """Fetch `urls` one after the other into `folder`, at most `max_bytes` together.
+    """Download `urls` one after the other into `folder`, at most `max_bytes` together.
 
-    `report` is told the bytes that are there and those that are known to come.
+    Calls `report` with the bytes received, and the total as far as known.
 
     Raises:
-        DownloadError: one did not come whole; says which and what to do.
-        OSError: the disk is full, or worse.
+        DownloadError: a download failed; says which one and what to do.
+        OSError: the disk is full or fails.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - nobody else waits
     files: list[InputFile] = []
@@ -97,7 +97,7 @@ async def download_corpora(
 
 
 class _Fetch:
-    """One URL on its way into a file."""
+    """The download of one URL into a file."""
 
     def __init__(
         self, name: str, url: CorpusUrl, max_bytes: int, n_before: int, report: Report
@@ -107,12 +107,12 @@ class _Fetch:
         self._report = report
 
     async def into(self, file: IO[bytes], resolve: Resolve, head_seconds: float) -> int:
-        """Write the body to `file`; returns how many bytes the job has by now."""
+        """Write the body to `file`; returns the bytes of all downloads of the job so far."""
         client = httpx.AsyncClient(
             trust_env=False,  # a proxy would resolve the name again
-            verify=httpx.create_ssl_context(),  # which may look for SSL_CERT_FILE
+            verify=httpx.create_ssl_context(),  # reads SSL_CERT_FILE
             follow_redirects=False,
-            timeout=None,  # noqa: S113 - the deadlines are here, over all parts of a request
+            timeout=None,  # noqa: S113 - own deadlines span all parts of a request
         )
         async with client:
             try:

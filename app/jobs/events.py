@@ -26,14 +26,14 @@ log = logging.getLogger("app.jobs")
 
 LOOK_SECONDS: Final = 0.25
 MAX_LISTENERS: Final = 64
-"""Streams open at once in each process; each holds a connection and little else."""
+"""Most streams open at once in each process; each holds a connection and little else."""
 
 _LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The document of a job at one moment, as JSON on one line."""
+    """The document of a job at one moment, as one line of JSON."""
 
     id: str
     document: bytes
@@ -41,12 +41,12 @@ class JobEvent:
 
     @classmethod
     def of(cls, job: Job, artifacts_dir: Path) -> JobEvent:
-        """The event for the job as it is now; reads its log."""
+        """The event for the job now; reads its log."""
         document = view_of(job, artifacts_dir).model_dump_json().encode()
         return cls(hashlib.sha256(document).hexdigest()[:32], document, job.is_final)
 
     def render(self) -> bytes:
-        r"""The event as it is sent.
+        r"""The bytes of the event.
 
         Example:
             >>> JobEvent("1f", b'{"state":"live"}', True).render()
@@ -56,7 +56,7 @@ class JobEvent:
 
 
 class JobWatch:
-    """Looks at the jobs somebody listens to. Used from the event loop only."""
+    """Reads the jobs that streams follow. Used from the event loop only."""
 
     def __init__(
         self, jobs: JobStore, artifacts_dir: Path, *, max_listeners: int = MAX_LISTENERS
@@ -70,15 +70,15 @@ class JobWatch:
 
     @property
     def n_listeners(self) -> int:
-        """Streams that are open."""
+        """The number of open streams."""
         return self._listeners.total()
 
     @contextlib.contextmanager
     def listening(self, job_id: str) -> Iterator[None]:
-        """Have the job looked at.
+        """Have the job read as long as the block runs.
 
         Raises:
-            TooManyListenersError: as many streams as allowed are open.
+            TooManyListenersError: the limit of open streams is reached.
         """
         if self.n_listeners >= self._max_listeners:
             raise TooManyListenersError(self._max_listeners)
@@ -94,7 +94,7 @@ class JobWatch:
                 self._task = None
 
     async def next_look(self, job_id: str, known: JobEvent) -> JobEvent | None:
-        """The job at the next look, `known` where none came in time; None when it is forgotten."""
+        """The job at the next look, `known` if none came in time, None if the job was deleted."""
         looked = self._looked
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
@@ -107,7 +107,7 @@ class JobWatch:
             try:
                 self._seen = await asyncio.to_thread(self._read, tuple(self._listeners))
             except (JobDatabaseError, OSError) as error:  # the next look tries again
-                if not getattr(error, "is_away", False):  # which has been said
+                if not getattr(error, "is_away", False):  # an outage was logged when it began
                     log.warning("the jobs cannot be looked at: %s", error)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()

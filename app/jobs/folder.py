@@ -1,14 +1,11 @@
-"""What stands on the disk for one job: its inline documents, its request, its log.
+"""The folder of a job: its inline documents, its request, its log.
 
-    <artifacts>/jobs/<id>/request.json    what the trainer's process reads
-    <artifacts>/jobs/<id>/documents/      the corpus of a request that brought it along, or URLs
-    <artifacts>/jobs/<id>/train.log       what the trainer wrote to standard error
-    <artifacts>/jobs/<id>/scratch/        its temporary files
-    <artifacts>/jobs/<id>/run/            what a cluster's workers have counted, if it is kept here
-    <artifacts>/jobs/<id>/again-<n>/      the same of whoever took the job over, the n-th time
-
-It stands alone because the route writes it, the runner and the trainer read it, and the log is
-read by whichever server process is asked.
+<artifacts>/jobs/<id>/request.json    the request, for the child process
+<artifacts>/jobs/<id>/documents/      inline documents, or downloads
+<artifacts>/jobs/<id>/train.log       the standard error of the child process
+<artifacts>/jobs/<id>/scratch/        its temporary files
+<artifacts>/jobs/<id>/run/            results of a cluster's workers, unless stored elsewhere
+<artifacts>/jobs/<id>/again-<n>/      the same after the n-th takeover by another host
 """
 
 from __future__ import annotations
@@ -42,16 +39,16 @@ def is_job_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """The folder of one job under the artifacts folder. Holds no state of its own."""
+    """The folder of one job under the artifacts folder; an object without state."""
 
     path: Path
 
     @classmethod
     def of(cls, artifacts_dir: Path, job_id: str) -> JobFolder:
-        """The folder of a job, whether it is there or not.
+        """The folder of a job, whether it exists or not.
 
         Raises:
-            ValueError: `job_id` has not the form of one.
+            ValueError: `job_id` does not have the form of a job id.
         """
         if not is_job_id(job_id):
             raise ValueError("not a job id")
@@ -59,27 +56,27 @@ class JobFolder:
 
     @property
     def log_path(self) -> Path:
-        """The log of the trainer's process."""
+        """The log of the child process."""
         return self.path / "train.log"
 
     @property
     def scratch_path(self) -> Path:
-        """Where the trainer's temporary files go."""
+        """Temporary files of the child process."""
         return self.path / "scratch"
 
     @property
     def run_path(self) -> Path:
-        """Where the workers of a cluster keep what they have done."""
+        """Results of the workers of a cluster."""
         return self.path / "run"
 
     @property
     def documents_path(self) -> Path:
-        """Where the corpus of a request is that brought it along, or had it fetched."""
+        """Inline documents of the request, or downloads."""
         return self.path / "documents"
 
     def again(self, takeovers: int) -> JobFolder:
-        """Where a job is worked on that was taken over so often: not where its earlier process,
-        of another host, may still write."""
+        """The folder to work in after this many takeovers by another host: the earlier child may
+        still write to the previous one."""
         return self if takeovers == 0 else JobFolder(self.path / f"again-{takeovers}")
 
     def make(self) -> None:
@@ -89,8 +86,8 @@ class JobFolder:
     def write_documents(self, documents: Sequence[str], separator: str | None) -> list[InputFile]:
         """Write inline documents as corpus files, on the disk when this returns.
 
-        One file with `separator` (a special token: a hard boundary that is never counted) between
-        the documents; one file a document without a separator.
+        One file, with `separator` between the documents (a special token: a hard boundary that is
+        never counted), or one file per document if there is no separator.
 
         Raises:
             OSError: the disk is full, or worse.
@@ -107,22 +104,22 @@ class JobFolder:
         return [find_input_file([folder], name) for name in names]
 
     def write_request(self, request: Mapping[str, Any]) -> None:
-        """Write what the trainer's process reads."""
+        """Write the request for the child process."""
         self.make()
         self.scratch_path.mkdir(exist_ok=True, mode=0o700)
         _write_synced(self.path / "request.json", json.dumps(request).encode())
 
     def read_request(self) -> dict[str, Any]:
-        """What `write_request` wrote."""
+        """Reads `write_request`."""
         value: dict[str, Any] = json.loads((self.path / "request.json").read_bytes())
         return value
 
     def open_log(self) -> IO[bytes]:
-        """The log, opened to append."""
+        """Opens the log to append."""
         return self.log_path.open("ab", buffering=0)
 
     def remove_inputs(self) -> None:
-        """Drop what a finished job needs no more; its log stays."""
+        """Remove everything but the log."""
         shutil.rmtree(self.documents_path, ignore_errors=True)
         shutil.rmtree(self.scratch_path, ignore_errors=True)
         shutil.rmtree(self.run_path, ignore_errors=True)
@@ -130,7 +127,7 @@ class JobFolder:
             shutil.rmtree(again, ignore_errors=True)
 
     def remove(self) -> None:
-        """Drop everything."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def log_tail(self) -> list[str]:
@@ -145,14 +142,14 @@ class JobFolder:
             return []
         lines = tail.decode(errors="replace").rstrip("\n").split("\n")
         if size > _LOG_TAIL_BYTES:
-            del lines[0]  # it began before the part that was read
+            del lines[0]  # its beginning was not read
         return [escape_control_characters(line)[:_MAX_LOG_LINE_CHARS] for line in lines if line][
             -LOG_TAIL_LINES:
         ]
 
 
 def escape_control_characters(text: str) -> str:
-    r"""`text` on one line: what is not printable becomes an escape, so no log line can be forged.
+    r"""`text` on one line, with escapes for characters that could forge a log line.
 
     Example:
         >>> print(escape_control_characters("a\r\nb\x1b[31m"))

@@ -1,12 +1,11 @@
-"""Corpus files named by a caller, opened so that only regular files under a corpus root are read.
+"""Input files of jobs: opens paths of a caller only if they are regular files under a root.
 
-It stands alone because this is the one place where a path from the network meets the disk. The
-path is walked one component at a time: each folder is opened relative to the one before with
-`O_NOFOLLOW`, so a symbolic link is refused wherever it stands and whenever it was put there, and
-what was checked is what is held open. The trainer then reads through the held descriptor
-(`/proc/<pid>/fd/<n>`), never through the name again. No symbolic link is followed, not even one
-that stays inside the root: telling the two apart means following it first. A root itself may be
-one, since the operator chose it.
+Only here does a path from the network reach the disk. The path is walked one component at a time:
+each folder is opened relative to the previous one with `O_NOFOLLOW`. So a symbolic link is refused
+at every position and at every moment, and the file that was checked is the file that is open. A job
+then reads through the open descriptor (`/proc/<pid>/fd/<n>`), never through the name again. Links
+that stay inside the root are refused as well: to know where a link leads, one must follow it. A
+root itself may be a link, since the operator chose it.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ _PERCENT_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 class InputPathError(ValueError):
-    """A path that is not a readable regular file under a corpus root; the message says why."""
+    """The path is not a readable regular file under a corpus root; the message says why."""
 
 
 class InputChangedError(Exception):
-    """A corpus file is not the one the job was made for, or was written to meanwhile."""
+    """An input file is no longer the file that the job was made for."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input file: where it stands, and which file it was when the job was made."""
+    """One input file: its path, and its identity when the job was made."""
 
     root: str
     path: str
@@ -43,11 +42,11 @@ class InputFile:
     size_bytes: int
     modified_ns: int
     label: str = field(default="", compare=False)
-    """What the caller knows it by, where that is not its path: the id of a corpus, a URL."""
+    """The caller's name for it if that is not its path: the id of a corpus, a URL."""
 
     @property
     def name(self) -> str:
-        """What to call it towards the caller."""
+        """The caller's name for it."""
         return self.label or self.path
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +55,7 @@ class InputFile:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InputFile:
-        """Back from `to_json`."""
+        """Reads `to_json`."""
         return cls(**value)
 
 
@@ -101,9 +100,9 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
     """A descriptor of the regular file at `parts` under `root`, opened without following links.
 
     Raises:
-        InputPathError: a component is a link, is missing, is no folder, or the file is no
-            regular file. Nothing is waited for: a FIFO or a device is refused unopened.
-        FileNotFoundError: there is nothing of that name (another root may have it).
+        InputPathError: a component is a link, is missing or is not a folder, or the file is not
+            regular. Never blocks: refuses a FIFO or a device before opening it.
+        FileNotFoundError: this root has no such file (another root may have it).
     """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -118,7 +117,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
             folder = deeper
         name = parts[-1]
         _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=False)
-        # O_NONBLOCK: should a FIFO have taken the file's place since, opening must not wait.
+        # O_NONBLOCK: if a FIFO has replaced the file since, opening must not block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         file = os.open(name, flags, dir_fd=folder)
     except PermissionError:
@@ -126,7 +125,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        # ELOOP or ENOTDIR: swapped for a link between the look and the opening.
+        # ELOOP or ENOTDIR: replaced by a link between the check and the opening.
         raise InputPathError(f"it cannot be opened ({os.strerror(error.errno or 0)})") from None
     finally:
         os.close(folder)
@@ -165,7 +164,7 @@ def reopen_input_file(file: InputFile) -> int:
     """A descriptor of the same file, opened as safely as the first time.
 
     Raises:
-        InputChangedError: it is gone, is another file now, or was written to.
+        InputChangedError: it was removed, replaced or written to.
     """
     try:
         descriptor = open_under_root(Path(file.root), split_input_path(file.path))
@@ -184,7 +183,7 @@ def reopen_input_file(file: InputFile) -> int:
 
 
 def check_unchanged(file: InputFile, descriptor: int) -> None:
-    """Raise InputChangedError unless the open file is still what the job was made for."""
+    """Raise InputChangedError unless the open file is the one that the job was made for."""
     if _describe(Path(file.root), file.path, descriptor) != file:
         raise InputChangedError(
             f"{file.name} was replaced or written to after the request; "
@@ -193,9 +192,9 @@ def check_unchanged(file: InputFile, descriptor: int) -> None:
 
 
 def readable_path(descriptor: int) -> Path:
-    """A path by which this process and its children read the held file, without its name.
+    """A path through which this process and its children read the open file, without its name.
 
-    Where the system has no `/proc` (macOS), `/dev/fd`, which only this process can use.
+    On a system without `/proc` (macOS) it is in `/dev/fd`, which only this process can use.
     """
     if Path("/proc/self/fd").is_dir():
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")

@@ -110,14 +110,14 @@ class Job:
 
 
 class JobStore:
-    """All jobs in `database`; those of the artifacts folder `folder` (its id) are added, claimed
-    and forgotten here. With SQLite, where the database lies in the folder, that is "".
+    """All jobs in `database`; adds, claims and forgets those of one artifacts folder.
 
-    A job belongs to the folder it was asked for on: uploads, documents, its log and what it makes
-    are there. Every replica shows and cancels every job; to run one takes its folder.
+    `folder` is the id of that folder, "" with SQLite, whose file is in the folder. A job belongs to
+    the folder of the server that accepted it, with its uploads, documents, log and results. Every
+    replica shows and cancels every job; only a server with its folder runs it.
 
-    Raises (from every method): JobDatabaseError when the database cannot be used, for one because
-    the disk is full; what was acknowledged before stays.
+    Raises (from every method): JobDatabaseError when the database is unusable, for example because
+    the disk is full; acknowledged writes persist.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class JobStore:
         self.database, self.lease_seconds = database, lease_seconds
         self._folder = folder
         self.host = this_host() if database.is_shared else ""
-        """Where one job runs at a time: on this host, or "": on all that share the folder."""
+        """One job runs at a time on this host, or, if "", on all hosts that share the folder."""
 
     @classmethod
     def open(
@@ -162,13 +162,12 @@ class JobStore:
         idempotency_key: str | None,
         queue_limit: int,
     ) -> Job:
-        """Store a queued job, on the disk when this returns, or give back the one with that key.
+        """Store a queued job durably, or return the earlier job with that key.
 
-        `queue_limit` jobs may wait behind the one that runs; with 0 a job is taken only when none
-        is running.
+        `queue_limit` jobs may wait for a running one; with 0, a job is accepted only if none runs.
 
         Raises:
-            QueueFullError: no place.
+            QueueFullError: the queue takes no other job.
             IdempotencyConflictError: the key was used for another request.
         """
         with self.database.transaction(alone="add") as run:
@@ -185,7 +184,7 @@ class JobStore:
             return Job.of_row(row)
 
     def find_by_key(self, idempotency_key: str | None, request_digest: str) -> Job | None:
-        """The job made earlier with this key, or None.
+        """The earlier job with this key, or None.
 
         Raises:
             IdempotencyConflictError: the key was used for another request.
@@ -194,7 +193,7 @@ class JobStore:
             return _select_by_key(run, idempotency_key, request_digest)
 
     def count_unfinished(self) -> int:
-        """How many jobs of this folder are queued, and one more where any run: `queue_limit`."""
+        """The jobs of this folder that count against `queue_limit`: queued, and one if any runs."""
         with self.database.read() as run:
             return _count_unfinished(run, self._folder)
 
@@ -209,7 +208,7 @@ class JobStore:
         return Job.of_row(rows[0]) if rows else None
 
     def latest(self, *, limit: int = 100, kind: Kind | None = None) -> list[Job]:
-        """The latest jobs, newest first, of one kind if that is named."""
+        """The latest jobs, newest first; only of `kind` if it is given."""
         return self._select(
             "SELECT * FROM jobs WHERE ? IN ('', COALESCE(kind, 'train'))"
             " ORDER BY sequence DESC LIMIT ?",
@@ -217,24 +216,24 @@ class JobStore:
         )
 
     def running(self) -> list[Job]:
-        """The jobs of this folder that some process holds."""
+        """The running jobs of this folder."""
         return self._select(
             "SELECT * FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?",
             (self._folder,),
         )
 
     def unfinished(self) -> list[Job]:
-        """The jobs that are running or queued, of all folders."""
+        """The running and queued jobs of all folders."""
         return self._select("SELECT * FROM jobs WHERE state IN ('queued', 'running')", ())
 
     def claim_next(self, owner: ProcessIdentity) -> Job | None:
-        """Take the oldest queued job for `owner`, or None when none waits or one is running here.
+        """Claim the oldest queued job for `owner`; None if none is queued or one runs already.
 
-        One transaction decides, so that over all processes of a host, or with SQLite of all hosts,
-        only one child runs, and over all hosts each job is claimed once.
+        One transaction decides. So one child at a time runs on a host (with SQLite: on all hosts),
+        and only one process of all hosts claims a job.
         """
         with self.database.read() as run:
-            # Asked twice a second by every server process: a read takes no write lock.
+            # Every server process asks twice a second: a read takes no write lock.
             if not run(
                 "SELECT 1 FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ? LIMIT 1",
                 (self._folder,),
@@ -259,12 +258,12 @@ class JobStore:
             return Job.of_row(rows[0]) if rows else None
 
     def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
-        """Take a running job, for `owner` to requeue or to end, from one that is gone; the job as
-        it is then, None when another came first.
+        """Take a running job over from a dead owner, so that `owner` requeues or ends it.
 
-        With `if_lease_ended`, for an owner of another host, None also when the lease still holds:
-        the same statement looks, so that an owner that renews meanwhile keeps its job. Counts as a
-        death, and from here on nothing that the earlier owner writes is taken.
+        Returns the job afterwards, None if another process was first. With `if_lease_ended`, for an
+        owner of another host, None also while the lease holds; the same statement checks that, so
+        that an owner that renews meanwhile keeps its job. Counts as a death. From now on the
+        database refuses all writes of the earlier owner.
         """
         with self.database.transaction() as run:
             rows = run(
@@ -286,17 +285,17 @@ class JobStore:
         return Job.of_row(rows[0]) if rows else None
 
     def renew_lease(self, job: Job) -> bool:
-        """Hold the job for another `lease_seconds`; False when it is no longer this attempt's."""
+        """Extend the lease by `lease_seconds`; False if the job is no longer this attempt's."""
         return self._update_held(job, "lease_ends_at = unix_now() + ?", (self.lease_seconds,))
 
     def set_child(self, job: Job, child: ProcessIdentity) -> bool:
-        """Note the trainer's process; False when the job is no longer this attempt's."""
+        """Store the child process; False if the job is no longer this attempt's."""
         return self._update_held(job, "child = ?", (child.to_json(),))
 
     def set_progress(
         self, job: Job, phase: str, progress: float, counters: Mapping[str, int]
     ) -> bool:
-        """Note how far the job is; False when the job is no longer this attempt's."""
+        """Store the progress; False if the job is no longer this attempt's."""
         return self._update_held(
             job,
             "phase = ?, progress = ?, counters = ?",
@@ -304,9 +303,9 @@ class JobStore:
         )
 
     def allow_publishing(self, job: Job) -> bool:
-        """Let the trainer publish; False when it was cancelled or the job is another's by now.
+        """Whether the child may publish: the job was not cancelled and is still this attempt's.
 
-        This is the one moment that decides between a cancelled job and a published version.
+        This one statement decides between a cancelled job and a published version.
         """
         return self._update_held(
             job,
@@ -316,14 +315,16 @@ class JobStore:
         )
 
     def set_result(self, job: Job, result: Mapping[str, Any]) -> bool:
-        """Note what was published; a job requeued after this is not run again, only settled."""
+        """Store what the job published; if it is requeued after this, no child runs again."""
         return self._update_held(
             job, "result = ?, phase = 'promote', progress = 0.98", (json.dumps(result),)
         )
 
     def requeue(self, job: Job, *, died: bool = False) -> bool:
-        """Put a running job back, in its old place, to be started again; one that was to be
-        cancelled is. `died` counts a death of its process."""
+        """Put a running job back at its position in the queue, or end it if it was cancelled.
+
+        `died` counts a death of its process.
+        """
         return self._update_held(
             job,
             "state = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
@@ -337,9 +338,9 @@ class JobStore:
     def finish(
         self, job: Job, state: State, *, error_code: str | None = None, detail: str = ""
     ) -> bool:
-        """End a running job; False when the job is no longer this attempt's.
+        """End a running job; False if the job is no longer this attempt's.
 
-        A job that ended well has progress 1; any other keeps the progress it had.
+        A successful job gets progress 1; any other keeps its progress.
         """
         error = None if error_code is None else json.dumps({"code": error_code, "detail": detail})
         done = state in ("live", "succeeded")
@@ -351,12 +352,12 @@ class JobStore:
         )
 
     def request_cancel(self, job_id: str) -> Job | None:
-        """Cancel a queued job at once, ask a running one to stop, leave a finished one as it is.
+        """End a queued job, ask a running one to stop, and leave a finished one unchanged.
 
-        Returns the job afterwards, or None when there is none.
+        Returns the job afterwards, or None if no job has this id.
         """
         with self.database.transaction() as run:
-            # One statement: between two the job might begin, or be requeued, and miss both.
+            # One statement: between two of them the job might start, or be requeued, and miss both.
             run(
                 "UPDATE jobs SET"
                 " finished_at = CASE state WHEN 'queued' THEN unix_now() ELSE finished_at END,"
@@ -370,7 +371,7 @@ class JobStore:
         return Job.of_row(rows[0]) if rows else None
 
     def is_cancel_requested(self, job: Job) -> bool:
-        """Whether somebody asked to cancel it, or the job is no longer this attempt's."""
+        """Whether a client asked to cancel the job, or it is no longer this attempt's."""
         now = self.get(job.id)
         return (
             now is None
@@ -380,7 +381,10 @@ class JobStore:
         )
 
     def forget_old(self, *, kept: int = JOBS_KEPT) -> list[str]:
-        """Delete this folder's finished jobs beyond the newest `kept` of all; returns their ids."""
+        """Delete finished jobs of this folder that are not among the newest `kept` of all jobs.
+
+        Returns their ids.
+        """
         with self.database.transaction() as run:
             rows = run(
                 "DELETE FROM jobs WHERE state NOT IN ('queued', 'running') AND sequence <="
@@ -396,8 +400,8 @@ class JobStore:
     def _update_held(
         self, job: Job, assignments: str, values: tuple[object, ...], *, extra: str = ""
     ) -> bool:
-        # `attempt` fences: a process that lost the job (it was thought dead, the job was requeued
-        # and claimed again) can no longer write to it.
+        # `attempt` fences: a process that lost the job (it seemed dead, the job was requeued and
+        # claimed again) can no longer write to it.
         with self.database.transaction() as run:
             rows = run(
                 f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
@@ -408,7 +412,7 @@ class JobStore:
 
 
 def folder_id(artifacts_dir: Path) -> str:
-    """The id of an artifacts folder, made when it is first asked for, by one of all who ask.
+    """The id of an artifacts folder; the first of all processes that ask makes it.
 
     Raises:
         OSError: the folder cannot be written.
@@ -428,7 +432,7 @@ def folder_id(artifacts_dir: Path) -> str:
 
 
 def _count_unfinished(run: Run, folder: str) -> int:
-    """What counts against the queue: those that run are one, on however many hosts."""
+    """The jobs that count against the limit; all running ones, on all hosts, count as one."""
     rows = run(
         "SELECT state, COUNT(*) AS n_jobs FROM jobs WHERE state IN ('queued', 'running')"
         " AND COALESCE(folder, '') = ? GROUP BY state",

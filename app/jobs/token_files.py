@@ -2,7 +2,7 @@
 
     <artifacts>/token-files/<id>/                 published: a folder of token files, nothing else
     <artifacts>/token-files/.unfinished/<job>/    complete, and not yet allowed to be published
-    <artifacts>/token-files/.unfinished/.<job>.partial/    what a job has written so far
+    <artifacts>/token-files/.unfinished/.<job>.partial/    being written by a job
     <artifacts>/token-files/.unfinished/.<job>.json        the manifest of what it publishes
 
 `TokenFilesFolder` is this layout; the child process of a job writes through it. A job writes only
@@ -67,48 +67,48 @@ _TAKEN: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 
 class TokenFilesTakenError(TokenFilesError):
-    """There are other token files of that id."""
+    """Other token files have that id."""
 
     code = "token_files_exist"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFilesFolder:
-    """The folder `root` of all token files; made when the first are published."""
+    """The folder `root` of all token files; the first publication makes it."""
 
     root: Path
 
     @classmethod
     def of(cls, artifacts_dir: Path) -> TokenFilesFolder:
-        """That of an artifacts folder."""
+        """The token files of an artifacts folder."""
         return cls(artifacts_dir.absolute() / "token-files")
 
     def place(self, token_files_id: str) -> Path:
-        """Where token files stand once they are published.
+        """The folder of published token files.
 
         Raises:
-            ValueError: no token files can have that id.
+            ValueError: the id is not a valid name.
         """
         if not NAME.fullmatch(token_files_id):
             raise ValueError("not an id of token files")
         return self.root / token_files_id
 
     def growing(self, job_id: str, takeovers: int = 0) -> Path:
-        """Where a job lets its token files grow, on the same volume.
+        """The folder where a job writes its token files, on the same volume.
 
         Raises:
-            ValueError: `job_id` has not the form of one.
+            ValueError: `job_id` does not have the form of a job id.
         """
         if not is_job_id(job_id):
             raise ValueError("not a job id")
         return self.root / _UNFINISHED / (f"{job_id}.{takeovers}" if takeovers else job_id)
 
     def note(self, growing: Path) -> Path:
-        """Where a job keeps the manifest of what it publishes of `growing`."""
+        """The file with the manifest of what the job publishes from `growing`."""
         return growing.with_name(f".{growing.name}.json")
 
     def notes(self, job_id: str) -> list[bytes]:
-        """The manifests of all that a job, or whoever had it before, was about to publish."""
+        """The manifests of the token files that this job's attempts were about to publish."""
         found = []
         for name in self.left_over():
             if _job_of(name) == job_id and name.endswith(".json"):
@@ -117,16 +117,16 @@ class TokenFilesFolder:
         return found
 
     def names(self) -> list[str]:
-        """The ids of all that are there, in order."""
+        """The ids of all published token files, sorted."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
             return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
         return []
 
     def publish(self, growing: Path, token_files_id: str) -> None:
-        """Give what a job has finished, at `growing`, its place.
+        """Publish the finished folder `growing` under its id.
 
         Raises:
-            TokenFilesTakenError: there is something of that id.
+            TokenFilesTakenError: the id is taken.
             OSError: the disk refuses.
         """
         place = self.place(token_files_id)
@@ -143,17 +143,18 @@ class TokenFilesFolder:
         sync_folder(self.root)
 
     def drop(self, job_id: str) -> None:
-        """Remove all that a job has not published; does nothing where there is nothing."""
+        """Remove everything that a job wrote and did not publish."""
         for name in self.left_over():
             if _job_of(name) == job_id:
-                self._remove_left_over(name)  # as far as possible; `sweep` comes back to it
+                self._remove_left_over(name)  # as far as possible; `sweep` removes the rest
 
     def remove(self, token_files_id: str) -> None:
-        """Remove token files for good: gone at once, then cleared away. Who has a file open, or
-        mapped, goes on reading it.
+        """Remove token files: a rename hides them at once, then their space is freed.
+
+        Processes that have a file open or mapped can still read it.
 
         Raises:
-            FileNotFoundError: there are none.
+            FileNotFoundError: no token files have this id.
             OSError: the disk refuses.
         """
         aside = self.root / _UNFINISHED / f"removed-{secrets.token_hex(8)}"
@@ -169,7 +170,7 @@ class TokenFilesFolder:
         return []
 
     def sweep(self, names: list[str], kept_jobs: set[str]) -> None:
-        """Remove those of `names` that belong to none of `kept_jobs`."""
+        """Remove the entries in `names` that belong to no job in `kept_jobs`."""
         for name in names:
             if _job_of(name) not in kept_jobs:
                 self._remove_left_over(name)
@@ -184,13 +185,13 @@ class TokenFilesFolder:
 
 
 def _job_of(name: str) -> str:
-    """The job that a name below `.unfinished` belongs to."""
+    """The job that an entry of `.unfinished` belongs to."""
     return name.lstrip(".").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTokenFile:
-    """A file that is held open for a download; whoever has it closes `descriptor`."""
+    """An open file for a download; the caller closes `descriptor`."""
 
     descriptor: int
     n_bytes: int
@@ -198,14 +199,14 @@ class OpenTokenFile:
 
 
 class TokenFilesStore:
-    """The token files below `artifacts_dir`. `max_bytes`: of all together, None for no bound."""
+    """The token files below `artifacts_dir`; `max_bytes` limits their sum, None for no limit."""
 
     def __init__(self, artifacts_dir: Path, max_bytes: int | None) -> None:
         self._artifacts_dir, self.max_bytes = artifacts_dir, max_bytes
         self._folder = TokenFilesFolder.of(artifacts_dir)
 
     def all(self) -> list[TokenFilesSummary]:
-        """All token files, by id; those that cannot be read are left out and logged."""
+        """All token files, by id; logs and leaves out those that cannot be read."""
         found = []
         for token_files_id in self._folder.names():
             try:
@@ -218,7 +219,7 @@ class TokenFilesStore:
         return found
 
     def describe(self, token_files_id: str) -> TokenFilesView:
-        """What the manifest says of token files.
+        """The content of the manifest of token files.
 
         Raises:
             TokenFilesNotFoundError, TokenFilesDamagedError
@@ -241,7 +242,7 @@ class TokenFilesStore:
             )
 
     def open_file(self, token_files_id: str, name: str) -> OpenTokenFile:
-        """One file, held open.
+        """Open one file for a download.
 
         Raises:
             TokenFilesNotFoundError, TokenFilesDamagedError
@@ -251,7 +252,7 @@ class TokenFilesStore:
             files = {file.name: file for file in _files(opened)}
             if name not in files:
                 raise TokenFileNotFoundError
-            # The name is one of the manifest's: a plain one. A link in its place is not followed.
+            # The manifest has only plain names, and `_OPEN` follows no symbolic link.
             try:
                 descriptor = os.open(opened.folder / name, _OPEN)
             except OSError:
@@ -263,7 +264,7 @@ class TokenFilesStore:
             return OpenTokenFile(descriptor, status.st_size, files[name].sha256)
 
     def remove(self, token_files_id: str) -> None:
-        """Remove token files for good; who reads them goes on.
+        """Remove token files; processes that have them open can still read them.
 
         Raises:
             TokenFilesNotFoundError
@@ -296,27 +297,27 @@ class TokenFilesStore:
             raise DiskTooSmallError(free, n_bytes)
 
     def used_bytes(self) -> int:
-        """What all token files take, with what jobs are writing."""
+        """Bytes of all token files, with those that jobs are writing."""
         used = 0
         for folder, _, names in os.walk(self._folder.root):
             for name in names:
-                with contextlib.suppress(FileNotFoundError):  # one that goes meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     used += (Path(folder) / name).stat(follow_symlinks=False).st_size
         return used
 
     def left_over(self) -> list[str]:
-        """What `sweep` is to look at, asked before the jobs are: what a new one writes is not in
-        it."""
+        """The entries for `sweep`. Call it before you list the unfinished jobs, so that it has no
+        entry of a job that started in between."""
         return self._folder.left_over()
 
     def sweep(self, names: list[str], unfinished_jobs: Collection[str]) -> None:
-        """Remove what killed processes have left and no job will come back to."""
+        """Remove what killed processes left and no unfinished job will resume."""
         self._folder.sweep(names, set(unfinished_jobs))
 
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
-        """Token files for as long as something is read of them; also inside, what was removed
-        meanwhile is not found rather than damaged."""
+        """Open token files and turn errors of the body: token files that were removed meanwhile are
+        not found, others are damaged."""
         place = self._folder.place(token_files_id)
         try:
             if not place.exists():
@@ -368,7 +369,7 @@ def _total_bytes(manifest: TokenManifest) -> int:
 
 
 def _files(opened: TokenFiles) -> list[TokenFile]:
-    """The files that the manifest names, and itself, which nothing names."""
+    """The manifest, and the files that it names."""
     data = (opened.folder / MANIFEST_NAME).read_bytes()
     itself = TokenFile(name=MANIFEST_NAME, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     named = opened.manifest.files().items()

@@ -1,8 +1,8 @@
-"""Removing versions that nobody is to need any more: by hand, or all but the newest of a name.
+"""Removes versions: one that a client names, or all but the newest of a name.
 
-It stands alone because what may go is known in three places: the store (what the pointer names),
-the serving processes (what they answer with) and the jobs (what is still to be promoted). What a
-request of another process pinned goes on from memory. Blocks: call it from a thread.
+A version is in use if the registry's pointer names it, a process serves it, or a job is to promote
+it or encodes with it. A version that a request of another process pinned stays in that process's
+memory. Blocks: call it from a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("app.jobs")
 
 
 class VersionRetention:
-    """Removes versions of one store, never one that is in use."""
+    """Removes versions of one registry, never one that is in use."""
 
     def __init__(
         self, settings: Settings, store: Artifacts, live: LiveTokenizers, jobs: JobStore
@@ -36,16 +36,16 @@ class VersionRetention:
 
         Raises:
             VersionInUseError: it is in use.
-            ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the store.
+            ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the registry.
         """
         if f"{name}@{version}" in self._in_use():
             raise VersionInUseError
         self._store.remove(name, version)
 
     def keep_newest(self, name: str) -> None:
-        """Remove the versions of `name` beyond the newest TOKENIZER_KEEP_VERSIONS; 0: none.
+        """Remove the versions of `name` beyond the newest TOKENIZER_KEEP_VERSIONS; 0 keeps all.
 
-        What cannot be removed is logged, and tried again the next time.
+        Logs a failure; the next call tries again.
         """
         kept = self._settings.keep_versions
         if not kept:
@@ -60,11 +60,11 @@ class VersionRetention:
             log.warning("old versions of %s cannot be removed: %s", name, error)
 
     def _in_use(self) -> set[str]:
-        """`name@version` of what must stay."""
+        """`name@version` of every version in use."""
         found = {str(live.ref) for live in self._live.loaded()}
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
         for job in self._jobs.unfinished():
-            # What is to be promoted, and what is to encode: a job may wait long for its turn.
+            # A queued job may wait long before it promotes a version or encodes with it.
             named = job.request["tokenizer"] if job.kind == "encode" else job.result
             if named:
                 found.add(f"{named['name']}@{named['version']}")

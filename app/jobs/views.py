@@ -1,8 +1,4 @@
-"""A job as it is answered: its row, and the end of its log.
-
-It stands alone because the routes answer it once and `job_events` each time it changes. Reads the
-disk: call it from a thread.
-"""
+"""The document of a job: its row, and the end of its log. Reads the disk: call it from a thread."""
 
 from __future__ import annotations
 
@@ -16,13 +12,13 @@ from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSumma
 
 
 def view_of(job: Job, artifacts_dir: Path) -> JobView | EncodeJobView:
-    """What `GET /jobs/{id}` answers, and of a training job `GET /train/{id}`."""
+    """The response of `GET /jobs/{id}` and, for a training job, `GET /train/{id}`."""
     made = JobView if job.kind == "train" else EncodeJobView
     return made(**_fields(job), log_tail=JobFolder.of(artifacts_dir, job.id).log_tail())
 
 
 def summary_of(job: Job) -> AnyJobSummary:
-    """One job of the list, without its log."""
+    """An entry in a list of jobs, without the log."""
     made = JobSummary if job.kind == "train" else AnyJobSummary
     return made(**_fields(job))
 

@@ -1,8 +1,8 @@
-"""Logs: one line an event to stderr, whatever stands in the message, as text or as JSON.
+"""Logs: one line per event to stderr, as text or as JSON, whatever the message holds.
 
-It stands alone so that a process started by uvicorn alone logs the same way as one started by the
-command, uvicorn's own lines included. Control characters are escaped: a message that quotes what
-came from outside cannot forge a line.
+A process that uvicorn starts logs in the same form as one that the command starts, uvicorn's own
+lines included. Control characters are escaped, so that a message that quotes input cannot forge a
+line.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
-"""The id of the request this task or thread works for; empty where it works for none."""
+"""The id of the request that this task or thread works for, or empty."""
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class EscapingFormatter(logging.Formatter):
-    """Formats a record; control characters of its message become escapes.
+    """Formats a record as text, with escapes for control characters.
 
-    What is logged for a request ends with the request's id.
+    A message that belongs to a request ends with the request's id.
 
     Example:
         >>> record = logging.makeLogRecord({"msg": "a\\r\\nb", "levelname": "INFO", "name": "app"})
@@ -50,7 +50,7 @@ class EscapingFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON, in ASCII: time (UTC), level, logger, message.
 
-    `request_id` and `exception` (the traceback) where there are any.
+    Also `request_id` and `exception` (the traceback), if the record has them.
 
     Example:
         >>> record = logging.makeLogRecord(
@@ -82,9 +82,9 @@ def _escape(text: str, *, keep_newlines: bool) -> str:
 
 
 def configure_logging(level: str, form: Literal["text", "json"] = "text") -> None:
-    """Send what `app` logs from `level` on to stderr, unless someone has set handlers already.
+    """Send the log of `app` from `level` on to stderr, unless handlers are configured already.
 
-    What uvicorn has set up for itself goes on to where it went, in the same form.
+    uvicorn's handlers keep their destination and get the same form.
     """
     formatter = JsonFormatter() if form == "json" else EscapingFormatter(_TEXT)
     for name in ("uvicorn", "uvicorn.access"):

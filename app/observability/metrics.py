@@ -1,10 +1,10 @@
 """Metrics: what Prometheus reads.
 
-One `ServiceMetrics` belongs to one app: nothing is registered at import. With several server
-processes the parent sets `PROMETHEUS_MULTIPROC_DIR` before they start; each then writes its values
-to files there, and whichever process answers `/metrics` adds them up. What describes a state
-rather than a count (which tokenizer is served, how the jobs stand) is read at the scrape from where
-it lives. Labels are route templates, methods and code words, never what a client sent.
+Each app has one `ServiceMetrics`; an import registers nothing. With several server processes, the
+parent sets `PROMETHEUS_MULTIPROC_DIR` before they start. Each process then writes its values to
+files there, and the process that answers `/metrics` adds them up. Metrics of a state (the served
+tokenizers, the jobs) are read from their source at every scrape. Labels are route templates,
+methods and code words, never input of a client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ REJECT_REASONS: Final = {
     "host_invalid": "bad_http",
     "transfer_coding_unsupported": "bad_http",
 }
-"""Code of a problem -> reason under which the request counts as refused before any work."""
+"""Code of a problem -> label of `tokenizer_rejected_total`: requests refused before any work."""
 
 _MOST_READINGS: Final = 5
 SWAP_RESULTS: Final = ("ok", "failed", "timeout")
@@ -87,9 +87,10 @@ class _Sum(Protocol):
 
 
 class Tally:
-    """A sum of this process that the library hears of now and then.
+    """A sum of this process that is added to the library's counter from time to time.
 
-    Its own sums take a lock, and with several processes a write to a file: per request too much.
+    The library's counters take a lock and, with several processes, write to a file: too slow for
+    every request.
     """
 
     def __init__(self, counter: _Sum) -> None:
@@ -103,7 +104,7 @@ class Tally:
         self._total += amount
 
     def hand_over(self) -> None:
-        """Tell the library; from any thread."""
+        """Add the sum to the library's counter; from any thread."""
         with self._lock:
             change = self._total - self._handed_over
             if change:
@@ -112,9 +113,9 @@ class Tally:
 
 
 class DurationTally:
-    """A `Tally` of each bucket of a histogram, and of the seconds.
+    """A `Tally` for each bucket of a histogram, and one for the seconds.
 
-    These are inner names of the library's pinned release, which itself takes one time at once.
+    Uses private names of the library's pinned release, whose public method takes one value a call.
     """
 
     def __init__(self, histogram: Histogram) -> None:
@@ -122,24 +123,24 @@ class DurationTally:
         self._seconds = Tally(histogram._sum)
 
     def observe(self, seconds: float) -> None:
-        """Add one; from the event loop only."""
+        """Add one duration; from the event loop only."""
         self._buckets[bisect_left(_BUCKETS, seconds)].inc()
         self._seconds.inc(seconds)
 
     def hand_over(self) -> None:
-        """Tell the library; from any thread."""
+        """Add the sums to the library's histogram; from any thread."""
         for tally in (*self._buckets, self._seconds):
             tally.hand_over()
 
 
 class ServiceMetrics:
-    """The service's metrics, and how to render them."""
+    """The service's metrics."""
 
     def __init__(self) -> None:
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._multiprocess_dir = Path(folder) if folder else None
         install_reserved_files()
-        # Each counter would have a second series with the time it was made, which nobody reads.
+        # Otherwise each counter has a second series with the time of its creation.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._seen_cache: weakref.WeakKeyDictionary[Tokenizer, tuple[int, int]] = (
@@ -166,7 +167,7 @@ class ServiceMetrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        # Not tallied: a process that has just answered a scrape would be seen with one request.
+        # No tally: a process that has just answered a scrape would show one request.
         self.in_flight = self._gauge(
             "tokenizer_inflight", "Requests being answered.", mode="livesum"
         )
@@ -222,24 +223,24 @@ class ServiceMetrics:
         )
 
     def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
-        """Make the series of these (method, route template) pairs exist at zero."""
+        """Create the series of these (method, route template) pairs, with the value 0."""
         for method, handler in handlers:
             self.requests.labels(method, handler, "200")
             self.duration.labels(handler)
 
     def show_served(self, served: Callable[[], Iterable[ServedRow]]) -> None:
-        """Take `tokenizer_info` from this function at every scrape."""
+        """Set the function that returns the rows of `tokenizer_info` at every scrape."""
         self._served = served
 
     def add_collector(self, collector: Collector) -> None:
-        """Ask `collector` at every scrape too: for what is read from where it lives."""
+        """Add a collector that reads its metrics at every scrape."""
         self._more.append(collector)
 
     def count_request(self, method: str, handler: str, status: int, seconds: float) -> None:
-        """Count and time a request that was answered."""
+        """Count and time a request that got a response."""
         key = (method, handler, status)
         series = self._series.get(key)
-        if series is None:  # asked for once: the library looks its series up under a lock
+        if series is None:  # once per series: the library looks it up under a lock
             duration = self._durations.get(handler)
             if duration is None:
                 duration = self._durations[handler] = DurationTally(self.duration.labels(handler))
@@ -249,12 +250,12 @@ class ServiceMetrics:
         series[1].observe(seconds)
 
     def count_encoded(self, n_bytes: int, n_tokens: int) -> None:
-        """Count text that was encoded, and what came of it; from the event loop only."""
+        """Count encoded bytes and their tokens; from the event loop only."""
         self.encode_bytes.inc(n_bytes)
         self.encode_tokens.inc(n_tokens)
 
     def hand_over(self) -> None:
-        """Make what was tallied since the last call visible to all processes."""
+        """Add all tallies to the library's metrics, which all processes see."""
         tallies = [self.encode_bytes, self.encode_tokens, self.decode_tokens]
         for tally in tallies + [requests for requests, _ in list(self._series.values())]:
             tally.hand_over()
@@ -262,13 +263,13 @@ class ServiceMetrics:
             duration.hand_over()
 
     def count_rejected(self, code: str) -> None:
-        """Count a request refused before any work, where the code of its problem says that."""
+        """Count a request that was refused before any work, judged by its problem's code."""
         reason = REJECT_REASONS.get(code)
         if reason is not None:
             self.rejected.labels(reason).inc()
 
     def count_cache(self, tokenizers: Sequence[Tokenizer]) -> None:
-        """Add what the caches of these tokenizers did since the last call."""
+        """Add the hits and misses of these tokenizers since the last call."""
         for tokenizer in tokenizers:
             now = tokenizer.cache_statistics()
             hits, misses = self._seen_cache.get(tokenizer, (0, 0))
@@ -298,8 +299,7 @@ class ServiceMetrics:
 
 
 def _read_out(registry: CollectorRegistry) -> bytes:
-    """The numbers of `registry`; a process that ends or whose disk is full may take its file away
-    between the listing and the reading, which is read again then."""
+    """The metrics of `registry`; tries again if a process removes its file while they are read."""
     for _ in range(_MOST_READINGS - 1):
         with contextlib.suppress(FileNotFoundError):
             return generate_latest(registry)
@@ -311,7 +311,7 @@ class _ServedCollector(Collector):
         self._served = served
 
     def collect(self) -> Iterator[Metric]:
-        """One series for each version that some process serves: two during a swap."""
+        """One series for each version that any process serves: two during a swap."""
         family = GaugeMetricFamily(
             "tokenizer_info",
             "The tokenizers served.",
@@ -323,16 +323,16 @@ class _ServedCollector(Collector):
 
 
 class DiskCollector(Collector):
-    """`tokenizer_disk_free_bytes` and `tokenizer_disk_size_bytes` of the disk `folder` lies on.
+    """`tokenizer_disk_free_bytes` and `tokenizer_disk_size_bytes` of the disk with `folder`.
 
-    What is free is what this user may still write; nothing where the disk does not answer.
+    Free bytes are those that this user may write. No series if the disk cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Both, as they are now."""
+        """Both values now."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError:
@@ -343,7 +343,7 @@ class DiskCollector(Collector):
 
 
 def _forget_dead_processes(folder: Path) -> None:
-    """Drop the gauges of processes that are gone: nobody else tells the library they died."""
+    """Drop the gauges of dead processes, which the library does not notice by itself."""
     for path in folder.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):

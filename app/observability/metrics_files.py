@@ -1,9 +1,9 @@
-"""Metrics files: what several processes add up their metrics in, safe on a disk that is full.
+"""Metrics files: hold the metrics of each process, and survive a full disk.
 
-`prometheus_client` maps sparse files. Where the disk below has no block left, the first touch of
-such a page ends the process with SIGBUS, and every process that is started again dies the same way.
-Here the blocks are reserved before a file is mapped; where that fails the process goes on without
-the file and keeps its numbers to itself.
+`prometheus_client` maps sparse files. On a disk without a free block, the first access to a page
+ends the process with SIGBUS, and every restarted process dies the same way. This module reserves
+the blocks before it maps a file. If that fails, the process continues without the file, and its
+values are missing from `/metrics`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from prometheus_client.mmap_dict import MmapedDict
 log = logging.getLogger("app.observability.metrics")
 
 FIRST_BYTES: Final = 1 << 16
-"""Size of a new file; it doubles when it is full."""
+"""Size of a new file; a full file doubles."""
 
 _FRAME_BYTES: Final = 64  # more than the library puts around a key
 
 
 def install_reserved_files() -> None:
-    """Have the library reserve its files; to be called before the first metric is made."""
+    """Make the library use `ReservedFile`; call this before the first metric is made."""
     values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
 
 
 class ReservedFile(MmapedDict):
-    """The library's file of values with every block reserved, else memory of this process."""
+    """The library's file of values with all blocks reserved, or memory if the disk is full."""
 
     def __init__(self, filename: str, read_mode: bool = False) -> None:
         self._is_shared = True
@@ -41,12 +41,12 @@ class ReservedFile(MmapedDict):
             _make_reserved(Path(filename))
             super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
         except FileNotFoundError:
-            raise  # no folder: a wrong setting, not a disk that fails
+            raise  # no folder: a wrong setting, not a failing disk
         except OSError as error:
             self._fname, self._positions = filename, {}
             self._m, self._used = mmap.mmap(-1, FIRST_BYTES), 8
             self._capacity = FIRST_BYTES
-            self._do_without(error)
+            self._use_memory(error)
 
     def _init_value(self, key: str) -> None:
         needed = self._used + len(key.encode()) + _FRAME_BYTES
@@ -62,23 +62,23 @@ class ReservedFile(MmapedDict):
                 grown = mmap.mmap(self._f.fileno(), n_bytes)
             except OSError as error:
                 self._f.close()
-                self._do_without(error)
+                self._use_memory(error)
         if grown is None:
             grown = mmap.mmap(-1, n_bytes)
             grown[: self._used] = self._m[: self._used]
         self._m, self._capacity = grown, n_bytes
 
     def close(self) -> None:
-        """Let go of the file, or of the memory."""
+        """Close the file, or free the memory."""
         if self._is_shared:
             super().close()  # type: ignore[no-untyped-call]
         else:
             self._m.close()
 
-    def _do_without(self, error: OSError) -> None:
+    def _use_memory(self, error: OSError) -> None:
         self._is_shared = False
         with contextlib.suppress(OSError):
-            Path(self._fname).unlink()  # half of it would be read as numbers that stand still
+            Path(self._fname).unlink()  # other processes would read its last values for ever
         log.warning(
             "%s cannot be written (%s): /metrics goes on without these numbers of this process. "
             "Make room, or set PROMETHEUS_MULTIPROC_DIR to a folder that has some, and restart.",
@@ -88,11 +88,11 @@ class ReservedFile(MmapedDict):
 
 
 def _make_reserved(path: Path) -> None:
-    """Have a file at `path` with every block reserved.
+    """Make a file at `path` with all blocks reserved.
 
-    Another process reads whatever has that name, at any moment: the file gets it when it is whole.
+    Other processes may read `path` at any moment, so that only a complete file gets this name.
     """
-    if path.exists():  # of a process before this one with the same pid; its numbers go on
+    if path.exists():  # of an earlier process with this pid; its values continue
         with path.open("ab") as file:
             _reserve(file.fileno(), max(FIRST_BYTES, os.fstat(file.fileno()).st_size))
         return

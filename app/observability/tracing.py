@@ -1,10 +1,9 @@
-"""Tracing: a span for each request, for those who run the service with OpenTelemetry.
+"""Tracing: a span for each request, for operators who use OpenTelemetry.
 
-Asked for in the words of OpenTelemetry itself: where one of its variables says where spans go, and
-the extra `telemetry` is installed, each process sends its own. A span has the method, the route,
-the status, the request's id and the tokenizer's version; nothing a client sent but the trace it is
-part of: no path, query, header or body. It stands alone because the service needs none of it.
-Imports the SDK only when it is asked for, and nothing of the service.
+OpenTelemetry's own environment variables enable it: if one of them names an endpoint, and the extra
+`telemetry` is installed, each process sends its spans there. A span has the method, the route, the
+status, the request's id and the tokenizer's version. Of a client's input it has only the trace
+context: no path, query, header or body. The SDK is imported only if tracing is enabled.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("app.observability.tracing")
 
 VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Either says where spans are sent, with OTLP over HTTP."""
+"""Either names the endpoint for spans (OTLP over HTTP)."""
 
 _LAST_SECONDS: Final = 2.0
 _SERVER_ERROR: Final = 500
@@ -84,22 +83,22 @@ def _describe(span: Span, start: Message) -> None:
 
 
 class Traces:
-    """Where the spans of this process go."""
+    """Sends the spans of this process."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self.tracer = provider.get_tracer("tokenizer-service")
 
     def close(self) -> None:
-        """Send what is left, for two seconds at most: what takes the spans may be gone."""
-        # The SDK would go on trying, and the service is to end.
+        """Send the remaining spans, for two seconds at most: the endpoint may be unreachable."""
+        # Without the thread, the SDK would retry and delay the shutdown.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(_LAST_SECONDS)
 
 
 def open_traces() -> Traces | None:
-    """Traces to where the environment says; None where it says nothing, or the SDK is missing."""
+    """Traces to the endpoint in the environment; None without one, or without the SDK."""
     if not any(os.environ.get(variable) for variable in VARIABLES):
         return None
     try:

@@ -29,7 +29,7 @@ _RETRY_MILLISECONDS: Final = 2000
 
 
 class JobEventStream(Response):
-    """Sends `first`, and the job again each time it changed, until it is final."""
+    """Sends `first`, and the job again after each change, until the job has ended."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class JobEventStream(Response):
         self._heartbeat_seconds, self._send_seconds = heartbeat_seconds, send_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; returns after the final state, or when the client or the server goes.
+        """Send the stream; returns after the final state, or when the server shuts down.
 
         Raises:
             TooManyListenersError: nothing was sent.
-            ClientDisconnect: the client went away, or took nothing for too long.
+            ClientDisconnect: the client disconnected, or read nothing for too long.
         """
         with self._watch.listening(self._job_id):
             sending = asyncio.create_task(self._send_events(send))
@@ -93,14 +93,14 @@ class JobEventStream(Response):
 
 async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # a body that came along
+        pass  # a body of the request
 
 
 def _server_ends() -> bool:
-    """Whether uvicorn was told to end.
+    """Whether uvicorn shuts down.
 
-    It waits for the answers that are open before it says so to the lifespan of the app, and for
-    one that does not end by itself it would wait to the last second.
+    uvicorn waits for open responses before it ends the lifespan of the app. For a stream that does
+    not end by itself it would wait until the grace period is over.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))

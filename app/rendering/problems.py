@@ -255,7 +255,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "The token files will take about {error.actual} bytes, and {error.limit} are free where "
         "they are kept. Remove token files or corpora, mount a larger volume, or encode less.",
     ),
-    # The library. Where its own text repeats a name that was sent, another one stands here.
+    # The library. A detail here replaces an error text that repeats a name from the request.
     core.InvalidUtf8Error: Row(400),
     core.SpecialTokenForbiddenError: Row(
         422,

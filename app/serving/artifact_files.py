@@ -1,9 +1,8 @@
 """The files of a published version, in every format it can be written in, for downloading.
 
-Its own pickles and manifest come from the disk as they are, checked against their hashes; other
-formats are rendered, which takes two seconds for 200,000 tokens, so that what was made is kept for
-the next who asks, within a bound. It stands alone because routes know nothing of formats. Call it
-from a thread.
+The stored files (pickles and manifest) are read from the disk and checked against their hashes.
+Other formats are rendered, which takes two seconds for 200,000 tokens, and cached within a limit.
+Call it from a thread.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ RENDERED: Final = {
     "tokenizer.tiktoken": _TEXT,
 }
 MEDIA_TYPES: Final = {**RENDERED, **STORED}
-"""File name -> media type, of all files a version can be downloaded as."""
+"""File name -> media type of every file that can be downloaded."""
 
 MAX_KEPT_BYTES: Final = 64 << 20
-"""Rendered files a process keeps; those of a vocabulary of 200,000 tokens have 18 MB."""
+"""Most bytes of rendered files that a process caches; 200,000 tokens take 18 MB."""
 
 
 class ArtifactFiles:
-    """Gives out the files of versions; safe to use from several threads."""
+    """Reads or renders the files of versions. Thread-safe."""
 
     def __init__(
         self, store: Artifacts, live: LiveTokenizers, *, max_kept_bytes: int = MAX_KEPT_BYTES
@@ -55,15 +54,15 @@ class ArtifactFiles:
         self._lock = threading.Lock()
 
     def read(self, ref: ArtifactRef, filename: str) -> bytes:
-        """The bytes of one of `MEDIA_TYPES`; blocks, for seconds where it must be rendered.
+        """The bytes of one of `MEDIA_TYPES`; blocks, for seconds if the file must be rendered.
 
         Raises:
             FormatCannotHoldError: a tokenizer read back from this format would give other ids.
-            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the store.
+            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the registry.
         """
         if filename in STORED:
             return self._store.read_file(ref, filename)
-        # By digest: versions of one digest, under whatever name, are one tokenizer.
+        # By digest: versions with equal digests are one tokenizer, whatever their names.
         with self._lock:
             kept = self._kept.get((ref.digest, filename))
             if kept is not None:
@@ -79,7 +78,7 @@ class ArtifactFiles:
         return made[filename]
 
     def _open(self, ref: ArtifactRef) -> TokenizerSpec:
-        """The spec as it is in memory, else from the disk; nothing is loaded for serving."""
+        """The spec, from a tokenizer in memory or from the disk, without loading it for serving."""
         for live in self._live.loaded():
             if live.ref.digest == ref.digest:
                 return live.tokenizer.spec
@@ -93,7 +92,7 @@ class ArtifactFiles:
 
 
 def _render(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
-    """`filename`, and what is made in one go with it; raises FormatError."""
+    """`filename` and the files rendered with it; raises FormatError."""
     if filename == "tokenizer.json":
         return {filename: render_tokenizer_json(spec)}
     if filename == "tokenizer.tiktoken":

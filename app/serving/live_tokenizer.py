@@ -1,7 +1,4 @@
-"""One tokenizer ready to answer: loaded, tried, with its identity rendered for every answer.
-
-It stands alone because routes hold such a snapshot and nothing else of what is live.
-"""
+"""A loaded and tested tokenizer, with its identity rendered for responses."""
 
 from __future__ import annotations
 
@@ -25,23 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class LiveTokenizer:
-    """A tokenizer ready to answer, with its identity. Immutable; requests hold it by reference."""
+    """A tokenizer ready to serve, and its identity. Immutable; requests hold a reference."""
 
     ref: ArtifactRef
     tokenizer: Tokenizer
     loaded_at: float
     token_lengths: NDArray[np.uint32] = field(repr=False)
-    """Bytes of each token by id, 0 where there is none: shape (largest id + 1,)."""
+    """Bytes of each token by id, 0 for an unused id: shape (largest id + 1,)."""
 
     identity: dict[str, str] = field(repr=False)
     identity_json: bytes = field(repr=False)
     headers: dict[str, str] = field(repr=False)
     raw_headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
-    """`headers` as they go over the wire."""
+    """`headers` as ASGI sends them."""
 
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
-        """Prepare what every answer needs."""
+        """Prepare what every response needs."""
         spec = tokenizer.spec
         lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
@@ -62,12 +59,12 @@ class LiveTokenizer:
 
 
 def identity_of(ref: ArtifactRef) -> dict[str, str]:
-    """Name, version and digest, as answers carry them."""
+    """Name, version and digest, as in responses."""
     return {"name": ref.name, "version": ref.version, "digest": ref.digest}
 
 
 def identity_headers(ref: ArtifactRef) -> dict[str, str]:
-    """The same as headers.
+    """The identity as headers.
 
     Example:
         >>> from tokenizer_core.registry import ArtifactRef
@@ -78,7 +75,7 @@ def identity_headers(ref: ArtifactRef) -> dict[str, str]:
 
 
 def check_round_trip(tokenizer: Tokenizer) -> None:
-    """Raise ArtifactCorruptError unless a golden text and every special token come back."""
+    """Raise ArtifactCorruptError unless a golden text and all special tokens round-trip."""
     spec = tokenizer.spec
     wanted = normalize_nfc(GOLDEN_TEXT) if spec.normalizer == "nfc" else GOLDEN_TEXT
     ids = tokenizer.encode(GOLDEN_TEXT, allowed_special="none")

@@ -1,11 +1,10 @@
-"""Live tokenizers: what is served now, and the hot swap.
+"""The tokenizers of this process: the active one, versions that requests pin, and the pointer.
 
-`active` is one attribute. A request reads it once and keeps what it got: no lock, no mixed answer,
-and a retired tokenizer is freed when its last request ends. Every process polls the pointer of the
-store, so that all of them swap whoever promoted, on whichever host; `promote` moves the pointer and
-returns when all processes of this host answer with the new version, or puts everything back. A
-version that fails to load never replaces one that works, and a store that is away takes nothing
-away.
+`active` is one attribute. A request reads it once and keeps the reference: it needs no lock, never
+mixes two versions in a response, and frees a retired tokenizer when the last request ends. Every
+process polls the pointer of the registry, so that all processes swap, whichever process of
+whichever host promoted. A version that fails to load never replaces one that works, and serving
+continues while the registry is unreachable.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ import errno
 import json
 import logging
 import random
+import threading
 import time
+from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.serving.errors import DiskError, NoTokenizerError, SwapFailedError, SwapTimeoutError
+from app.serving.errors import NoTokenizerError
 from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
-from app.serving.pinned_tokenizers import PinnedTokenizers
 from app.serving.pointer import PointerWatch
-from app.serving.promotion_lock import hold_promotion_lock
+from app.serving.swap import Swap
 from app.serving.workers import WorkerStates
 from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
     ArtifactStorageError,
-    PointerMovedError,
     TokenizerCoreError,
 )
 from tokenizer_core.tokenizer import Tokenizer
@@ -48,13 +45,13 @@ log = logging.getLogger("app.serving.live_tokenizers")
 RETRY_SECONDS: Final = 10.0
 SWAP_TIMEOUT_SECONDS: Final = 30.0
 ACTIVE: Final = "active"
-"""The reserved name of whatever is active."""
+"""The reserved name of the active tokenizer."""
 
-_MOST_MOVES: Final = 8
+PINNED_VERSIONS: Final = 4
 
 
 class LiveTokenizers:
-    """The active tokenizer of this process, versions that requests pin, and the swap."""
+    """The active tokenizer of this process, and the versions that requests pin."""
 
     def __init__(
         self,
@@ -66,11 +63,13 @@ class LiveTokenizers:
         states: WorkerStates | None = None,
     ) -> None:
         self._settings, self._store, self._metrics = settings, store, metrics
+        self.changing = asyncio.Lock()
+        """Held by the task that changes what is active."""
         self._run_dir = settings.artifacts_dir / "run"
         self._pointer = PointerWatch(store)
-        self._lock_path = self._run_dir / "promotion.lock"
         self._states = states or WorkerStates(self._run_dir / "workers")
-        self._swap_timeout_seconds = swap_timeout_seconds
+        lock_path = self._run_dir / "promotion.lock"
+        self._swap = Swap(self, store, self._states, lock_path, swap_timeout_seconds)
         self._active: LiveTokenizer | None = None
         self._reason: str | None = "The server is starting."
         self._failed: str | None = None
@@ -78,26 +77,25 @@ class LiveTokenizers:
         self._is_store_away = False
         self._retry_at = 0.0
         self._pinned = PinnedTokenizers()
-        self._swap_lock = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
     # What requests use
 
     @property
     def active(self) -> LiveTokenizer | None:
-        """What answers when a request names none; read it once a request."""
+        """The tokenizer for requests that name none; read it once per request."""
         return self._active
 
     @property
     def reason(self) -> str | None:
-        """Why the service is degraded or without a tokenizer; None when all is well."""
+        """Why the service is degraded or serves nothing; None when it is healthy."""
         return self._reason
 
     def require_active(self) -> LiveTokenizer:
         """The active tokenizer.
 
         Raises:
-            NoTokenizerError: there is none.
+            NoTokenizerError: nothing is served.
         """
         active = self._active
         if active is None:
@@ -105,7 +103,7 @@ class LiveTokenizers:
         return active
 
     def peek(self, name: str | None) -> LiveTokenizer | None:
-        """`get` without touching the disk: None when that would be needed.
+        """As `get`, from memory: None if the version must be loaded from the disk.
 
         Raises:
             NoTokenizerError: no name is given and nothing is served.
@@ -120,7 +118,7 @@ class LiveTokenizers:
     def get(self, name: str | None) -> LiveTokenizer:
         """The tokenizer `name` (its newest version), `name@version`, or with None the active one.
 
-        It may load from the disk: call it from a thread, not from the event loop.
+        May load from the disk: call it from a thread, not from the event loop.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError, NoTokenizerError.
@@ -137,7 +135,7 @@ class LiveTokenizers:
         return found
 
     def loaded(self) -> list[LiveTokenizer]:
-        """All that is in memory for requests: the active one and the pinned."""
+        """The tokenizers in memory: the active one and the pinned ones."""
         pinned = self._pinned.all()
         active = self._active
         return pinned if active is None or active in pinned else [active, *pinned]
@@ -148,21 +146,21 @@ class LiveTokenizers:
             if state.name and state.version and state.digest and state.engine:
                 yield state.name, state.version, state.digest, state.engine
 
-    # Life
+    # Start, stop, following the pointer
 
     async def start(self) -> None:
-        """Load what the pointer names, else the default, and follow the pointer from now on.
+        """Load the version that the pointer names, or the default, and start to follow the pointer.
 
-        It never raises for what is on the disk: a server without a tokenizer runs and says so.
+        Never raises for an error of the disk: a server without a tokenizer runs and reports it.
         """
-        self._write_state()  # first: a promotion elsewhere waits for this process from here on
+        self._write_state()  # first: from here on, promotions of other processes wait for this one
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(self._states.read_alive)  # clears up after killed processes
+            await asyncio.to_thread(self._states.read_alive)  # removes files of dead processes
         await self._follow_pointer()
         self._watcher = asyncio.create_task(self._watch(), name="pointer watcher")
 
     async def stop(self) -> None:
-        """End the watcher and take this process' state file away."""
+        """End the watcher and remove the state file of this process."""
         if self._watcher is not None:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -171,7 +169,7 @@ class LiveTokenizers:
 
     async def _watch(self) -> None:
         while True:
-            # Not all replicas at once.
+            # The jitter keeps replicas from polling at the same moment.
             await asyncio.sleep(self._store.poll_seconds * random.uniform(0.8, 1.2))
             try:
                 await self._follow_pointer()
@@ -179,16 +177,16 @@ class LiveTokenizers:
                 log.exception("following the active pointer failed")
 
     async def _follow_pointer(self) -> None:
-        """Serve what the pointer names now, if it changed or a retry is due."""
+        """Serve the version that the pointer names now, if it changed or a retry is due."""
         try:
-            mark = await self._pointer.read()  # without the lock: a promotion waits for no store
-            if mark is None and self._pointer_seen:  # nothing here takes it away
+            mark = await self._pointer.read()  # outside the lock: it may be slow
+            if mark is None and self._pointer_seen:  # the service never removes it
                 raise ArtifactStorageError(errno.ENOENT, "the pointer is gone; is it mounted?")
         except (TokenizerCoreError, OSError) as error:
-            async with self._swap_lock:
-                await asyncio.to_thread(self._do_without_store, error)
+            async with self.changing:
+                await asyncio.to_thread(self._continue_without_store, error)
             return
-        async with self._swap_lock:
+        async with self.changing:
             is_due = self._retry_at and time.monotonic() >= self._retry_at
             if mark == self._pointer_seen and not is_due and not self._is_store_away:
                 return
@@ -202,20 +200,20 @@ class LiveTokenizers:
             ref = self._store.active() if has_pointer else None
             if ref is None:
                 if self._active is None:
-                    self._start_default()
+                    self._load_default()
                 else:
-                    self._settle(self._active)
+                    self._note_success(self._active)
                 return
             wanted = str(ref)
             if self._active is not None and self._active.ref == ref:
-                self._settle(self._active)
+                self._note_success(self._active)
                 return
-            self._adopt(self._load(ref))
+            self.adopt(self._load(ref))
         except (TokenizerCoreError, OSError) as error:
-            self._fail(wanted, error)
+            self._note_failure(wanted, error)
 
-    def _do_without_store(self, error: Exception) -> None:
-        """Go on with what is loaded, or with what this host has of the last good version."""
+    def _continue_without_store(self, error: Exception) -> None:
+        """Keep serving what is loaded, or load the last good version from this host's files."""
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
@@ -226,7 +224,7 @@ class LiveTokenizers:
         serving = self._active
         still = f"still serving {serving.ref}" if serving else "and this host has none to serve"
         self._reason = (
-            f"The store of tokenizers cannot be read ({_in_short(error)}); {still}. It is tried "
+            f"The store of tokenizers cannot be read ({_code_of(error)}); {still}. It is tried "
             f"again all the time."
         )
 
@@ -237,14 +235,14 @@ class LiveTokenizers:
         if self._metrics is not None:
             self._metrics.store_away.set(is_away)
 
-    def _start_default(self) -> None:
-        """Nothing was ever promoted: serve what other processes serve, else the default."""
+    def _load_default(self) -> None:
+        """Nothing was promoted yet: serve the version other processes serve, or the default."""
         name = self._settings.default
         peers = (s for s in self._states.read_alive() if s.version and s.name)
-        # A process that is started again must not pick a version newer than its siblings'.
+        # A restarted process must not serve a newer version than its siblings.
         agreed = next((f"{s.name}@{s.version}" for s in peers if s.name == name), name)
         try:
-            self._adopt(self._load(self._store.resolve(agreed)))
+            self.adopt(self._load(self._store.resolve(agreed)))
         except (TokenizerCoreError, OSError) as error:
             log.warning("the default tokenizer %r cannot be served: %s", name, error)
             self._reason = (
@@ -255,19 +253,8 @@ class LiveTokenizers:
             self._write_state()
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
-    def _adopt(self, loaded: LiveTokenizer) -> None:
-        previous = self._active
-        self._active = loaded
-        self._pinned.drop(loaded)
-        if previous is None:
-            log.info("serving %s", loaded.ref)
-        elif previous.ref != loaded.ref:
-            self._count_swap("ok")
-            log.info("serving %s instead of %s", loaded.ref, previous.ref)
-        self._settle(loaded)
-
-    def _settle(self, serving: LiveTokenizer) -> None:
-        """All is well: say so to the other processes, and remember it for a bad pointer."""
+    def _note_success(self, serving: LiveTokenizer) -> None:
+        """Tell the other processes, and note the version as the last good one."""
         self._reason = self._failed = None
         self._write_state()
         try:
@@ -277,17 +264,17 @@ class LiveTokenizers:
         except OSError as error:
             log.warning("the last good version cannot be noted: %s", error)
 
-    def _fail(self, wanted: str, error: Exception) -> None:
-        """What the pointer names cannot be served: keep what is, or fall back to the last good."""
+    def _note_failure(self, wanted: str, error: Exception) -> None:
+        """The version that the pointer names fails: keep the active one, or load the last good."""
         log.error("%s cannot be served: %s", wanted, error)
         self._failed = wanted
-        self._count_swap("failed")
+        self.count_swap("failed")
         if self._active is None:
             self._active = self._load_last_good()
         kept = self._active
         still = f"still serving {kept.ref}" if kept else "and there is no other to serve"
         self._reason = (
-            f"What the active pointer names cannot be loaded ({_in_short(error)}); {still}. "
+            f"What the active pointer names cannot be loaded ({_code_of(error)}); {still}. "
             f"Promote a version that GET /tokenizers lists."
         )
         self._write_state()
@@ -300,7 +287,7 @@ class LiveTokenizers:
         return None
 
     def _candidates(self) -> Iterator[Callable[[], ArtifactRef]]:
-        """What may be served where the pointer cannot be followed, the best first."""
+        """The versions to try where the pointer cannot be followed, best first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = (self._run_dir / "last_good.json").read_text(encoding="utf-8")
             last_good = str(json.loads(text)["tokenizer"])
@@ -319,94 +306,50 @@ class LiveTokenizers:
         *,
         check: Callable[[ArtifactRef | None], None] = lambda present: None,
     ) -> ArtifactRef | None:
-        """Make `ref` what every process answers with; what was active before.
+        """Serve `ref` in every process of this host; returns the version that was active before.
 
-        It returns when all serving processes of this host have swapped; those of other hosts follow
-        the pointer. `check` is given what is active now and may raise: nobody else's promotion or
-        fence, on whichever host, comes between the two. It is called in a thread, and again where
-        somebody did.
+        Processes of other hosts follow the pointer later. A thread calls `check` with the active
+        version, and `check` may raise. If another promotion or fence, on whichever host, comes
+        between that call and the move of the pointer, `check` is called again.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
-            SwapTimeoutError, SwapFailedError: some process did not follow; everything is back.
-            PointerMovedError: others move the pointer again and again; nothing changed.
+            SwapTimeoutError, SwapFailedError: a process did not swap; all are back on the previous
+                version.
+            PointerMovedError: others keep moving the pointer; nothing changed.
             PromotionInProgressError: another promotion does not end in time.
             DiskError: the disk is full or fails.
         """
         loaded = await asyncio.to_thread(self.get, str(ref))
-        try:
-            async with hold_promotion_lock(self._lock_path, self._swap_timeout_seconds):
-                return await self._swap_everywhere(loaded, check)
-        except OSError as error:
-            log.error("the disk does not do what it should: %s", error)
-            raise DiskError(error) from error
+        return await self._swap.promote(loaded, check)
 
-    async def _swap_everywhere(
-        self, loaded: LiveTokenizer, check: Callable[[ArtifactRef | None], None]
-    ) -> ArtifactRef | None:
-        before = self._active
-        async with self._swap_lock:
-            await asyncio.to_thread(self._move_pointer, loaded.ref, check)
-            await asyncio.to_thread(self._adopt, loaded)
-        try:
-            await self._wait_for_all(loaded)
-        except BaseException as error:
-            if isinstance(error, SwapTimeoutError):
-                self._count_swap("timeout")
-            if before is not None:
-                await asyncio.shield(self._restore(before, loaded))
-            raise
-        return None if before is None else before.ref
+    def adopt(self, loaded: LiveTokenizer) -> None:
+        """Serve `loaded` from now on; blocks. The caller holds `changing`."""
+        previous = self._active
+        self._active = loaded
+        self._pinned.drop(loaded)
+        if previous is None:
+            log.info("serving %s", loaded.ref)
+        elif previous.ref != loaded.ref:
+            self.count_swap("ok")
+            log.info("serving %s instead of %s", loaded.ref, previous.ref)
+        self._note_success(loaded)
 
-    def _move_pointer(self, ref: ArtifactRef, check: Callable[[ArtifactRef | None], None]) -> None:
-        for tries_left in reversed(range(_MOST_MOVES)):
-            state = self._store.pointer_state()
-            # What is served, where the pointer is damaged or was never written.
-            present = None if self._active is None else self._active.ref
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                present = self._store.named_by(state) or present
-            check(present)
-            try:
-                self._store.promote(ref, expected=state)
-                return
-            except PointerMovedError:
-                if not tries_left:
-                    raise
-
-    async def _restore(self, before: LiveTokenizer, loaded: LiveTokenizer) -> None:
-        async with self._swap_lock:
-            if await asyncio.to_thread(self._move_back, before.ref, loaded.ref):
-                await asyncio.to_thread(self._adopt, before)
-
-    def _move_back(self, before: ArtifactRef, ref: ArtifactRef) -> bool:
-        """False where somebody else has promoted meanwhile, which stays."""
-        state = self._store.pointer_state()
-        with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError):
-            if self._store.named_by(state) == ref:
-                self._store.promote(before, expected=state)
-                return True
+    def follow_pointer_again(self) -> None:
+        """At the next look, treat the pointer as changed."""
         self._pointer_seen = ()
-        return False
 
-    async def _wait_for_all(self, loaded: LiveTokenizer) -> None:
-        ref = loaded.ref
-        deadline = time.monotonic() + self._swap_timeout_seconds
-        while self._active is loaded:  # else another host's promotion has come after this one
-            states = await asyncio.to_thread(self._states.read_alive)
-            waiting = [state for state in states if state.digest != ref.digest]
-            if not waiting:
-                return
-            failed = next((s for s in waiting if s.failed == str(ref)), None)
-            if failed is not None:
-                raise SwapFailedError(failed.reason or "no reason given")
-            if time.monotonic() >= deadline:
-                raise SwapTimeoutError(self._swap_timeout_seconds, len(waiting))
-            await asyncio.sleep(0.03)
+    def count_swap(self, result: str) -> None:
+        """Count a swap of this process: `ok`, `failed` or `timeout`."""
+        if self._metrics is not None:
+            self._metrics.swaps.labels(result).inc()
+            if result == "ok":
+                self._metrics.last_swap.set_to_current_time()
 
     # Loading
 
     def _load(self, ref: ArtifactRef) -> LiveTokenizer:
-        """Read, verify (hashes, fingerprint), build and try a version."""
+        """Read a version, verify its hashes and fingerprint, build the tokenizer and try it."""
         spec = self._store.open(ref)
         tokenizer = Tokenizer.from_spec(spec, engine=self._settings.engine)
         check_round_trip(tokenizer)
@@ -428,13 +371,53 @@ class LiveTokenizers:
             # A read-only artifacts folder serves, but cannot be promoted on.
             log.warning("the state of this process cannot be written: %s", error)
 
-    def _count_swap(self, result: str) -> None:
-        if self._metrics is not None:
-            self._metrics.swaps.labels(result).inc()
-            if result == "ok":
-                self._metrics.last_swap.set_to_current_time()
+
+class PinnedTokenizers:
+    """Versions that requests name, kept by last use, at most `PINNED_VERSIONS`. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, LiveTokenizer] = OrderedDict()
+        self._lock = threading.Lock()
+        self._load_locks: dict[str, threading.Lock] = {}
+
+    def find(self, name: str) -> LiveTokenizer | None:
+        """The version `name@version`, if it is kept; counts as a use."""
+        with self._lock:
+            found = self._kept.get(name)
+            if found is not None:
+                self._kept.move_to_end(name)
+            return found
+
+    def all(self) -> list[LiveTokenizer]:
+        """All versions that are kept."""
+        with self._lock:
+            return list(self._kept.values())
+
+    def keep(self, loaded: LiveTokenizer) -> None:
+        """Keep a version, and drop the least recently used one if there are too many."""
+        with self._lock:
+            self._kept[str(loaded.ref)] = loaded
+            while len(self._kept) > PINNED_VERSIONS:
+                self._kept.popitem(last=False)
+
+    def drop(self, loaded: LiveTokenizer) -> None:
+        """Drop a version, if it is kept."""
+        with self._lock:
+            self._kept.pop(str(loaded.ref), None)
+
+    @contextlib.contextmanager
+    def loading(self, name: str) -> Iterator[None]:
+        """Hold this while loading `name`, so that two requests load a version once."""
+        with self._lock:
+            lock = self._load_locks.setdefault(name, threading.Lock())
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                self._load_locks.pop(name, None)
 
 
-def _in_short(error: Exception) -> str:
-    """An error's kind for clients: its text may hold paths, and goes to the log."""
+def _code_of(error: Exception) -> str:
+    """The code of an error, for clients. Its text may hold paths and goes to the log."""
     return getattr(error, "code", type(error).__name__)

@@ -1,7 +1,7 @@
-"""PointerWatch: the mark of a store's pointer, asked for with patience and no longer.
+"""PointerWatch: reads the mark of the registry's pointer, with a limit to the wait.
 
-A store behind a network may hang. It is asked in a thread of its own, which nobody waits for when
-the service ends, and while one question is open no other is put.
+A registry on a network may hang. A thread of its own reads the mark; a shutdown does not wait for
+it, and while one read is pending no other starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATIENCE_SECONDS: Final = 3.0
 
 
 class PointerWatch:
-    """Asks `store` for one event loop."""
+    """Reads the mark of `store` for one event loop."""
 
     def __init__(self, store: Artifacts, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._store = store
@@ -29,10 +29,10 @@ class PointerWatch:
         self._asked: asyncio.Future[object] | None = None
 
     async def read(self) -> object:
-        """What `Artifacts.pointer_mark` gives.
+        """The result of `Artifacts.pointer_mark`.
 
         Raises:
-            ArtifactStorageError: the store fails, or has not answered yet.
+            ArtifactStorageError: the registry fails, or has not answered yet.
         """
         if self._asked is None:
             self._asked = _ask_in_thread(self._store)
@@ -64,7 +64,7 @@ def _ask_in_thread(store: Artifacts) -> asyncio.Future[object]:
             mark = store.pointer_mark()
         except Exception as error:
             failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, mark, failed)
 
     threading.Thread(target=ask, name="pointer", daemon=True).start()

@@ -1,12 +1,12 @@
-"""The database of the jobs, as `job_store` asks it: two kinds, one table, one error.
+"""The database of the jobs: one interface, one table and one error for two kinds of databases.
 
-`sqlite_database` is a file in the artifacts folder, for the servers of that folder;
-`postgres_database` is a server that replicas on several hosts share. The statements of `job_store`
-are written once, in what both understand, with three words that each says in its own way:
+`sqlite` is a file in the artifacts folder, for the servers of that folder; `postgres` is a server
+that replicas on several hosts share. The statements of the queue are written once, in SQL that both
+understand, with three forms that each database translates:
 
     ?                          a value
     unix_now()                 Unix seconds by the clock of the database (SQLite: of this host)
-    FOR UPDATE SKIP LOCKED     pass over rows others are writing (SQLite has one writer: nothing)
+    FOR UPDATE SKIP LOCKED     skip rows that others are writing (SQLite has one writer: removed)
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from app.jobs.errors import JobsError
 
 Rows = list[dict[str, Any]]
 Run = Callable[[str, Sequence[object]], Rows]
-"""Runs one statement with its values; the rows it gives back."""
+"""Runs one statement with its values and returns the rows."""
 
 
 class JobDatabaseError(JobsError):
     """The jobs cannot be read or written; the message says why, for the log, and holds no secret.
 
-    `is_full`: the disk of the database is. `is_away`: the database as a whole, not this statement,
-    is the trouble; it has been logged, once, where it was noticed.
+    `is_full`: the disk of the database is full. `is_away`: the database as a whole is unusable, not
+    only this statement; the outage was logged once, when it began.
     """
 
     code = "job_store_unavailable"
@@ -43,30 +43,31 @@ class JobDatabase(Protocol):
     """
 
     is_shared: bool
-    """Whether servers of several hosts and folders use it: each host then runs a job of its own."""
+    """Whether servers of several hosts and folders use it: then each host runs a job of its own."""
 
     def read(self) -> AbstractContextManager[Run]:
         """For statements that change nothing."""
         ...
 
     def transaction(self, *, alone: str = "") -> AbstractContextManager[Run]:
-        """For statements that happen together or not at all. On the disk at the end of the block;
-        an error in it takes all back. `alone`: no other transaction of that word goes on
-        meanwhile."""
+        """For statements that take effect together or not at all, durable at the end of the block.
+
+        An error in the block rolls back. Transactions with the same `alone` exclude each other.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of what is open and unused; a later call opens it again."""
+        """Close idle connections; a later call opens new ones."""
         ...
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot be used at present, as far as was noticed, in words for clients."""
+        """Why it is unusable at present, as far as known, in words for clients."""
         ...
 
     @property
     def answers_for_seconds(self) -> float:
-        """How long it has been usable without a break, as far as was noticed."""
+        """For how long it has been usable without a break, as far as known."""
         ...
 
 
@@ -108,12 +109,12 @@ _COLUMNS_SINCE: Final = {
     "folder": "TEXT",
     "takeovers": "INTEGER",
 }
-"""What tables of earlier versions lack. All may be NULL, so that a server of such a version, still
-running beside this one, goes on reading and writing."""
+"""Columns that tables of earlier releases lack. All may be NULL, so that a server of such a release
+can still use the table."""
 
 
 def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
-    """The statements that make a table with these columns what this version wants; none: make it.
+    """The statements that migrate a table with these columns, or make it if it has none.
 
     Example:
         >>> migrations(["id", "owner_host", "lease_ends_at", "kind", "deaths", "folder"],

@@ -1,16 +1,15 @@
-"""The jobs of several replicas in a PostgreSQL database, which they reach over a network.
+"""The jobs of several replicas in a PostgreSQL database.
 
-It stands alone because it knows how the server is reached, lost and found again, and nothing of
-what a job is; the only module that imports psycopg (extra `postgres`), and only when it is used.
+Only this module imports psycopg (extra `postgres`), and only when it is used.
 
-A network can fail in silence, so that every wait has an end: for a connection, for an answer (here,
-and by `statement_timeout` there), for a session whose owner fell silent within a transaction
-(which holds locks), for packets nobody acknowledges. Connections that are idle are tried before
-they are used, and after an error all are thrown away. While the server is away one call a second
-tries to reach it and all others fail at once: they run in threads that serving needs too.
+A network can fail silently, so every wait has a limit: for a connection, for a response (here, and
+`statement_timeout` on the server), for a session that stalls within a transaction and holds locks,
+and for unacknowledged packets. An idle connection is tested before use, and an error closes all
+connections. While the server is unreachable, one call per second tries to reach it and all others
+fail at once, because they run in threads that serving needs as well.
 
-The table is made, or brought up, when the server is first reached, under an advisory lock: a
-service starts and serves without its database.
+The first connection makes or migrates the table, under an advisory lock: a service starts and
+serves without its database.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("app.jobs")
 
 CALL_SECONDS: Final = 6.0
-"""How long an answer is waited for; the server gives up earlier, where it can."""
+"""How long a call waits for a response; the server times out earlier if it can."""
 
 _RETRY_SECONDS: Final = 1.0
 _IDLE_CONNECTIONS: Final = 3
 _PARAMETERS: Final = {
     "connect_timeout": "3",
     "application_name": "tokenizer-service",
-    # Of several hosts the one that takes writes: a standby would refuse them all.
+    # Choose the host that accepts writes: a standby would refuse them all.
     "target_session_attrs": "read-write",
     "options": "-c statement_timeout=5s -c idle_in_transaction_session_timeout=5s",
     "keepalives_idle": "5",
@@ -48,7 +47,7 @@ _PARAMETERS: Final = {
     "keepalives_count": "2",
     "tcp_user_timeout": "5000",  # milliseconds
 }
-"""What the address may say otherwise (libpq's names)."""
+"""Defaults of libpq's parameters; the address may override them."""
 
 _DISK_FULL: Final = "53100"
 _TROUBLE: Final = (
@@ -58,10 +57,10 @@ _TROUBLE: Final = (
 
 
 class PostgresDatabase:
-    """The database at `address`, a `postgresql://` URL; nothing is connected to here.
+    """The database at `address`, a `postgresql://` URL; the first use connects.
 
-    Raises: JobDatabaseError where psycopg is not installed or the address is none; from every
-        other method when the server cannot be reached or refuses.
+    Raises: JobDatabaseError if psycopg is not installed or the address is invalid; from every
+        other method if the server is unreachable or refuses.
     """
 
     is_shared = True
@@ -124,7 +123,7 @@ class PostgresDatabase:
                 raise
             self._give_back(connection)
         except self._psycopg.Error as error:
-            # Not `from error`: only what is in our message has been looked through for secrets.
+            # Not `from error`: the original message may hold secrets.
             raise self._note_error(error) from None
         self._note_answer()
 
@@ -137,9 +136,9 @@ class PostgresDatabase:
             try:
                 connection.execute("SELECT 1")
                 return connection
-            except self._psycopg.Error as error:  # it died while nobody looked
+            except self._psycopg.Error as error:  # it died while it was idle
                 connection.close()
-                if isinstance(error, _no_answer_class()):  # nor would another be answered
+                if isinstance(error, _no_answer_class()):  # another would not answer either
                     raise
 
     def _give_back(self, connection: psycopg.Connection[Any]) -> None:
@@ -165,7 +164,7 @@ class PostgresDatabase:
         connection = _connection_class().connect(
             **self._parameters,
             autocommit=True,
-            prepare_threshold=None,  # a pooler between here and there may not know them
+            prepare_threshold=None,  # a pooler may not know prepared statements
             row_factory=self._psycopg.rows.dict_row,
         )
         try:
@@ -181,7 +180,7 @@ class PostgresDatabase:
         self.close()
         reason = " ".join(str(error).split()) or type(error).__name__
         password = self._parameters.get("password")
-        if password:  # libpq does not show it; what a server, or a pooler, answers is its own
+        if password:  # libpq does not show it; a server or a pooler might
             reason = reason.replace(password, "***")
         if error.sqlstate == _DISK_FULL:
             return JobDatabaseError(reason, is_full=True)
@@ -189,7 +188,7 @@ class PostgresDatabase:
             log.warning("the job database cannot be used: %s", reason)
         self._trouble, self._retry_at = _TROUBLE, time.monotonic() + _RETRY_SECONDS
         self._answers_since = None
-        self._is_prepared = False  # it may come back as another, or from a backup
+        self._is_prepared = False  # it may come back as another server, or from a backup
         return JobDatabaseError(reason, is_away=True)
 
     def _note_answer(self) -> None:
@@ -218,7 +217,7 @@ def _no_answer_class() -> type[psycopg.OperationalError]:
     import psycopg
 
     class NoAnswerError(psycopg.OperationalError):
-        """Nothing was heard for CALL_SECONDS."""
+        """The server sent nothing for CALL_SECONDS."""
 
     return NoAnswerError
 
@@ -230,7 +229,7 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
     active = psycopg.pq.TransactionStatus.ACTIVE
 
     class BoundedConnection(psycopg.Connection[Any]):
-        """One that waits for no answer longer than CALL_SECONDS, also of a server that stopped."""
+        """A connection that waits for no response longer than CALL_SECONDS."""
 
         def wait(
             self, gen: Any, interval: float = 0.5, timeout: float | None = CALL_SECONDS
@@ -238,8 +237,8 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
             try:
                 return super().wait(gen, interval, timeout)
             except psycopg.OperationalError:
-                if self.pgconn.transaction_status == active:  # given up, not answered with an error
-                    self.pgconn.finish()  # what it would say later would answer another question
+                if self.pgconn.transaction_status == active:  # a timeout, not an error response
+                    self.pgconn.finish()  # a late response must not answer the next query
                     raise _no_answer_class()(f"no answer in {timeout} seconds") from None
                 raise
 
@@ -256,19 +255,19 @@ def _runner(connection: psycopg.Connection[Any]) -> Run:
 
 @functools.lru_cache(maxsize=64)
 def _translate(statement: str) -> bytes:
-    """A statement of `job_store` as PostgreSQL has it.
+    """A statement of the queue in PostgreSQL's dialect.
 
     Example:
         >>> _translate("SELECT id FROM jobs WHERE lease_ends_at < unix_now() AND id = ?")[-8:]
         b' id = %s'
     """
-    # Not now(), which stands still while a transaction waits for a lock.
+    # Not now(), which stays at the start of the transaction while that waits for a lock.
     clock = "EXTRACT(EPOCH FROM clock_timestamp())::double precision"
     return statement.replace("?", "%s").replace("unix_now()", clock).encode()
 
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
-    """Make the table, or bring it up, while no other process does."""
+    """Make or migrate the table, while no other process does."""
     with connection.transaction():
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('tokenizer-service jobs table', 0))"
         connection.execute(lock)

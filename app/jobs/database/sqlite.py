@@ -1,12 +1,11 @@
 """The jobs of one artifacts folder in a SQLite file, which every server process on it shares.
 
-It stands alone because it knows how the file is opened and nothing of what a job is. Every use
-opens its own connection (0.1 ms), does one short transaction and closes it, so nothing is held that
-a fork, a thread or a `kill -9` could spoil.
+Every use opens its own connection (0.1 ms), does one short transaction and closes it, so that no
+fork, thread or `kill -9` can damage shared state.
 
 `journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
-database in WAL mode when two connections checkpoint at once, and a row that was acknowledged must
-be on the disk.
+database in WAL mode when two connections checkpoint at once, and an acknowledged row must be on the
+disk.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from typing import Final
 from app.jobs.database import JobDatabaseError, Rows, Run, migrations
 
 DATABASE_NAME: Final = "jobs.sqlite3"
-"""The file of the jobs in the artifacts folder."""
+"""The name of the file in the artifacts folder."""
 
 _BUSY_TIMEOUT_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
 class SqliteDatabase:
-    """The file `path`, made now when it is not there, its table as this version wants it.
+    """The database in the file `path`; makes the file and migrates its table.
 
-    Raises: JobDatabaseError when the file cannot be read or written, for one because the disk is
-        full or the file, which was there, is gone.
+    Raises: JobDatabaseError when the file cannot be read or written, for example because the disk
+        is full or the file was removed.
 
     Example:
         >>> import tempfile
@@ -58,15 +57,15 @@ class SqliteDatabase:
                 run(statement, ())
 
     def close(self) -> None:
-        """Nothing is open between two uses."""
+        """Does nothing: no connection is open between two uses."""
 
     @property
     def trouble(self) -> None:
-        """Nothing that lasts is noticed: each use stands by itself."""
+        """None: uses are independent, so that no lasting error is known."""
 
     @property
     def answers_for_seconds(self) -> float:
-        """Always, see `trouble`."""
+        """Infinite, see `trouble`."""
         return math.inf
 
     @contextmanager
@@ -77,24 +76,24 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self, *, alone: str = "") -> Iterator[Run]:
-        """See `JobDatabase`. There is one writer at a time in any case."""
+        """See `JobDatabase`. SQLite has one writer at a time anyway."""
         del alone
         with self._connection() as connection:
-            # IMMEDIATE: taking the write lock first avoids the deadlock of two readers that both
-            # want to write, which SQLite answers with an error no timeout helps against.
+            # IMMEDIATE takes the write lock first. Otherwise two readers that both begin to write
+            # deadlock, and SQLite reports an error in spite of the timeout.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield _runner(connection)
             except BaseException:
-                if connection.in_transaction:  # a full disk has rolled it back already
+                if connection.in_transaction:  # an error of a full disk rolls back by itself
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
 
     @contextmanager
     def _connection(self, *, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        # Made once, at the start ("rwc"): where the file is moved away later, an empty one in its
-        # place would stand in the way of putting it back.
+        # Only the start creates the file ("rwc"): if somebody moves it away later, an empty new
+        # one would prevent moving it back.
         try:
             connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}",
@@ -126,6 +125,6 @@ def _unix_now() -> float:
 
 
 def _is_full_disk(error: sqlite3.Error) -> bool:
-    """Whether SQLite says the disk is full; an I/O error while writing mostly is that as well."""
+    """Whether the disk is full; an I/O error while writing usually means that as well."""
     name = getattr(error, "sqlite_errorname", "") or ""
     return name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR_WRITE")

@@ -1,8 +1,7 @@
-"""Jobs whose corpus is counted or encoded on a cluster: where a run is kept, and how it is done.
+"""Jobs on a cluster: counts and encodes with the workers of Ray, and stores their results.
 
-It stands alone because only jobs of a server with TOKENIZER_EXECUTOR=ray pay for what it imports,
-when they begin and when they end. What has been done outlives the child process: a job that is
-begun again goes on from there.
+The results outlive the child process: a job that restarts continues from them. The functions import
+Ray's part of the library only in a server with TOKENIZER_EXECUTOR=ray.
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ _MESSAGES: Final = {"count": "counting pre-tokens", "merge": "merging counts"}
 
 
 def cluster_settings(settings: Settings, job_id: str) -> dict[str, Any]:
-    """What the child of a job has to know of the cluster; nothing, where there is none."""
+    """The settings of the cluster for the child of a job; empty without a cluster."""
     if settings.executor != "ray":
         return {}
-    place = settings.run_storage
+    storage = settings.run_storage
     return {
         "ray_address": settings.ray_address,
-        "run_storage": None if place is None else f"{place.rstrip('/')}/{job_id}",
+        "run_storage": None if storage is None else f"{storage.rstrip('/')}/{job_id}",
     }
 
 
 def remove_run_of(folder: JobFolder) -> None:
-    """Remove what an ended job's workers have kept, if it is not in its folder."""
+    """Remove the results of an ended job's workers, if they are not in the job's folder."""
     try:
-        place = folder.read_request().get("run_storage")
-    except (OSError, ValueError):  # it never began
+        storage = folder.read_request().get("run_storage")
+    except (OSError, ValueError):  # the job never started
         return
-    if place is None:
+    if storage is None:
         return
     from tokenizer_core.distributed import remove_run
 
     try:
-        remove_run(place)
+        remove_run(storage)
     except StorageError as error:
-        log.warning("what a job's workers have kept could not be removed: %s", error)
+        log.warning("the results of a job's workers could not be removed: %s", error)
 
 
 def train_on_cluster(
@@ -69,11 +68,11 @@ def train_on_cluster(
     engine: str,
     progress: Callable[[TrainingProgress], object],
 ) -> TrainingResult:
-    """As `train`, counted by the cluster's workers, and learned here, from the merged counts.
+    """As `train`: the cluster's workers count, and this process learns from the merged counts.
 
     Raises:
-        InputChangedError: a file is not what it was when the job was made.
-        RunError, WorkerProcessError, StorageError: the cluster or the storage does not do its part.
+        InputChangedError: a file is no longer the one that the job was made for.
+        RunError, WorkerProcessError, StorageError: the cluster or the storage fails.
         TrainingError: as `train`.
     """
     from tokenizer_core.distributed import count_distributed
@@ -84,7 +83,7 @@ def train_on_cluster(
     request = job.request
     options, pattern = vocabulary_options(request), resolve_pattern(request["pattern"])
     plan = plan_vocabulary(request["special_tokens"], pattern, options)
-    plan.n_merges(request["vocab_size"])  # raises what is wrong with the size before the counting
+    plan.n_merges(request["vocab_size"])  # raises for a wrong size before the counting
     started = time.perf_counter()
     output = job.folder.scratch_path / "pretokens.counts"
     with connect_to_ray(request["ray_address"]) as executor:
@@ -112,11 +111,11 @@ def train_on_cluster(
 def cluster_encoder(
     job: WorkerJob, files: Sequence[InputFile]
 ) -> Iterator[Callable[..., TokenManifest]]:
-    """`encode_distributed` with these files, by the cluster's workers, as `encode_corpus` has it.
+    """A function that encodes these files with the cluster's workers, called as `encode_corpus`.
 
     Raises:
-        InputChangedError: a file is not what it was when the job was made.
-        WorkerProcessError: Ray is not installed, or no cluster is there.
+        InputChangedError: a file is no longer the one that the job was made for.
+        WorkerProcessError: Ray is not installed, or the cluster is unreachable.
     """
     from tokenizer_core.distributed import encode_distributed
     from tokenizer_core.parallel.ray_cluster import connect_to_ray
@@ -133,11 +132,11 @@ def cluster_encoder(
 
 
 def _source_of(file: InputFile) -> SourceFile:
-    """The file by its own path, as the other nodes see it, and by the name its caller knows."""
+    """The file by its own path, as the other nodes see it, and by the caller's name for it."""
     from tokenizer_core.distributed import SourceFile
 
     source = SourceFile.examine(Path(file.root, file.path), shown=file.name)
-    # The number of the inode too: what a link leads to, put there since, is refused everywhere.
+    # The inode, too: every node refuses the target of a link that has replaced the file since.
     expected = SourceFile.version_of(file.modified_ns, file.inode)
     if (source.size_bytes, source.version) != (file.size_bytes, expected):
         raise InputChangedError(

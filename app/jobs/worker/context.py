@@ -1,8 +1,4 @@
-"""A job as its own child process has it: its request, the way to the server, its input files.
-
-It stands alone because every kind of job has these and `job_worker`, which makes them, starts the
-kinds. Knows neither the database nor the settings.
-"""
+"""What every kind of job has in its child process: request, events to the server, input files."""
 
 from __future__ import annotations
 
@@ -27,17 +23,17 @@ _EVENT_INTERVAL_SECONDS: Final = 0.2
 
 
 class EventPipe:
-    """The way to the server. Lines are written whole; nothing else reaches standard output."""
+    """Sends events to the server, one whole line each; nothing else reaches standard output."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(1)
-        # What a library prints must not land between the events.
+        # Output of a library must not get between the events.
         os.dup2(2, 1)
         self._next_progress = 0.0
         self._phase = ""
 
     def send(self, event: str, **fields: Any) -> None:
-        """Send one event. A server that is gone is the stdin watch's matter, not an error here."""
+        """Send one event. Ignores a dead server: the watch on standard input handles it."""
         line = json.dumps({"event": event, **fields}).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while line:
@@ -51,8 +47,10 @@ class EventPipe:
         message: str = "",
         counters: Mapping[str, int] | None = None,
     ) -> None:
-        """Send where the job is, at most five times a second, and the end of each phase; `total` 0:
-        nobody knows. `counters` are shown as they are."""
+        """Send the progress, at most five times a second, and the end of each phase.
+
+        `total` is 0 if it is unknown. Clients see `counters` unchanged.
+        """
         now = time.monotonic()
         is_end = 0 < total <= done
         if phase == self._phase and now < self._next_progress and not is_end:
@@ -65,8 +63,7 @@ class EventPipe:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """What a child process is to do. `names`: what the caller calls a file that is read here by
-    another name."""
+    """The job of this process. `names` maps paths read here to the caller's names for them."""
 
     folder: JobFolder
     request: Mapping[str, Any]
@@ -76,31 +73,31 @@ class WorkerJob:
 
     @property
     def artifacts_dir(self) -> Path:
-        """Where what is made goes."""
+        """The folder in which the job publishes."""
         return Path(self.request["artifacts_dir"])
 
     def wait_for_permission(self) -> None:
-        """Say that all is done but publishing; returns when the server allows that."""
+        """Report that only publishing is left; returns when the server allows it."""
         self.events.send("ready")
         self.allowed.wait()
 
     def report_published(self, **result: Any) -> None:
-        """Say what was published."""
+        """Report what was published."""
         self.events.send("published", result=result)
 
 
 def say(line: str) -> None:
-    """One line into the log."""
+    """Write one line into the log."""
     stamp = time.strftime("%H:%M:%S", time.gmtime())
     print(f"{stamp} {line}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
-    """Descriptors of all input files, held open together.
+    """Open descriptors of all input files.
 
     Raises:
-        InputChangedError: one is not what it was when the job was made.
+        InputChangedError: a file is no longer the one that the job was made for.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []

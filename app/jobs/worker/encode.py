@@ -1,7 +1,7 @@
-"""An encoding job in its child process: corpora to token files, then leave, then their place.
+"""An encoding job in its child process: encode corpora, ask for permission, publish token files.
 
-The tokenizer is the version that was pinned when the job was made. What a killed process has
-written is gone on from, and what was published before its end could be told is found.
+The tokenizer is the version that was pinned when the job was made. An attempt continues from the
+files of a killed one, and finds token files that an earlier attempt published without reporting it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 
 PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
-"""What the library calls them, and what a job does."""
+"""Phase of the library -> phase of the job."""
 
 
 def encode_and_publish(job: WorkerJob) -> None:
-    """Encode as the request says, and publish what came out once the server allows it."""
+    """Encode as requested, and publish the token files once the server allows it."""
     request = job.request
     tokenizer, plan = _open_pinned(job)
     folders = TokenFilesFolder.of(job.artifacts_dir)
@@ -50,7 +50,7 @@ def encode_and_publish(job: WorkerJob) -> None:
     place = folders.place(request["token_files_id"])
     manifest = _published_before(job, place)
     if manifest is None:
-        if growing.exists():  # an earlier attempt was done but for the leave
+        if growing.exists():  # an earlier attempt finished and did not publish
             manifest = TokenFiles.open(growing, tokenizer).manifest
         else:
             manifest = _encode(job, tokenizer, plan, growing)
@@ -59,7 +59,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         try:
             folders.publish(growing, request["token_files_id"])
         except TokenFilesTakenError:
-            if _published_before(job, place) is None:  # by who had the job before, and leave
+            if _published_before(job, place) is None:  # else by an earlier attempt, with permission
                 raise
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
@@ -71,7 +71,7 @@ def encode_and_publish(job: WorkerJob) -> None:
 
 
 def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
-    """The tokenizer of the request, and the plan that was checked with it."""
+    """The pinned tokenizer, and the plan that was checked with it."""
     pinned = job.request["tokenizer"]
     store = open_artifacts(job.request.get("store"), job.artifacts_dir)
     ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
@@ -86,11 +86,11 @@ def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
 
 
 def _published_before(job: WorkerJob, place: Path) -> TokenManifest | None:
-    """The manifest of what an earlier attempt of this job has published, None if none did.
+    """The manifest that an earlier attempt of this job published, or None.
 
     Raises:
-        TokenFilesTakenError: there are others. The same tokenizer and corpora do not make them the
-            same: the documents may be held out or parted in another way.
+        TokenFilesTakenError: other token files have this id. The same tokenizer and corpora do not
+            make them equal: the documents may be split or held out differently.
     """
     if not place.exists():
         return None
@@ -122,15 +122,15 @@ def _encode(
         )
         try:
             return encode(resume=True)
-        # Damaged, of an earlier release, or begun while another executor was to encode.
+        # Damaged, by an earlier release, or by another executor.
         except (TokenFilesCorruptError, TokenFilesPlanError) as error:
-            say(f"what an earlier attempt left is of no use, it begins anew: {error}")
+            say(f"the files of an earlier attempt cannot be used, starting again: {error}")
             return encode(resume=False)
 
 
 @contextlib.contextmanager
 def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., TokenManifest]]:
-    """What encodes these files: this process, or the cluster the server was told of."""
+    """A function that encodes these files: in this process, or on the cluster."""
     if "ray_address" in job.request:
         with cluster_encoder(job, files) as encode:
             yield encode
@@ -141,10 +141,9 @@ def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., T
 
 @contextlib.contextmanager
 def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> Iterator[list[Path]]:
-    """Paths that read the held files and are called as the caller calls them, which is what the
-    manifest then says."""
+    """Paths of the open files under the caller's names, which the manifest then holds."""
     folder = job.folder.scratch_path / "inputs"
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed attempt
     folder.mkdir(parents=True, mode=0o700)
     paths = []
     for file, descriptor in zip(files, descriptors, strict=True):
@@ -156,12 +155,12 @@ def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> It
 
 
 def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:
-    """Progress as events, with the rate and the time left since this attempt, or phase, began."""
+    """Sends progress with the rate, and the time left, of this phase of this attempt."""
     phase, first, started = "", 0, 0.0
 
     def report(progress: EncodingProgress) -> None:
         nonlocal phase, first, started
-        if phase != PHASES[progress.phase]:  # what was done before says nothing of the rate
+        if phase != PHASES[progress.phase]:  # earlier bytes do not count for the rate
             phase = PHASES[progress.phase]
             first, started = progress.bytes_done, time.monotonic()
         counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}

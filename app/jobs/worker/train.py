@@ -1,4 +1,4 @@
-"""A training job in its child process: download the URLs, train, ask for leave, publish."""
+"""A training job in its child process: download, train, ask for permission, publish."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tokenizer_core.training.trainer import TrainingProgress, train
 
 
 def train_and_publish(job: WorkerJob) -> None:
-    """Train as the request says, and publish what came out once the server allows it."""
+    """Train as requested, and publish the tokenizer once the server allows it."""
     request, events = job.request, job.events
     files = [InputFile.from_json(value) for value in request["inputs"]]
     if request.get("input_urls"):
