@@ -367,7 +367,7 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
 
 
 def _print_use(files: TokenFiles, split: SplitRecord) -> None:
-    use = files.token_use(split.name)
+    use = files.token_counts(split.name)
     n_ids = files.manifest.plan.tokenizer.vocab_size
     n_used, n_rare = int((use > 0).sum()), int(((use > 0) & (use < RARE)).sum())
     most = sorted(range(len(use)), key=lambda id_: -int(use[id_]))[:_MOST_USED]

@@ -1,12 +1,12 @@
-"""Token files: the ids of a corpus as files a model trains on, bound to the tokenizer they are of.
+"""Token files: the ids of a corpus as files for training, bound to the tokenizer that made them.
 
-`token_plan` what is decided before · `token_layouts`, `megatron_index` how the files stand for each
-trainer · `token_writer`, `split_writer`, `open_document`, `staged_folder`, `staged_file` writing
-them · `token_manifest` what binds them · `document_ends` where documents are · `token_use` how
-often each id · `token_files` reading · `verify_token_files` checking them · `token_dataset`
-batches for training · `remote_token_files` all of it in a bucket · `corpus_encoding` the documents
-of files to token files, by `document_batches`, `document_cuts`, `batch_encoding`, `encoding_run`
-and `document_shuffle`.
+- plan: `token_plan`, `token_layouts` (the file formats of each trainer)
+- write: `token_writer`, `split_writer`, `staged_folder`, `staged_file`
+- describe: `token_manifest`, `document_index` (where documents are), `token_counts`
+- read: `token_files`, `token_dataset` (training batches), `verify_token_files`
+- in a bucket: `remote_token_files`
+- from documents: `corpus_encoding`, with `document_batches`, `document_cuts`, `batch_encoding`,
+  `encoding_run` and `document_shuffle`
 """
 
 from tokenizer_core.corpus.corpus_encoding import encode_corpus

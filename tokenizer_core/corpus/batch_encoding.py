@@ -1,7 +1,7 @@
-"""Encoding batches of documents by several workers, in order, each document between its tokens.
+"""Encode batches of documents with several workers, in order, with the tokens around each document.
 
-The compiled engine works in threads of this process, as it releases the interpreter's lock; the
-Python engine in processes. Either way, reading goes on meanwhile and what is under way is bounded.
+The native engine runs in threads of this process, because it releases the GIL; the Python engine
+runs in processes. Reading continues meanwhile, and the number of batches in memory is bounded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _BATCHES_AHEAD: Final = 2
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
-"""For each process, so that a batch that takes long holds up none of the others for a while."""
+"""Per process, so that the others can go on for a while when one batch takes long."""
 
 
 class SplitPart(NamedTuple):
-    """The documents of a batch that go to one split, as `TokenFilesWriter.append_batch` has it."""
+    """The documents of a batch for one split, as arguments of `TokenFilesWriter.append_batch`."""
 
     split: Split
     ids: Ids
@@ -47,18 +47,18 @@ class SplitPart(NamedTuple):
 
 
 class DocumentIds(NamedTuple):
-    """Documents of a corpus, one after the other, each between the plan's tokens: document `i` is
-    `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may go on
-    with the one before, the last may not be whole."""
+    """Consecutive documents of a corpus, each between the plan's tokens: document `i` is
+    `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may
+    continue the document before, and the last may be incomplete."""
 
     ids: Ids
     offsets: Offsets
     n_bytes: NDArray[np.uint64]
 
 
-class Place(Protocol):
-    """How far the documents were encoded: whole ones, bytes of the files as they lie on the disk,
-    and the files that were read to their end."""
+class Position(Protocol):
+    """How far the documents are encoded: complete documents, bytes of the stored files, and the
+    files that were read to their end."""
 
     @property
     def n_documents(self) -> int: ...  # noqa: D102
@@ -70,22 +70,23 @@ class Place(Protocol):
     def sources(self) -> tuple[CorpusSource, ...]: ...  # noqa: D102
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """The ids of a batch, with the plan's tokens around each document; `place` is behind it."""
+    """The ids of a batch, with the plan's tokens around each document, and the position after
+    it."""
 
     parts: list[SplitPart]
-    place: Place
+    position: Position
 
 
 class SplitDraw:
-    """Draws which documents are held out, by their numbers in the corpus.
+    """Draws the documents of the validation split, by their numbers in the corpus.
 
-    One draw for each document, so that neither batches nor another share move those of others.
+    Each document has its own draw, so neither the batches nor another share change it.
     """
 
     def __init__(self, plan: TokenFilesPlan, validation_share: float) -> None:
@@ -94,8 +95,8 @@ class SplitDraw:
     def parts(
         self, first_document: int, documents: DocumentIds, *, is_open: bool
     ) -> list[SplitPart]:
-        """The documents of the corpus from `first_document` on, by their splits; with `is_open` the
-        last is not whole."""
+        """The documents of the corpus from `first_document` on, by split; with `is_open` the last
+        one is incomplete."""
         ids, offsets, n_bytes = documents
         n_documents = len(offsets) - 1
         if not n_documents:
@@ -116,7 +117,7 @@ class SplitDraw:
 
 
 class BatchEncoder:
-    """Encodes batches as a plan says. Can be sent to a process."""
+    """Encodes batches according to a plan. Can be pickled."""
 
     def __init__(
         self, tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float = 0.0
@@ -131,7 +132,7 @@ class BatchEncoder:
         self._narrow = plan.disk_dtype == np.uint16
 
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
-        """The ids of a batch, by splits.
+        """The ids of a batch, by split.
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.
@@ -139,16 +140,16 @@ class BatchEncoder:
         """
         documents = self.encode_documents(batch)
         parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
-        return EncodedBatch(parts, batch.place)
+        return EncodedBatch(parts, batch.position)
 
     def encode_documents(self, batch: DocumentBatch) -> DocumentIds:
-        """The documents between the begin and end ids: the begin not before one that goes on, nor
-        the end behind one that is open. Raises as `encode`."""
+        """The documents between the begin and end ids: no begin id before a continued document, no
+        end id after an open one. Raise as `encode`."""
         if not batch.texts:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
-        ids, places, n_bytes = self._encode_texts(batch.texts)
-        offsets = places.astype(np.int64)
+        ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts)
+        offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
             ids, offsets = ids[1:], np.maximum(offsets - 1, 0)
         if batch.is_open and self._end is not None:
@@ -174,7 +175,7 @@ class BatchEncoder:
 def encode_batches(
     encoder: BatchEncoder, batches: Iterator[DocumentBatch], *, workers: int, in_processes: bool
 ) -> Generator[EncodedBatch, None, None]:
-    """The batches with their ids, in order, by so many workers.
+    """The encoded batches, in order, by `workers` workers.
 
     Raises:
         WorkerProcessError: a worker process died.
@@ -192,9 +193,9 @@ def encode_batches(
 def _encode_in_processes(
     encoder: BatchEncoder, batches: Iterator[DocumentBatch], workers: int
 ) -> Generator[EncodedBatch, None, None]:
-    """Results come in the order they are done; those that came too early wait, so many at most."""
+    """Restore the order of results; a bounded number of early ones waits."""
     waiting: dict[int, EncodedBatch] = {}
-    following = 0
+    next_index = 0
     tasks = run_tasks(
         BatchEncoder.encode,
         batches,
@@ -205,9 +206,9 @@ def _encode_in_processes(
     with closing(tasks):
         for index, encoded in tasks:
             waiting[index] = encoded
-            while following in waiting:
-                yield waiting.pop(following)
-                following += 1
+            while next_index in waiting:
+                yield waiting.pop(next_index)
+                next_index += 1
 
 
 def _choose(ids: Ids, offsets: Offsets, chosen: NDArray[np.bool_]) -> tuple[Ids, Offsets]:

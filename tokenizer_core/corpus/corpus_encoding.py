@@ -1,8 +1,5 @@
-"""Corpus encoding: the documents of files in, a folder of token files out.
-
-It stands alone because it joins what knows nothing of each other: reading documents in batches,
-encoding them by several workers, and the run that writes them.
-"""
+"""encode_corpus: read the documents of files in batches, encode them with several workers, and
+write them to a folder of token files."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
-from tokenizer_core.corpus.document_batches import CorpusFormat, CorpusPlace, iterate_batches
+from tokenizer_core.corpus.document_batches import CorpusFormat, CorpusPosition, iterate_batches
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
@@ -22,17 +19,17 @@ from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_do
 from tokenizer_core.errors import CorpusError, TokenFilesPlanError
 
 if TYPE_CHECKING:
-    from tokenizer_core.corpus.batch_encoding import EncodedBatch, Place
+    from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
 
 BATCH_BYTES: Final = 1 << 19
-"""Text that is encoded in one call. A document that is longer is encoded in parts. Twice as much is
-no faster, and takes 40 MB more."""
+"""Text per call of the engine; a longer document is encoded in parts. Twice as much is no faster
+and needs 40 MB more."""
 
 _PROCESS_BATCH_BYTES: Final = 1 << 17
-"""The Python engine takes a tenth of a second for so much."""
+"""The Python engine needs a tenth of a second for this."""
 
 
 def encode_corpus(
@@ -48,29 +45,29 @@ def encode_corpus(
     resume: bool = False,
     progress: Callable[[EncodingProgress], object] | None = None,
 ) -> TokenManifest:
-    """Encode all documents of `files`, in order, into the new folder `folder`; its manifest.
+    """Encode all documents of `files`, in order, into the new folder `folder`; return the manifest.
 
-    The plan's begin and end ids are put around each document, and its policy says which special
-    tokens in the text are recognised. With a `validation_share` each document goes to the split
-    `validation` with that probability, drawn from the plan's seed (0 without one). The same bytes
-    for any number of `workers`: threads with the native engine, processes with the Python engine.
-    With `shuffle` the documents of each split stand in a random order, a permutation of all of them
-    drawn from the same seed. `progress` is called after each batch.
+    The plan gives the ids around each document, and decides which special tokens in the text are
+    recognised. With a `validation_share` each document goes to the split `validation` with that
+    probability, drawn from the plan's seed (0 without one). The files have the same bytes for any
+    number of `workers`: threads with the native engine, processes with the Python engine. With
+    `shuffle` each split has its documents in a random order, an exact permutation drawn from the
+    same seed. `progress` is called after each batch.
 
-    Every few seconds a checkpoint is put on the disk. With `resume` one that an earlier call for
-    the same folder left, however it ended, is gone on from, and the files become those of a call
-    that was never interrupted; the file at which it stopped is read again up to there. Without
-    `resume`, or a checkpoint, it begins anew.
+    The call writes a checkpoint every few seconds. With `resume` it continues from the checkpoint
+    of an earlier call for the same folder, however that ended, and the files become those of an
+    uninterrupted call. It reads the file at which the earlier call stopped again. Without `resume`,
+    or without a checkpoint, it starts anew.
 
-    Memory: for each worker some batches of `BATCH_BYTES`, whatever the corpus and its documents;
-    with `shuffle` eight bytes a document, and on the disk all ids twice.
+    Memory: a few batches of `BATCH_BYTES` for each worker, whatever the corpus and its documents;
+    with `shuffle` eight bytes per document, and disk space for all ids twice.
 
     Raises:
-        CorpusError: a file cannot be read as what it should be.
-        PreTokenTooLongError: a document has 16 Mi characters without a place to cut it.
-        TokenFilesError: the folder is there already, or there is no text.
-        TokenFilesPlanError: the plan is not for this tokenizer's ids, no share between 0 and 1,
-            no worker; the checkpoint is of other files or settings, or a file has changed since.
+        CorpusError: a file cannot be read in its format.
+        PreTokenTooLongError: a document has 16 Mi characters without a safe cut.
+        TokenFilesError: the folder exists already, or there is no text.
+        TokenFilesPlanError: the share is not between 0 and 1, or there is no worker; the checkpoint
+            is of other files or settings, or a file has changed since.
         TokenizerMismatchError: the plan is another tokenizer's.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids.
         WorkerProcessError: a worker process died.
@@ -101,7 +98,7 @@ def encode_corpus(
 
 
 def check_settings(tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float) -> None:
-    """Raise what `encode_corpus` raises where a plan or a share is none for this tokenizer."""
+    """Raise as `encode_corpus` if the plan or the share is invalid for this tokenizer."""
     check_tokenizer(plan, tokenizer)
     if not 0 <= validation_share < 1:
         raise TokenFilesPlanError("validation_share must be at least 0 and below 1")
@@ -110,13 +107,13 @@ def check_settings(tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share:
 def corpus_settings(
     files: Sequence[str], corpus_format: CorpusFormat, validation_share: float
 ) -> dict[str, Any]:
-    """What decides the documents of files and their splits, as checkpoints have it."""
+    """The settings that decide the documents and their splits, for checkpoints."""
     names = [corpus_file_name(file) for file in files]
     return {"files": names, "validation_share": validation_share, **asdict(corpus_format)}
 
 
 class _Files:
-    """The documents of files, read and encoded in this process, or in those it starts."""
+    """The documents of files, encoded in this process or in worker processes."""
 
     def __init__(
         self,
@@ -132,11 +129,11 @@ class _Files:
         self.settings: Mapping[str, Any] = corpus_settings(files, corpus_format, validation_share)
 
     def batches(
-        self, plan: TokenFilesPlan, place: Mapping[str, Any] | None
+        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
         """See `EncodedCorpus`."""
-        start = CorpusPlace() if place is None else CorpusPlace.from_fields(place)
-        reached: Place = start
+        start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
+        reached: Position = start
         has_threads = self._tokenizer.engine.has_threads
         batch_bytes = BATCH_BYTES if has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
         batches = iterate_batches(self._files, self._format, DocumentCuts(plan), start, batch_bytes)
@@ -147,14 +144,14 @@ class _Files:
         with closing(encoded):
             try:
                 for batch in encoded:
-                    reached = batch.place
+                    reached = batch.position
                     yield batch
             except UnicodeDecodeError:
-                self._tell_not_utf8(len(reached.sources))
+                self._raise_not_utf8(len(reached.sources))
 
-    def _tell_not_utf8(self, n_read: int) -> NoReturn:
-        """Tell of bytes that are not UTF-8 in which file they are, and where: who found them knows
-        the document only, so the files are read again, up to there."""
+    def _raise_not_utf8(self, n_read: int) -> NoReturn:
+        """Raise the error with the file and the position of bytes that are not UTF-8, by reading
+        the files again: the encoder knows only the document."""
         for file in self._files[n_read:]:
             with open_documents(file, **asdict(self._format)) as reader:
                 deque(reader, maxlen=0)

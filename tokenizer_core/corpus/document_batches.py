@@ -1,9 +1,9 @@
-"""DocumentBatch: the documents of many files in batches, from any place of them on.
+"""DocumentBatch: the documents of many files in batches, from any position on.
 
-Texts are bytes of UTF-8, as the files and the compiled engine have them. A document that is longer
-than a batch comes in parts that are encoded one by one. `CorpusPlace`
-says how far was read, as a checkpoint has it: files that are packed, or hashed, cannot be entered
-in the middle, so the file at which it stopped is read again up to there, without encoding.
+Texts are bytes of UTF-8, as in the files and for the native engine. A document longer than a batch
+comes in parts, which are encoded one by one. `CorpusPosition` is the position that a checkpoint
+stores. A packed file cannot be entered in its middle, and every file is hashed from its beginning,
+so the file of the position is read again up to there, without encoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH_DOCUMENTS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class CorpusFormat:
-    """How documents stand in the files; the words of `open_documents`."""
+    """How to read documents from the files; the arguments of `open_documents`."""
 
     format: str | None = None
     field: str = "text"
@@ -35,14 +35,14 @@ class CorpusFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusPlace:
-    """How far the documents of the files were read.
+class CorpusPosition:
+    """How far the documents of the files are read.
 
-    - `n_documents`: whole documents of the files `sources`, and of the one after them;
-      `n_in_file`: of that one alone; `n_bytes`: bytes of the text of the document after these.
-    - `sources`: the files that were read to their end. `identities`: which these and the one after
-      them, once it was begun, were (`DocumentReader.identity`).
-    - `bytes_done`: of all files, as they lie on the disk.
+    - `n_documents`: complete documents, of the files `sources` and of the current one after them;
+      `n_in_file`: those of the current file; `n_bytes`: bytes read of the text of the next one.
+    - `sources`: the files that were read to their end. `identities`: `DocumentReader.identity` of
+      these and, once it is open, of the current file.
+    - `bytes_done`: bytes of the stored files.
     """
 
     n_documents: int = 0
@@ -53,12 +53,12 @@ class CorpusPlace:
     identities: tuple[tuple[int, str], ...] = ()
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         return asdict(self)
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> CorpusPlace:
-        """The place that `to_fields` gave `fields` of."""
+    def from_fields(cls, fields: Mapping[str, Any]) -> CorpusPosition:
+        """The position that `to_fields` rendered."""
         sources = tuple(CorpusSource(**source) for source in fields["sources"])
         identities = tuple((size, version) for size, version in fields["identities"])
         return cls(**{**fields, "sources": sources, "identities": identities})
@@ -66,25 +66,26 @@ class CorpusPlace:
 
 @dataclass(slots=True)
 class DocumentBatch:
-    """Texts to be encoded, each a document, but that the first may go on with the one before, and
-    the last may be `is_open`: the next batch goes on with it. `place` is behind them."""
+    """Texts to encode, each a document. With `is_continued` the first continues the last document
+    of the batch before; with `is_open` the next batch continues the last. `position` is after
+    them."""
 
     first_document: int
     is_continued: bool
     texts: list[bytes] = field(default_factory=list)
     is_open: bool = False
-    place: CorpusPlace = CorpusPlace()
+    position: CorpusPosition = CorpusPosition()
 
 
 def iterate_batches(
     files: Sequence[str],
     corpus_format: CorpusFormat,
     cuts: DocumentCuts,
-    start: CorpusPlace,
+    start: CorpusPosition,
     batch_bytes: int,
 ) -> Iterator[DocumentBatch]:
-    """All documents from `start` on, in batches of about `batch_bytes` bytes each, at most
-    twice as many; the last batch, which may be empty, stands at the end of all files.
+    """All documents from `start` on, in batches of about `batch_bytes` bytes, at most twice as
+    many. The position of the last batch, which may be empty, is the end of all files.
 
     Raises:
         CorpusError: a file cannot be read.
@@ -101,38 +102,42 @@ def iterate_batches(
             if index < len(start.sources):
                 continue
             yield from batches.read(reader, path)
-    yield batches.take(batches.place)
+    yield batches.take(batches.position)
 
 
 def iterate_open_file(
     reader: DocumentReader[Utf8Piece], cuts: DocumentCuts, batch_bytes: int
 ) -> Iterator[DocumentBatch]:
-    """As `iterate_batches`, the documents of one open file, or of a part of it; raises the same."""
-    batches = _Batches(cuts, CorpusPlace(), batch_bytes)
+    """As `iterate_batches`, for one open file or a part of it; raise the same."""
+    batches = _Batches(cuts, CorpusPosition(), batch_bytes)
     yield from batches.read(reader, reader.path)
-    yield batches.take(batches.place)
+    yield batches.take(batches.position)
 
 
 class _Batches:
-    """The batch that is being filled, and the beginning of a document that is not in it yet."""
+    """The batch that is being filled, and the pending beginning of a document."""
 
-    def __init__(self, cuts: DocumentCuts, start: CorpusPlace, batch_bytes: int) -> None:
+    def __init__(self, cuts: DocumentCuts, start: CorpusPosition, batch_bytes: int) -> None:
         self._cuts, self._start, self._batch_bytes = cuts, start, batch_bytes
-        self.place = start
+        self.position = start
         self._batch = DocumentBatch(start.n_documents, is_continued=start.n_bytes > 0)
         self._batch_size = 0
         self._held: list[bytes] = []
         self._held_bytes = self._look_at = 0
 
     def read(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[DocumentBatch]:
-        """The batches that are full within a file."""
-        done = sum(source.size_bytes for source in self.place.sources)
-        begun = self.place.identities[: len(self.place.sources)]
-        self.place = replace(self.place, identities=(*begun, reader.identity))
+        """The batches that become full within a file."""
+        done = sum(source.size_bytes for source in self.position.sources)
+        begun = self.position.identities[: len(self.position.sources)]
+        self.position = replace(self.position, identities=(*begun, reader.identity))
         pieces: Iterator[tuple[bytes, bool]] = reader
-        if self.place.n_in_file or self.place.n_bytes:
+        if self.position.n_in_file or self.position.n_bytes:
             pieces = self._skip(reader, path)
-        n_in_file, n_bytes, texts = self.place.n_in_file, self.place.n_bytes, self._batch.texts
+        n_in_file, n_bytes, texts = (
+            self.position.n_in_file,
+            self.position.n_bytes,
+            self._batch.texts,
+        )
         for text, is_last in pieces:
             if is_last and not self._held:
                 texts.append(text)
@@ -151,8 +156,8 @@ class _Batches:
             ):
                 yield self.take(
                     replace(
-                        self.place,
-                        n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
+                        self.position,
+                        n_documents=self.position.n_documents + n_in_file - self.position.n_in_file,
                         n_in_file=n_in_file,
                         n_bytes=n_bytes,
                         bytes_done=done + reader.position_bytes,
@@ -161,23 +166,23 @@ class _Batches:
                 texts = self._batch.texts
         self._end_file(reader, path, n_in_file, done)
 
-    def take(self, place: CorpusPlace) -> DocumentBatch:
-        """The batch that was filled up to `place`; another is begun."""
-        taken, self.place = self._batch, place
-        taken.place = place
-        self._batch = DocumentBatch(place.n_documents, is_continued=taken.is_open)
+    def take(self, position: CorpusPosition) -> DocumentBatch:
+        """The batch up to `position`; start another one."""
+        taken, self.position = self._batch, position
+        taken.position = position
+        self._batch = DocumentBatch(position.n_documents, is_continued=taken.is_open)
         self._batch_size = 0
         return taken
 
     def _add_piece(self, text: bytes, *, is_last: bool) -> bool:
-        """Hold a piece of a longer document; whether there is a text of it in the batch now."""
+        """Hold a piece of a longer document; return whether a text of it was added to the batch."""
         self._held.append(text)
         self._held_bytes += len(text)
         if not is_last and self._held_bytes < max(self._batch_bytes, self._look_at):
             return False
         text = b"".join(self._held)
         cut = len(text) if is_last else self._cuts.find_last_in_utf8(text)
-        if cut is None:  # looked for again when there is twice as much, so that the work is linear
+        if cut is None:  # search again when there is twice as much, so that the work stays linear
             self._held, self._look_at = [text], 2 * len(text)
             return False
         self._batch.texts.append(text[:cut])
@@ -193,18 +198,18 @@ class _Batches:
         if reader.sha256 is None:
             raise RuntimeError("a file counts as read before its end")
         source = CorpusSource(corpus_file_name(path), reader.position_bytes, reader.sha256)
-        self.place = replace(
-            self.place,
-            n_documents=self.place.n_documents + n_in_file - self.place.n_in_file,
+        self.position = replace(
+            self.position,
+            n_documents=self.position.n_documents + n_in_file - self.position.n_in_file,
             n_in_file=0,
             n_bytes=0,
             bytes_done=done + reader.position_bytes,
-            sources=(*self.place.sources, source),
+            sources=(*self.position.sources, source),
         )
 
     def _skip(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[tuple[bytes, bool]]:
-        """The pieces behind the place, which is read up to again."""
-        n_documents, n_bytes = self.place.n_in_file, self.place.n_bytes
+        """The pieces after the position, which is reached by reading again."""
+        n_documents, n_bytes = self.position.n_in_file, self.position.n_bytes
         text, is_last = b"", True
         while n_documents or n_bytes > 0:
             if (piece := next(reader, None)) is None:

@@ -42,7 +42,7 @@ Lengths = Callable[[], "Iterator[NDArray[np.int64]]"]
 
 
 def iterate_ends(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-    """The ends of documents `start` to `stop` (not included), in order and in pieces."""
+    """The ends of documents `start` to `stop` (excluded), in order and in pieces."""
     with path.open("rb") as file:
         file.seek(start * _END_BYTES)
         for first in range(start, stop, _PIECE):
@@ -58,12 +58,12 @@ def iterate_ends(path: Path, start: int, stop: int) -> Iterator[NDArray[np.int64
 def iterate_lengths(
     path: Path, start: int, stop: int, *, begin: int = 0
 ) -> Iterator[NDArray[np.int64]]:
-    """The numbers of ids of documents `start` to `stop` (not included), in pieces.
+    """The lengths, in ids, of documents `start` to `stop` (excluded), in pieces.
 
-    `begin` is where document `start` begins.
+    `begin` is the position where document `start` begins.
 
     Raises:
-        TokenFilesCorruptError: a document would end before it begins.
+        TokenFilesCorruptError: a document ends before it begins.
     """
     for ends in iterate_ends(path, start, stop):
         lengths = np.diff(ends, prepend=begin)
@@ -77,7 +77,7 @@ def iterate_lengths(
 
 
 def document_range(path: Path, index: int) -> tuple[int, int]:
-    """Where document `index` begins and ends, in ids of its split; reads 16 bytes."""
+    """The begin and end of document `index`, in ids of its split; reads 16 bytes."""
     pieces = list(iterate_ends(path, max(0, index - 1), index + 1))
     ends = [int(end) for piece in pieces for end in piece]
     return (0 if index == 0 else ends[0]), ends[-1]
@@ -88,8 +88,8 @@ def render_megatron_index(
 ) -> Iterator[bytes]:
     """The bytes of an `.idx`, in pieces.
 
-    `lengths()` gives the number of tokens of each document, (n,) int64, in pieces of any size; it
-    is called twice. `dtype` is that of the ids in the `.bin`.
+    `lengths()` yields the number of tokens of each document, (n,) int64, in pieces of any size; it
+    is called twice. `dtype` is the dtype of the ids in the `.bin`.
 
     Example:
         >>> lengths = lambda: iter([np.array([3, 2])])
@@ -100,20 +100,20 @@ def render_megatron_index(
     yield _HEADER.pack(_MAGIC, _VERSION, _DTYPE_CODES[dtype.name], n_documents, n_documents + 1)
     for piece in lengths():
         yield piece.astype("<i4").tobytes()
-    place = 0
+    begin = 0
     for piece in lengths():
-        ends = place + np.cumsum(piece, dtype=np.int64) * dtype.itemsize
+        ends = begin + np.cumsum(piece, dtype=np.int64) * dtype.itemsize
         yield (ends - piece * dtype.itemsize).astype("<i8").tobytes()
-        place = int(ends[-1])
+        begin = int(ends[-1])
     for start in range(0, n_documents + 1, _PIECE):
         yield np.arange(start, min(start + _PIECE, n_documents + 1), dtype="<i8").tobytes()
 
 
 def check_megatron_header(path: Path, dtype: np.dtype[Any]) -> int:
-    """The number of documents of an `.idx`, if its header and size are right.
+    """The number of documents of an `.idx`, after checking its header and size.
 
     Raises:
-        TokenFilesCorruptError: magic, version, dtype code or size are not what they must be.
+        TokenFilesCorruptError: magic, version, dtype code or size is wrong.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:

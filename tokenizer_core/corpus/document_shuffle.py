@@ -1,7 +1,7 @@
-"""Documents of token files in a random order: a permutation of all of them, drawn from a seed.
+"""Shuffle the documents of token files: an exact permutation of all of them, drawn from a seed.
 
-Exact, and not within a buffer: the ids lie in a file, in the order they were read, and each
-document is read from its place. In memory is the permutation only, eight bytes a document.
+The ids are in a file, in the order they were read, and each document is read from its offset. Only
+the permutation is in memory, eight bytes per document.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ BATCH_TOKENS: Final = 1 << 19
 _BATCH_DOCUMENTS: Final = 1 << 14
 
 
-class ShufflePlace(NamedTuple):
-    """How far the shuffled documents were written: of split `split` (by number) so many."""
+class ShufflePosition(NamedTuple):
+    """How far the shuffled documents are written: the index of a split, and its documents."""
 
     split: int = 0
     n_documents: int = 0
 
 
 def shuffle_documents(
-    files: TokenFiles, seed: int, start: ShufflePlace
-) -> Iterator[tuple[SplitPart, ShufflePlace]]:
-    """All documents from `start` on in batches, each split in an order of its own, and the place
-    behind each batch, to which one can return where the batch is not open.
+    files: TokenFiles, seed: int, start: ShufflePosition
+) -> Iterator[tuple[SplitPart, ShufflePosition]]:
+    """All documents from `start` on in batches, each split in its own order, with the position
+    after each batch. One can resume at a position unless its batch is open.
 
-    `files` are of the layout `raw`, in one shard a split.
+    `files` have the layout `raw` and one shard per split.
 
     Raises:
         TokenFilesCorruptError: a file is shorter than its manifest says.
@@ -59,13 +59,13 @@ def shuffle_documents(
                 n_bytes = 0 if first else split.n_bytes
                 first += n_taken
                 for part in parts:
-                    place = ShufflePlace(index, first)
-                    yield part._replace(n_bytes=n_bytes), place
+                    position = ShufflePosition(index, first)
+                    yield part._replace(n_bytes=n_bytes), position
                     n_bytes = 0
 
 
 class _ShuffledSplit:
-    """The documents of a split, read from their places."""
+    """The documents of a split, read from their offsets."""
 
     def __init__(self, files: TokenFiles, split: SplitRecord) -> None:
         plan = files.manifest.plan
@@ -78,7 +78,8 @@ class _ShuffledSplit:
         os.close(self._descriptor)
 
     def take(self, numbers: NDArray[np.int64]) -> tuple[int, Iterator[SplitPart]]:
-        """How many of the documents make a batch, and the batch; a longer one comes in parts."""
+        """The number of documents in the next batch, and the batch; a longer document comes in
+        parts."""
         stops = self._ends[numbers].astype(np.int64)
         starts = np.where(numbers > 0, self._ends[numbers - 1].astype(np.int64), 0)
         offsets = np.concatenate(([0], np.cumsum(stops - starts)))

@@ -1,10 +1,10 @@
-"""Token files in a bucket: put there whole or not at all, and read through a folder on the disk.
+"""Token files in a bucket: uploaded whole or not at all, and read through a cache on the disk.
 
-Under an address stand `manifest.json`, created last and never changed, and what it binds, in a
-folder called by the sha256 of that manifest. So whoever writes other token files to the same
-address, or writes late, touches nothing that was published, and what an upload that was killed has
-put there already is gone on from. The folder has a copy of the manifest too, and by any tool copied
-to the disk it is token files as the writer left them. In the cache it is found by the same digest.
+An address has `manifest.json`, created last and never changed, and a folder with the other files,
+named by the sha256 of that manifest. So another writer to the same address, or a late one, changes
+nothing that was published, and a new upload reuses the files of a killed one. The folder has a copy
+of the manifest too: copied to the disk with any tool, it is a folder of token files. The cache uses
+the same folder name.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ def upload_token_files(
     *,
     progress: Callable[[int, int], object] | None = None,
 ) -> TokenManifest:
-    """Put the token files of a folder under `s3://bucket/prefix`; their manifest.
+    """Upload the token files of a folder to `s3://bucket/prefix`; return their manifest.
 
-    They are there for readers when this returns, and not before. An upload that failed or was
-    killed is invisible and can be repeated, and so can one that was done; files that are there
-    already are not sent again. Each file is hashed before it is sent. `progress` gets bytes done
-    and bytes in all.
+    Readers see them when this call returns, and not before. An upload that failed or was killed is
+    invisible. Any upload may be repeated; it does not send existing files again. Each file is
+    hashed before it is sent. `progress` gets bytes done and bytes in total.
 
     Raises:
-        TokenFilesError: other token files are at that address; or the folder holds none.
-        TokenFilesCorruptError: a file is not what the manifest says.
+        TokenFilesError: the address has other token files, or the folder has none.
+        TokenFilesCorruptError: a file does not match the manifest.
         StorageError: the storage cannot be reached, or refuses.
         OSError: the disk refuses.
 
@@ -66,7 +65,7 @@ def upload_token_files(
         >>> with TokenFilesWriter(here / "tokens", plan_token_files(tokenizer)) as writer:
         ...     writer.append(tokenizer.encode("first"))
         ...     _ = writer.finish()
-        >>> _ = upload_token_files(here / "tokens", str(here / "shared"))  # s3://... likewise
+        >>> _ = upload_token_files(here / "tokens", str(here / "shared"))  # or s3://...
         >>> stored = StoredTokenFiles(str(here / "shared"), cache=here / "cache")
         >>> stored.path("train.bin").read_bytes()
         b'f\\x00i\\x00r\\x00s\\x00t\\x00'
@@ -75,7 +74,7 @@ def upload_token_files(
     data = read_manifest(path)
     manifest = TokenManifest.from_json(data)
     storage = open_storage(address)
-    place = hashlib.sha256(data).hexdigest()
+    folder_name = hashlib.sha256(data).hexdigest()
     if not _is_free(storage, data):
         return manifest
     records = manifest.files()
@@ -84,29 +83,29 @@ def upload_token_files(
     n_done, n_bytes = 0, sum(record.size_bytes for record in records.values())
     for name, record in records.items():
         _check_file(path / name, name, record)
-        if storage.size(f"{place}/{name}") != record.size_bytes:
-            storage.put(f"{place}/{name}", path / name)
+        if storage.size(f"{folder_name}/{name}") != record.size_bytes:
+            storage.put(f"{folder_name}/{name}", path / name)
         n_done += record.size_bytes
         if progress is not None:
             progress(n_done, n_bytes)
-    storage.put(f"{place}/{MANIFEST_NAME}", data)
+    storage.put(f"{folder_name}/{MANIFEST_NAME}", data)
     if not storage.create(MANIFEST_NAME, data):
-        _is_free(storage, data)  # raises, unless the same upload won
+        _is_free(storage, data)  # raises unless the other upload was the same
     return manifest
 
 
 def require_free(address: str) -> None:
-    """See that no token files are at an address yet, before long work that will end there.
+    """Check that an address has no token files yet, before long work that ends with an upload.
 
     Raises:
-        TokenFilesError: there are.
+        TokenFilesError: it has.
         StorageError: as `upload_token_files`.
     """
     _is_free(open_storage(address, read_only=True), None)
 
 
 def _is_free(storage: Storage, data: bytes | None) -> bool:
-    """Whether nothing is there; False where the token files of this manifest are."""
+    """Whether the address is free; False if it has the token files of this manifest."""
     found = storage.read_versioned(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     if found is None:
         return True
@@ -119,14 +118,14 @@ def _is_free(storage: Storage, data: bytes | None) -> bool:
 
 
 class StoredTokenFiles:
-    """Token files under `s3://bucket/prefix`, whose files come into a cache as they are asked for.
+    """Token files at `s3://bucket/prefix`, whose files are fetched into a cache when needed.
 
-    Each is fetched once, whoever asks on this machine, and checked; what the manifest binds lies
-    in the folder `folder`, called by the manifest's digest, so that nothing in it is ever old. What
-    is there and has its size is not hashed again: `verify_token_files` does.
+    All processes of a machine share the cache; each file is fetched once and checked. The files are
+    in `folder`, which is named by the digest of the manifest, so none of them can be stale. A
+    cached file of the right size is not hashed again; `verify_token_files` does that.
 
     Raises:
-        TokenFilesError: no token files are there.
+        TokenFilesError: the address has no token files.
         TokenFilesCorruptError: the manifest is damaged.
         StorageError: the storage cannot be reached.
         OSError: the disk refuses.
@@ -145,33 +144,33 @@ class StoredTokenFiles:
             ) from None
         self.manifest = TokenManifest.from_json(data)
         self._records = self.manifest.files()
-        self._place = hashlib.sha256(data).hexdigest()
-        self.folder = Path(cache or default_cache_folder()) / self._place
+        self._folder_name = hashlib.sha256(data).hexdigest()
+        self.folder = Path(cache or default_cache_folder()) / self._folder_name
         make_folder(self.folder)
         if not (self.folder / MANIFEST_NAME).exists():
             with locked_folder(self.folder):
                 replace_synced(self.folder / MANIFEST_NAME, data)
 
     def path(self, name: str) -> Path:
-        """The file of that name in the cache, fetched if it is not there.
+        """The path of a file in the cache, which is fetched first if necessary.
 
         Raises:
-            TokenFilesCorruptError: it is missing where it is stored, or damaged there.
+            TokenFilesCorruptError: the file in the storage is missing or damaged.
             StorageError: the storage cannot be reached, or the disk is full.
             OSError: the disk refuses.
         """
         path, record = self.folder / name, self._records[name]
         if not _has_size(path, record):
             with locked_folder(self.folder):
-                if not _has_size(path, record):  # nobody else was faster
+                if not _has_size(path, record):  # no other process was faster
                     self._fetch(name, path, record)
         return path
 
     def _fetch(self, name: str, path: Path, record: FileRecord) -> None:
-        partial, storage = self.folder.with_name(f".{self._place}.partial"), self._storage()
+        partial, storage = self.folder.with_name(f".{self._folder_name}.partial"), self._storage()
         try:
             with replacing(path, staged=partial):
-                storage.fetch(f"{self._place}/{name}", partial)
+                storage.fetch(f"{self._folder_name}/{name}", partial)
                 _check_file(partial, f"{name} at {storage.shown}", record)
         except StorageMissingError:
             raise TokenFilesCorruptError(
@@ -181,7 +180,7 @@ class StoredTokenFiles:
         sync_folder(self.folder)
 
     def _storage(self) -> Storage:
-        """The storage; another one in a process that was forked off since, as a loader's are."""
+        """The storage; opened again after a fork, as in the workers of a data loader."""
         pid, storage = self._opened
         if pid != os.getpid():
             storage = open_storage(self._address, read_only=True)
@@ -190,7 +189,7 @@ class StoredTokenFiles:
 
 
 def default_cache_folder() -> Path:
-    """Where token files are cached unless another folder is named: the user's, as XDG says."""
+    """The default folder for cached token files: the user's, by the XDG rules."""
     above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(above) / "tokenizer-service" / "token-files"
 
@@ -203,7 +202,7 @@ def _has_size(path: Path, record: FileRecord) -> bool:
 
 
 def _check_file(path: Path, shown: str, record: FileRecord) -> None:
-    """See that a file is the one of the manifest, and on the disk."""
+    """Check that a file matches the manifest, and sync it."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

@@ -1,8 +1,4 @@
-"""SplitWriter: the shards and the document ends of one split, as they grow.
-
-It stands apart from TokenFilesWriter because it knows nothing of folders that appear whole; it
-takes ids that were checked.
-"""
+"""SplitWriter: appends checked ids to the shards, document ends and counts of one split."""
 
 from __future__ import annotations
 
@@ -39,12 +35,12 @@ _NUMBERS: Final = (
     *("shard_tokens", "shard_first_document", "shard_first_token", "open_tokens"),
 )
 _CAST_TOKENS: Final = 1 << 18
-"""Ids are cast in pieces: a batch may be large, and a copy of it whole need not be."""
+"""Ids are cast in pieces, to avoid a second copy of a large batch."""
 _PIECE_BYTES: Final = 1 << 20
 
 
 class SplitWriter:
-    """Appends checked documents to the files of one split in a folder nobody reads yet."""
+    """Appends checked documents to the files of one split in a folder without readers."""
 
     def __init__(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
         self._set_up(folder, plan, split)
@@ -54,23 +50,23 @@ class SplitWriter:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
         self._n_documents = self._n_tokens = self._n_bytes = 0
-        self._use = TokenCounts(plan.tokenizer.largest_id)
+        self._counts = TokenCounts(plan.tokenizer.largest_id)
         self._open_tokens: int | None = None
         self._set_aside: UnfinishedDocument | None = None
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
         self._shard_tokens = 0
-        # Where this shard's documents begin; of meaning only where none spans two shards.
+        # The start of this shard's documents; used only if no document spans two shards.
         self._shard_first_document = self._shard_first_token = 0
 
     @classmethod
     def restore(
         cls, folder: Path, plan: TokenFilesPlan, split: Split, state: Mapping[str, Any]
     ) -> SplitWriter:
-        """The writer that `sync` gave `state` of: all that came later is cut off.
+        """The writer with the `state` that `sync` returned; later data is cut off.
 
         Raises:
-            TokenFilesCorruptError: a file is missing or shorter than it was.
+            TokenFilesCorruptError: a file is missing or too short.
         """
         writer = cls.__new__(cls)
         writer._set_up(folder, plan, split)
@@ -98,22 +94,22 @@ class SplitWriter:
         return writer
 
     def _count_again(self, name: str, n_tokens: int) -> None:
-        """Count the ids of a shard, so that no checkpoint has to carry the counts."""
+        """Count the ids of a shard again, so that checkpoints need not hold the counts."""
         header_bytes = self._layout.header_bytes
-        self._use.add_file(self._folder / name, self._dtype, n_tokens, header_bytes)
+        self._counts.add_file(self._folder / name, self._dtype, n_tokens, header_bytes)
 
     @property
     def open_tokens(self) -> int | None:
-        """Ids of the document that has begun and not ended; None where none has."""
+        """Ids so far of the document that is open; None if none is."""
         return self._open_tokens
 
     @property
     def can_sync(self) -> bool:
-        """Whether all that was appended stands in files: not while a document is set aside."""
+        """Whether all appended ids are in the files: not while a document is set aside."""
         return self._set_aside is None
 
     def sync(self) -> dict[str, object]:
-        """Put everything on the disk; what `restore` needs to go on from here, as JSON has it."""
+        """Sync everything to the disk; return the state for `restore`, as JSON."""
         self._ends.sync()
         if self._shard:
             self._shard.sync()
@@ -131,14 +127,14 @@ class SplitWriter:
     def append(
         self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int, *, is_open: bool
     ) -> None:
-        """Append the documents of a batch, which end at `ends` within `ids`; with `is_open` the
-        ids behind the last end are of one that is not yet whole. The first document goes on with
+        """Append the documents of a batch, which end at `ends` within `ids`. With `is_open` the ids
+        after the last end belong to a document that is not complete. The first document continues
         one that was open before."""
         n_open = len(ids) - int(ends[-1]) if len(ends) else len(ids) + (self._open_tokens or 0)
         self._open_tokens = n_open if is_open else None
         if self._layout.spans_shards or self._plan.tokens_per_shard is None:
             if self._shard is None and not self._layout.spans_shards:
-                self._open_shard()  # before the first document, which may be empty
+                self._open_shard()  # also for an empty first document
             ends = self._n_tokens + ends
             self._append_stream(ids)
             self._append_ends(ends)
@@ -147,15 +143,15 @@ class SplitWriter:
         self._n_bytes += n_bytes
 
     def close(self) -> SplitRecord:
-        """All files on the disk; what they are."""
+        """Finish and sync all files; return their record."""
         self._close_shard()
-        counts = self._use.counts
-        use = StagedFile(self._folder / use_name(self._split), hash_on_the_way=True)
+        counts = self._counts.counts
+        counts_file = StagedFile(self._folder / use_name(self._split), hash_on_the_way=True)
         try:
-            use.write(counts.tobytes())
-            token_use = use.close()
+            counts_file.write(counts.tobytes())
+            token_use = counts_file.close()
         finally:
-            use.discard()
+            counts_file.discard()
         return SplitRecord(
             name=self._split,
             n_documents=self._n_documents,
@@ -168,7 +164,7 @@ class SplitWriter:
         )
 
     def discard(self) -> None:
-        """Close what is open without any promise."""
+        """Close the open files without syncing them."""
         self._ends.discard()
         if self._shard:
             self._shard.discard()
@@ -176,19 +172,19 @@ class SplitWriter:
             self._set_aside.close()
 
     def _append_stream(self, ids: NDArray[np.integer[Any]]) -> None:
-        place = 0
-        while place < len(ids):
+        start = 0
+        while start < len(ids):
             if self._shard_tokens == self._plan.tokens_per_shard:
                 self._close_shard()
-            part = ids[place : place + self._room(len(ids))]
+            part = ids[start : start + self._room(len(ids))]
             self._write(part)
-            place += len(part)
+            start += len(part)
 
     def _append_whole_documents(
         self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], *, is_open: bool
     ) -> None:
-        """As `append`, where a shard has whole documents and must have room for them: one that is
-        not whole is set aside until its length is known."""
+        """As `append`, for shards of complete documents: an open document is set aside until its
+        length is known."""
         if self._set_aside is not None:
             stop = int(ends[0]) if len(ends) else len(ids)
             self._set_aside.append(ids[:stop])
@@ -211,26 +207,26 @@ class SplitWriter:
         document.close()
 
     def _append_documents(self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64]) -> None:
-        done = place = 0
+        done = start = 0
         while done < len(ends):
-            # As many whole documents as fit; one that is larger than a shard has one to itself.
-            stop = int(np.searchsorted(ends, place + self._room(len(ids)), side="right"))
+            # As many complete documents as fit; a document larger than a shard gets its own shard.
+            stop = int(np.searchsorted(ends, start + self._room(len(ids)), side="right"))
             if stop == done and self._shard_tokens:
                 self._close_shard()
                 continue
             stop = max(stop, done + 1)
-            first = self._n_tokens - place
-            self._write(ids[place : ends[stop - 1]])
+            first = self._n_tokens - start
+            self._write(ids[start : ends[stop - 1]])
             self._append_ends(first + ends[done:stop])
-            done, place = stop, int(ends[stop - 1])
+            done, start = stop, int(ends[stop - 1])
 
     def _room(self, n_waiting: int) -> int:
         limit = self._plan.tokens_per_shard
-        # Never below zero, so that an empty document goes with the one that was too large.
+        # Never below zero, so that an empty document joins one that was too large.
         return n_waiting if limit is None else max(0, limit - self._shard_tokens)
 
     def _append_ends(self, ends: NDArray[np.int64]) -> None:
-        """Note documents that end at `ends`, counted from the first id of the split."""
+        """Record documents that end at `ends`, counted from the first id of the split."""
         self._ends.write(ends.astype("<u8").tobytes())
         self._n_documents += len(ends)
 
@@ -239,7 +235,7 @@ class SplitWriter:
         for start in range(0, len(ids), _CAST_TOKENS):
             part = np.ascontiguousarray(ids[start : start + _CAST_TOKENS], self._dtype)
             shard.write(part.data.cast("B"))
-            self._use.add(part)
+            self._counts.add(part)
         self._shard_tokens += len(ids)
         self._n_tokens += len(ids)
 
@@ -264,7 +260,7 @@ class SplitWriter:
         self._shard, self._shard_tokens = None, 0
 
     def _write_index(self, name: str) -> FileRecord:
-        """The `.idx` of the shard that was closed just now, from the ends noted on the disk."""
+        """Write the `.idx` of the shard that was closed just now, from the recorded ends."""
         self._ends.flush()
         first, stop = self._shard_first_document, self._n_documents
         lengths = partial(
@@ -280,7 +276,10 @@ class SplitWriter:
 
 
 class UnfinishedDocument:
-    """Ids written aside in a folder, to be read back once.
+    """The ids of an open document in a temporary file, to be read back once.
+
+    A shard that must hold the complete document needs its length first. The file has no name, so
+    nothing remains of it when the process ends.
 
     Example:
         >>> from pathlib import Path
@@ -292,12 +291,12 @@ class UnfinishedDocument:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError where the disk refuses, as every method does."""
+        """Raise OSError if the disk refuses, as every method does."""
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open until close()
         self.n_tokens = 0
 
     def append(self, ids: NDArray[np.integer[Any]]) -> None:
-        """Write more ids behind those there are."""
+        """Append ids."""
         self._file.write(ids.astype("<u4").tobytes())
         self.n_tokens += len(ids)
 
@@ -308,5 +307,5 @@ class UnfinishedDocument:
             yield np.frombuffer(data, dtype="<u4")
 
     def close(self) -> None:
-        """Drop them; a second time does nothing."""
+        """Delete the file; a second call does nothing."""
         self._file.close()

@@ -1,11 +1,11 @@
-"""StagedFile: one file that grows in a folder nobody reads yet.
+"""StagedFile: one growing file in a folder without readers.
 
-Bytes are gathered in one block of memory and go from there to the disk past the page cache
-(`O_DIRECT`), where the file system can: token files are larger than what one would keep in memory,
-and filling its pages took a third of the processor's time of the writing process. What is no whole
-block goes through the page cache, and is written again with the block it becomes.
+It collects bytes in one block of memory and writes the block past the page cache (`O_DIRECT`), if
+the file system can: token files exceed the memory, and filling the page cache took a third of the
+CPU time of the writing process. An incomplete block goes through the page cache, and is written
+again when the block is full.
 
-Everything ends in functions of `os`, which the crash tests replace one by one.
+The crash tests replace the functions of `os` that this module calls, one by one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 
 
 class StagedFile:
-    """A new file, written from its beginning in bounded memory, on the disk once it is closed.
+    """A new file, written from its beginning in bounded memory and synced when it is closed.
 
-    With `keep_bytes` one that is there goes on after so many bytes; what stands behind is cut off.
-    A new one with `hash_on_the_way` is hashed while it is written, which saves reading it again at
-    its end: of use where it has no beginning to be put there.
+    With `keep_bytes` an existing file is truncated to this size and continued. With
+    `hash_on_the_way` a new file is hashed while it is written, which saves reading it again at the
+    end; `close` must not change its beginning then.
 
     Raises:
-        TokenFilesCorruptError: it has fewer bytes than that.
-        OSError: from every method, where the disk refuses.
+        TokenFilesCorruptError: the existing file has fewer bytes.
+        OSError: from every method, if the disk refuses.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StagedFile:
     ) -> None:
         self.path = path
         self._digest = hashlib.sha256() if hash_on_the_way else None
-        # Mapped memory begins at a page, as direct writes must.
+        # Mapped memory starts at a page boundary, as direct writes require.
         self._block = mmap.mmap(-1, _BLOCK_BYTES)
         self._block_start = self._n_waiting = self._n_flushed = 0
         self._can_be_direct = bool(_DIRECT)
@@ -60,7 +60,7 @@ class StagedFile:
             self._keep(keep_bytes)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`, which is not needed afterwards."""
+        """Append `data`, which is copied."""
         view = memoryview(data)
         if self._digest is not None:
             self._digest.update(view)
@@ -73,7 +73,7 @@ class StagedFile:
                 self._write_block()
 
     def flush(self) -> None:
-        """Hand what waits to the system, so that a reader of the path sees it."""
+        """Write the incomplete block to the system, so that readers of the path see it."""
         if self._n_waiting > self._n_flushed:
             self._write_at(self._block_start, memoryview(self._block)[: self._n_waiting])
             self._n_flushed = self._n_waiting
@@ -87,18 +87,18 @@ class StagedFile:
         self._block_start += _BLOCK_BYTES
         self._n_waiting = self._n_flushed = 0
 
-    def _write_at(self, place: int, view: memoryview) -> None:
+    def _write_at(self, offset: int, view: memoryview) -> None:
         while view:
             try:
-                n_written = os.pwrite(self._descriptor, view, place)
+                n_written = os.pwrite(self._descriptor, view, offset)
             except OSError as error:
                 if error.errno != errno.EINVAL or not self._can_be_direct:
                     raise
-                # It takes no direct writes after all, or none of this alignment.
+                # The file system refuses direct writes, or this alignment.
                 self._set_direct(False)
                 self._can_be_direct = False
                 continue
-            place, view = place + n_written, view[n_written:]
+            offset, view = offset + n_written, view[n_written:]
 
     def _set_direct(self, direct: bool) -> None:
         if not self._can_be_direct:
@@ -108,19 +108,19 @@ class StagedFile:
             fcntl.fcntl(
                 self._descriptor, fcntl.F_SETFL, flags | _DIRECT if direct else flags & ~_DIRECT
             )
-        except OSError:  # a file system in memory, for one
+        except OSError:  # for example, a file system in memory
             self._can_be_direct = False
 
     def sync(self) -> None:
-        """Put what was written so far on the disk."""
+        """Sync everything written so far to the disk."""
         self.flush()
         os.fsync(self._descriptor)
 
     def close(self, beginning: bytes = b"") -> FileRecord:
-        """Put `beginning` over the first bytes, the file on the disk; what it must be from now on.
+        """Overwrite the first bytes with `beginning`, sync the file, and return its size and hash.
 
-        Unless it was hashed on the way, the hash is taken of what the file holds, read again: its
-        beginning, where the number of ids stands, is known only now.
+        Unless it was hashed on the way, the file is read again for the hash: its beginning, which
+        has the number of ids, is known only now.
         """
         n_bytes, digest = self._block_start + self._n_waiting, self._digest
         self.flush()
@@ -136,7 +136,7 @@ class StagedFile:
             return FileRecord(found, file.seek(0, os.SEEK_END))
 
     def discard(self) -> None:
-        """Close the descriptor without any promise; a second time does nothing."""
+        """Close the file without syncing it; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -1,8 +1,8 @@
-"""StagedFolder: where token files grow until they are whole: `.NAME.partial` beside their place.
+"""StagedFolder: `.NAME.partial`, where token files grow until they are complete.
 
-It holds the files, in a folder of their own that is renamed, the checkpoint to go on from, and room
-for what the writer's user needs on the way (`scratch`, not made here). One process holds it at a
-time, by a lock of the kernel on the folder itself, which ends with the process.
+It has a folder with the files, which is renamed at the end, a checkpoint for resuming, and a path
+for temporary files of the writer's user (`scratch`, not made here). One process at a time holds it,
+by a lock on the folder itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHECKPOINT_NAME: Final = "checkpoint.json"
 
 
 def checkpoint_path(folder: Path) -> Path:
-    """Where the checkpoint of the writer to a folder stands."""
+    """The path of the checkpoint for the token files of `folder`."""
     return _staged_path(folder) / _CHECKPOINT_NAME
 
 
@@ -36,10 +36,10 @@ def _staged_path(folder: Path) -> Path:
 
 
 class StagedFolder:
-    """The folder in which the token files of `folder` grow, held by this process.
+    """The folder in which the token files of `folder` grow, locked by this process.
 
     Raises:
-        TokenFilesError: `folder` is there already, or another process is writing it.
+        TokenFilesError: `folder` exists already, or another process is writing it.
         OSError: the disk refuses.
     """
 
@@ -58,41 +58,41 @@ class StagedFolder:
             self._lock = os.open(self._path, flags)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._path.rmdir()  # made just now, unless there is something in it
+                self._path.rmdir()  # fails unless it is new and empty
             raise
         try:
             self._take_lock()
         except BaseException:
             self.release()
             raise
-        if folder.exists():  # a writer died between its last two steps: finished, not cleared away
+        if folder.exists():  # a writer died after it published, before it cleaned up
             self.drop()
             raise self._exists()
 
     def read_checkpoint(self) -> bytes | None:
-        """The checkpoint, None where there is none."""
+        """The checkpoint; None if there is none."""
         with contextlib.suppress(FileNotFoundError):
             return (self._path / _CHECKPOINT_NAME).read_bytes()
         return None
 
     def write_checkpoint(self, data: bytes) -> None:
-        """Put the checkpoint on the disk, old or new wherever the process dies; before it, the
-        entries of the files."""
+        """Replace the checkpoint by a synced file, after syncing the folder of the files: a crash
+        leaves the old checkpoint or the new one."""
         sync_folder(self.files)
         replace_synced(self._path / _CHECKPOINT_NAME, data)
 
     def clear(self) -> None:
-        """Start with nothing in it."""
+        """Remove everything and make the folder of the files."""
         (self._path / _CHECKPOINT_NAME).unlink(missing_ok=True)
         remove_folder(self.scratch)
         remove_folder(self.files)
         self.files.mkdir()
 
     def publish(self) -> None:
-        """Give the files their place, and leave nothing else.
+        """Rename the folder of the files to its final name, and remove everything else.
 
         Raises:
-            TokenFilesError: the place was taken meanwhile.
+            TokenFilesError: the folder has appeared meanwhile.
         """
         sync_folder(self.files)
         if self.folder.exists():
@@ -104,19 +104,19 @@ class StagedFolder:
             self.drop()
 
     def drop(self) -> None:
-        """Remove everything that is not published, and let go."""
+        """Remove everything that is not published, and release the lock."""
         remove_folder(self._path)
         self.release()
 
     def release(self) -> None:
-        """Let go and leave what there is; a second time does nothing."""
+        """Release the lock and keep the files; a second call does nothing."""
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     @property
     def is_held(self) -> bool:
-        """Whether this process still holds the folder."""
+        """Whether this process holds the lock."""
         return self._lock >= 0
 
     def _take_lock(self) -> None:

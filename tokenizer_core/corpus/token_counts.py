@@ -1,7 +1,7 @@
-"""TokenCounts: how often each id stands in a split, counted while it is written.
+"""TokenCounts: how often each id occurs in a split, counted while the split is written.
 
-Kept beside the ids as one u64 for each id from 0 to the largest: what a tokenizer wastes (ids never
-used, or rarely) and which special tokens the texts held.
+A file beside the ids has one u64 for each id from 0 to the largest. It shows which ids a tokenizer
+wastes (unused or rare ones) and which special tokens the texts contain.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
 
 RARE: Final = 10
-"""An id that is used, but less often than this, is rare."""
+"""An id with fewer occurrences than this, but at least one, is rare."""
 
 _PIECE: Final = 1 << 19
-"""Ids that are counted at once: a pass over all the counts costs as much as many thousand ids."""
+"""Ids per pass of counting: a pass over all counts costs as much as many thousand ids."""
 
 
 class TokenCounts:
@@ -38,7 +38,7 @@ class TokenCounts:
 
     def __init__(self, largest_id: int) -> None:
         self._counts = np.zeros(largest_id + 1, dtype=np.int64)
-        # Counting wants words of this size: the copy it would make lands where the last one was.
+        # bincount needs this dtype; copying into a reused buffer avoids a new array for each call.
         self._waiting = np.empty(_PIECE, dtype=np.intp)
         self._n_waiting = 0
 
@@ -53,10 +53,10 @@ class TokenCounts:
                 self._count()
 
     def add_file(self, path: Path, dtype: np.dtype[Any], n_tokens: int, header_bytes: int) -> None:
-        """Count the first ids that stand behind the header of a file.
+        """Count the first `n_tokens` ids after the header of a file.
 
         Raises:
-            TokenFilesCorruptError: it has fewer, or one is above the largest.
+            TokenFilesCorruptError: the file has fewer ids, or one above the largest.
         """
         with path.open("rb") as file:
             file.seek(header_bytes)
@@ -72,7 +72,7 @@ class TokenCounts:
 
     @property
     def counts(self) -> NDArray[np.uint64]:
-        """How often each id was counted, shape (largest_id + 1,)."""
+        """The count of each id, shape (largest_id + 1,)."""
         self._count()
         return self._counts.astype("<u8")
 
@@ -85,10 +85,10 @@ class TokenCounts:
 def special_tokens_found(
     counts: NDArray[np.uint64], plan: TokenFilesPlan, n_documents: int
 ) -> dict[str, int]:
-    """How often each special token stands in the texts, those that do not left out: the plan's
-    begin and end ids of the documents are not of the texts.
+    """How often each special token occurs in the texts, without those that do not occur. The plan's
+    begin and end ids of the documents do not count.
 
-    `counts` are those of the split that has so many documents, shape (largest_id + 1,).
+    `counts`, shape (largest_id + 1,), belong to the split with `n_documents` documents.
     """
     around = [plan.begin_of_document_id, plan.end_of_document_id]
     found = {

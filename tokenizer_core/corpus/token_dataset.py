@@ -1,9 +1,8 @@
-"""TokenDataset: batches of `(batch, context)` out of token files, for a training loop.
+"""TokenDataset: batches of shape `(batch, context)` from token files, for a training loop.
 
-Sampling as CS336 asks it (assignment 1, "Data loading"): each row begins at a place drawn uniformly
-from all that leave room for its targets, which are the same ids one place further. A split is one
-stretch of ids here whatever its shards are, so the same generator gives the same batches for any
-size of shards. Windows are copied out of mapped files; no shard is ever read whole.
+The start of each row is drawn uniformly from all positions that leave room for its targets, which
+are the same ids shifted by one. A split is one sequence of ids, whatever its shards, so the same
+generator gives the same batches for any shard size. Windows are copied from memory-mapped files.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TokenDataset:
-    """One split of token files, to sample training batches from or to go through in order.
+    """One split of token files, to sample training batches from or to read in order.
 
     Example:
         >>> import tempfile
@@ -58,13 +57,13 @@ class TokenDataset:
         split: str = "train",
         cache: str | os.PathLike[str] | None = None,
     ) -> TokenDataset:
-        """The split of the token files in a folder, of that tokenizer if one is given.
+        """A split of the token files in a folder; `tokenizer`, if given, must be theirs.
 
-        At an address, `s3://bucket/prefix`, they are read through the folder `cache`.
+        Files at an address, `s3://bucket/prefix`, are cached in the folder `cache`.
 
         Raises:
             LookupError: no such split.
-            TokenFilesError and what is below it: as `TokenFiles.open`.
+            TokenFilesError and its subclasses: as `TokenFiles.open`.
         """
         return cls(TokenFiles.open(folder, tokenizer, cache=cache), split)
 
@@ -80,8 +79,8 @@ class TokenDataset:
     def sample_batch(self, batch_size: int, context_length: int, rng: np.random.Generator) -> Batch:
         """Inputs and targets, each of shape (batch_size, context_length), int64.
 
-        Each row begins at a place drawn from `rng`, uniformly and with replacement from all
-        `len(self) - context_length` that leave room for the targets.
+        `rng` draws the start of each row, uniformly and with replacement, from all
+        `len(self) - context_length` positions that leave room for the targets.
 
         Raises:
             TokenFilesError: the split has too few ids for one row.
@@ -93,12 +92,12 @@ class TokenDataset:
     def windows(self, batch_size: int, context_length: int) -> Iterator[Batch]:
         """Windows in order, for a validation loss that counts every id once.
 
-        Each begins where the one before it ended: inputs `[0, context)`, `[context, 2 context)`
-        and so on. The last batch may have fewer rows. What is left at the end and too short for a
-        window, fewer than `context_length` targets, is left out.
+        Each starts at the end of the one before: inputs `[0, context)`, `[context, 2 context)` and
+        so on. The last batch may have fewer rows. A rest with fewer than `context_length` targets
+        is omitted.
 
         Raises:
-            TokenFilesError, ValueError: as `sample_batch`; when called, not when iterated.
+            TokenFilesError, ValueError: as `sample_batch`; at the call, not while iterating.
         """
         n_starts = self._count_starts(batch_size, context_length)
         starts = range(0, n_starts, context_length)
@@ -127,5 +126,5 @@ class TokenDataset:
         rows = np.empty((len(listed), context_length + 1), np.int64)
         for row, start in zip(rows, listed, strict=True):
             self._files.copy_tokens(start, row, self._split)
-        # Two arrays of their own: whoever changes the inputs must not change the targets.
+        # Two separate arrays, so that changing the inputs does not change the targets.
         return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])

@@ -1,12 +1,13 @@
-"""TokenFiles: a folder of token files, opened to be read; what every reader here stands on.
+"""TokenFiles: a folder of token files, open for reading; the base of every reader.
 
-Nothing is read whole: shards are mapped, and of the document index two numbers are read for a
-document. Opening checks the manifest, the size of each file and the header of each shard that is
-touched, not the hashes: `verify_token_files` does.
+Shards are memory-mapped, and finding a document reads two numbers of the document index. Opening
+checks the manifest and the size of each file, and the first use of a shard checks its header;
+`verify_token_files` checks the hashes.
 """
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class TokenFiles:
-    """Token files on the disk: their manifest, and any stretch or document of a split.
+    """Token files on the disk: their manifest, and any range of ids or document of a split.
 
     Example:
         >>> import tempfile
@@ -65,16 +66,17 @@ class TokenFiles:
         *,
         cache: str | os.PathLike[str] | None = None,
     ) -> TokenFiles:
-        """The token files in a folder, of that tokenizer if one is given.
+        """The token files in a folder; `tokenizer`, if given, must be theirs.
 
         The folder may be an address, `s3://bucket/prefix`. Then each file is fetched into the
-        folder `cache` (by default one of this user) when it is first needed, and checked.
+        folder `cache` (by default the user's) when it is first needed, and checked.
 
         Raises:
-            TokenFilesError: there are no token files.
-            TokenFilesCorruptError: the manifest is damaged, a file is missing or of another size.
-            TokenizerMismatchError: another tokenizer wrote them; names both.
-            StorageError: the storage at the address cannot be reached; also later.
+            TokenFilesError: the folder has no token files.
+            TokenFilesCorruptError: the manifest is damaged, or a file is missing or has a wrong
+                size.
+            TokenizerMismatchError: another tokenizer wrote them; the message names both.
+            StorageError: the storage cannot be reached, now or at a later read.
             OSError: the disk refuses.
         """
         if isinstance(folder, str) and is_address(folder):
@@ -91,11 +93,11 @@ class TokenFiles:
 
     @property
     def is_cached(self) -> bool:
-        """Whether `folder` is a cache, of what lies at an address."""
+        """Whether `folder` is the cache of an address."""
         return self._stored is not None
 
     def path(self, name: str) -> Path:
-        """The path of one of the files; fetched now where it is to be and was not yet.
+        """The path of one of the files, which is fetched first if necessary.
 
         Raises:
             TokenFilesCorruptError, StorageError, OSError: it cannot be fetched.
@@ -103,31 +105,40 @@ class TokenFiles:
         return self.folder / name if self._stored is None else self._stored.path(name)
 
     def n_tokens(self, split: str = "train") -> int:
-        """The number of ids of a split; raises LookupError where there is no such split."""
+        """The number of ids of a split; raise LookupError if the split does not exist."""
         return self.manifest.split(split).n_tokens
 
     def n_documents(self, split: str = "train") -> int:
-        """The number of documents of a split; raises LookupError where there is no such split."""
+        """The number of documents of a split; raise LookupError if the split does not exist."""
         return self.manifest.split(split).n_documents
 
-    def token_use(self, split: str = "train") -> NDArray[np.uint64]:
-        """How often each id stands in a split, shape (largest_id + 1,), as it was counted."""
+    def token_counts(self, split: str = "train") -> NDArray[np.uint64]:
+        """The count of each id in a split, shape (largest_id + 1,), from its file."""
         return read_token_counts(self.path(self.manifest.split(split).use_name))
+
+    def token_use(self, split: str = "train") -> NDArray[np.uint64]:
+        """The old name of `token_counts`, kept for one release."""
+        warnings.warn(
+            "TokenFiles.token_use is now token_counts; the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.token_counts(split)
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.
 
         Raises:
-            IndexError: the stretch does not lie within the split.
+            IndexError: the range is not within the split.
         """
         self._reader(split).copy(start, out)
 
     def document(self, index: int, split: str = "train") -> NDArray[np.uint32]:
         """The ids of document `index` (from 0), shape (n_tokens,), uint32, begin and end ids
-        included; nothing else is read.
+        included; reads nothing else.
 
         Raises:
-            IndexError: there are not so many documents.
+            IndexError: the split has fewer documents.
             LookupError: no such split.
         """
         record = self.manifest.split(split)
@@ -146,7 +157,7 @@ class TokenFiles:
         return ids
 
     def decode_document(self, index: int, tokenizer: Tokenizer, split: str = "train") -> str:
-        """The text of document `index` (from 0) with the tokens around it; nothing else is read.
+        """The text of document `index` (from 0) with the tokens around it; reads nothing else.
 
         Raises:
             TokenizerMismatchError: another tokenizer wrote the files.
@@ -157,7 +168,7 @@ class TokenFiles:
         return tokenizer.decode(self.document(index, split))
 
     def map_shard(self, index: int, split: str = "train") -> TokenArray:
-        """The ids of one shard, shape (n_tokens,), mapped and not read."""
+        """The memory-mapped ids of one shard, shape (n_tokens,)."""
         return self._reader(split).shard(index)
 
     def _reader(self, split: str) -> _SplitReader:
@@ -165,7 +176,7 @@ class TokenFiles:
 
 
 class _SplitReader:
-    """The shards of one split as one stretch of ids, each mapped when it is first touched."""
+    """The shards of one split as one sequence of ids; each is mapped at its first use."""
 
     def __init__(self, files: TokenFiles, record: SplitRecord) -> None:
         self._files, self._record = files, record
@@ -189,15 +200,15 @@ class _SplitReader:
         done = 0
         index = bisect_right(self._starts, start) - 1
         while done < len(out):
-            place = start + done - self._starts[index]
-            part = self.shard(index)[place : place + len(out) - done]
+            first = start + done - self._starts[index]
+            part = self.shard(index)[first : first + len(out) - done]
             out[done : done + len(part)] = part
             done += len(part)
             index += 1
 
 
 def check_tokenizer(plan: TokenFilesPlan, tokenizer: Tokenizer) -> None:
-    """Raise TokenizerMismatchError unless `tokenizer` is the one of the plan."""
+    """Raise TokenizerMismatchError unless the plan is for `tokenizer`."""
     fingerprint = tokenizer.spec.fingerprint
     if fingerprint != plan.tokenizer.fingerprint:
         raise TokenizerMismatchError(

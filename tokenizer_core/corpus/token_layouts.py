@@ -1,18 +1,18 @@
-"""TokenLayout: how token files stand on the disk, one for each trainer that reads them.
+"""TokenLayout: the file formats of token files, one for each trainer that reads them.
 
-Each layout says how a shard begins, how wide an id is, and whether a document may go on in the next
-shard. The layouts, and where their rules were read:
+A layout defines the header of a shard, the width of an id, and whether a document may continue in
+the next shard. The layouts and the sources of their rules:
 
 - `raw`: ids and nothing else, `train.bin` and `val.bin`, as nanoGPT maps them with
   `np.memmap(..., dtype=np.uint16)` (karpathy/nanoGPT `train.py`, `data/openwebtext/prepare.py`).
 - `npy`: one array of numpy's own format, for `np.load(..., mmap_mode="r")` (numpy's
   `numpy/lib/format.py`, NEP 1).
-- `megatron`: ids in `.bin`, and an `.idx` beside it (NVIDIA/Megatron-LM
-  `megatron/core/datasets/indexed_dataset.py`); `megatron_index` has its layout.
+- `megatron`: ids in `.bin` and an `.idx` (NVIDIA/Megatron-LM
+  `megatron/core/datasets/indexed_dataset.py`); `document_index` describes the `.idx`.
 - `llmc`: a header of 256 int32, then ids (karpathy/llm.c `dev/data/data_common.py`,
   `llmc/dataloader.h`, `train_llama3.py`). Magic 20240520 and version 1 for uint16 (GPT-2), magic
-  20240801 and version 7 for uint32 (Llama 3); the third number is the count of tokens, and so a
-  shard has fewer than 2^31. Of llm.c's readers that in C takes uint16 only.
+  20240801 and version 7 for uint32 (Llama 3). The third number is the count of tokens, so a shard
+  has fewer than 2^31. llm.c's reader in C accepts only uint16.
 
 All numbers are little-endian.
 """
@@ -52,13 +52,13 @@ _NPY_HEADER_BYTES: Final = 128
 class TokenLayout:
     """One layout of token files.
 
-    - `spans_shards`: a document may begin in one shard and end in the next. It may where the
-      trainer takes windows out of one stream of ids (nanoGPT, llm.c, the course): all shards but
-      the last then have the same number of tokens, which is what llm.c's own scripts write. It may
-      not where the trainer reads documents (Megatron): each shard is a dataset of its own there.
-    - `wide`: the dtype on the disk for ids over 65,535. Megatron knows no uint32; ids are below
-      2^20, so its int32 holds them as well.
-    - `max_tokens_per_shard`, None without a bound; `default_tokens_per_shard`, None for one file.
+    - `spans_shards`: whether a document may begin in one shard and end in the next. True if the
+      trainer reads windows of one stream of ids (nanoGPT, llm.c): all shards but the last then
+      have the same number of tokens, as llm.c's own scripts write them. False if the trainer reads
+      documents (Megatron): there each shard is a separate dataset.
+    - `wide`: the stored dtype for ids over 65,535. Megatron has no uint32; its int32 suffices,
+      because ids are below 2^20.
+    - `max_tokens_per_shard`: None for no limit; `default_tokens_per_shard`: None for one file.
     """
 
     name: str
@@ -72,11 +72,11 @@ class TokenLayout:
 
     @property
     def has_index(self) -> bool:
-        """Whether an `.idx` stands beside each shard."""
+        """Whether each shard has an `.idx`."""
         return self.name == "megatron"
 
     def disk_dtype(self, width: Width) -> np.dtype[Any]:
-        """The dtype of an id on the disk, little-endian.
+        """The stored dtype of an id, little-endian.
 
         Example:
             >>> find_layout("megatron").disk_dtype("uint32")
@@ -85,12 +85,12 @@ class TokenLayout:
         return np.dtype("<u2") if width == "uint16" else np.dtype(self.wide)
 
     def map_shard(self, path: Path, width: Width, n_tokens: int) -> TokenArray:
-        """The ids of a shard, shape (n_tokens,), mapped and not read.
+        """The memory-mapped ids of a shard, shape (n_tokens,).
 
-        The header must be byte for byte the one that is written, so nothing in it is interpreted.
+        The header must equal the one that we write, byte for byte; nothing in it is interpreted.
 
         Raises:
-            TokenFilesCorruptError: another header, or too short.
+            TokenFilesCorruptError: the header differs, or the file is too short.
             OSError: the file cannot be opened.
         """
         dtype = self.disk_dtype(width)
@@ -114,10 +114,10 @@ class TokenLayout:
 
 
 def find_layout(name: str) -> TokenLayout:
-    """The layout of that name.
+    """The layout with this name.
 
     Raises:
-        TokenFilesPlanError: there is none; the message lists them.
+        TokenFilesPlanError: the name is unknown; the message lists the layouts.
 
     Example:
         >>> find_layout("csv")
@@ -138,7 +138,7 @@ def _no_header(n_tokens: int, dtype: np.dtype[Any]) -> bytes:
 
 
 def _render_npy_header(n_tokens: int, dtype: np.dtype[Any]) -> bytes:
-    # numpy leaves room for 21 digits of the length, so the header's own length never changes.
+    # numpy reserves 21 digits for the length, so the header has a constant size.
     file = io.BytesIO()
     fields = {"descr": dtype.str, "fortran_order": False, "shape": (n_tokens,)}
     np.lib.format.write_array_header_1_0(file, fields)

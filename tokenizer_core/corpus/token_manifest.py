@@ -1,8 +1,7 @@
-"""TokenManifest: the `manifest.json` that binds token files to what they were made from and by.
+"""TokenManifest: the `manifest.json` that binds token files to their sources and their tokenizer.
 
-It is written last and read strictly: what it says of names, sizes and counts must hold together
-before any file is opened. It carries no time and no machine, so that the same documents and plan
-give the same bytes.
+It is written last and read strictly: its names, sizes and counts must be consistent before any file
+is opened. It has no time and no machine name, so the same documents and plan give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tokenizer_core.training.pretoken_counts import CorpusSource
 
 MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 28
-"""The size cap: a million sources and shards."""
+"""The size limit: enough for a million sources and shards."""
 
 _FORMAT: Final = SealedFormat("token-files", 1, "token files", MAX_MANIFEST_BYTES)
 _SHA256: Final = re.compile("[0-9a-f]{64}")
@@ -46,7 +45,7 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One shard: its number of ids, and its files, that of the ids first."""
+    """One shard: its number of ids, and its files, with the file of ids first."""
 
     n_tokens: int
     files: Mapping[str, FileRecord]
@@ -54,10 +53,14 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class SplitRecord:
-    """One split: `n_bytes` is of its text in UTF-8; `document_ends` is the file that holds, for
-    each document, the number of ids up to its end in the whole split, as u64; `token_use` the one
-    that holds, for each id from 0 to the largest, how often it stands in the split, as u64;
-    `special_tokens_found`: how often special tokens stand in the texts."""
+    """One split.
+
+    - `n_bytes`: the size of its text in UTF-8.
+    - `document_ends`: the file with, for each document, the number of ids of the split up to its
+      end, as u64.
+    - `token_use`: the file with the count of each id from 0 to the largest, as u64.
+    - `special_tokens_found`: how often special tokens occur in the texts.
+    """
 
     name: Split
     n_documents: int
@@ -70,7 +73,7 @@ class SplitRecord:
 
     @property
     def use_name(self) -> str:
-        """The name of the file of token use."""
+        """The name of the file of counts."""
         return use_name(self.name)
 
     @property
@@ -88,7 +91,7 @@ class TokenManifest:
     sources: tuple[CorpusSource, ...] = ()
 
     def split(self, name: str) -> SplitRecord:
-        """The split of that name; raises LookupError, naming those there are."""
+        """The split with this name; raise LookupError, which lists the splits."""
         found = {split.name: split for split in self.splits}
         for split in self.splits:
             if split.name == name:
@@ -96,7 +99,7 @@ class TokenManifest:
         raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
 
     def files(self) -> dict[str, FileRecord]:
-        """Every file that stands beside the manifest, by name."""
+        """Every file beside the manifest, by name."""
         found: dict[str, FileRecord] = {}
         for split in self.splits:
             found[split.ends_name] = split.document_ends
@@ -106,7 +109,7 @@ class TokenManifest:
         return found
 
     def to_json(self) -> bytes:
-        """The text of `manifest.json`, sealed; raises FormatError where a value is no JSON."""
+        """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
         return _FORMAT.render(
             {
                 **render_plan(self.plan),
@@ -117,11 +120,11 @@ class TokenManifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> TokenManifest:
-        """The manifest that `data` is the text of.
+        """The manifest in `data`.
 
         Raises:
-            TokenFilesCorruptError: damaged, of another format or version, a field missing or
-                malformed, or fields that contradict each other.
+            TokenFilesCorruptError: it is damaged or has another format or version, a field is
+                missing or malformed, or fields contradict each other.
         """
         try:
             fields = _FORMAT.parse(data)
@@ -142,7 +145,7 @@ class TokenManifest:
         return manifest
 
     def check(self) -> None:
-        """Raise TokenFilesCorruptError unless names, sizes and counts hold together."""
+        """Raise TokenFilesCorruptError unless names, sizes and counts are consistent."""
         self.plan.check()
         largest_id = self.plan.tokenizer.largest_id
         for id_ in (self.plan.begin_of_document_id, self.plan.end_of_document_id):
@@ -194,7 +197,7 @@ def ends_name(split: Split) -> str:
 
 
 def use_name(split: Split) -> str:
-    """The name of a split's file of token use.
+    """The name of a split's file of counts.
 
     Example:
         >>> use_name("train")
@@ -204,10 +207,10 @@ def use_name(split: Split) -> str:
 
 
 def read_manifest(folder: Path) -> bytes:
-    """The text of the manifest in a folder.
+    """The content of the manifest in a folder.
 
     Raises:
-        TokenFilesError: there is none.
+        TokenFilesError: the folder has no manifest.
         OSError: the disk refuses.
     """
     try:
@@ -222,7 +225,7 @@ def read_manifest(folder: Path) -> bytes:
 
 
 def check_size(path: Path, size_bytes: int) -> None:
-    """Raise TokenFilesCorruptError unless the file is there and has so many bytes."""
+    """Raise TokenFilesCorruptError unless the file exists with this size."""
     try:
         found = path.stat().st_size
     except FileNotFoundError:
@@ -242,7 +245,7 @@ def _require(condition: bool, what: str) -> None:
 
 
 def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
-    """The fields of a manifest that are the plan."""
+    """The fields of a plan in a manifest."""
     tokenizer = plan.tokenizer
     return {
         "layout": plan.layout_name,
@@ -278,7 +281,7 @@ def render_shard(shard: ShardRecord) -> dict[str, object]:
 
 
 def parse_shard(table: Mapping[str, Any]) -> ShardRecord:
-    """The shard that `table` describes; raises KeyError or TypeError where it is malformed."""
+    """The shard in `table`; raise KeyError or TypeError if it is malformed."""
     files = dict(map(_parse_file, table["files"]))
     return ShardRecord(typed(table["n_tokens"], int), files)
 

@@ -1,7 +1,7 @@
-"""TokenFilesPlan: everything about token files that is decided before the first id is written.
+"""TokenFilesPlan: all decisions about token files before the first id is written.
 
-What cannot work is refused here, in the first second and not in the tenth hour: ids that do not
-fit, a layout that is not there, an end-of-document token that the tokenizer does not have.
+Impossible plans are refused here, in the first second and not in the tenth hour: ids that do not
+fit, an unknown layout, an end-of-document token that the tokenizer does not have.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ENDS_SUFFIX: Final = ".document-ends.u64"
 USE_SUFFIX: Final = ".token-use.u64"
 
 _STEMS: Final[dict[Split, str]] = {"train": "train", "validation": "val"}
-"""What trainers call the files: nanoGPT opens `val.bin`."""
+"""The names that trainers expect: nanoGPT opens `val.bin`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerIdentity:
-    """Which tokenizer wrote the ids: its fingerprint (sha256 over all that decides an id), the
-    name and version it is published under, if any, and what people ask of it."""
+    """The tokenizer that wrote the ids: its fingerprint (sha256 over everything that decides an
+    id), its published name and version, if any, and facts for people."""
 
     fingerprint: str
     name: str | None
@@ -75,11 +75,11 @@ class TokenizerIdentity:
 class TokenFilesPlan:
     """How token files are written. Make it with `plan_token_files`, which checks it.
 
-    - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file a split.
-    - `recognised_special`, `forbidden_special`: the policy the text is encoded with, as names;
-      `special_ids`: the ids of those recognised.
-    - `begin_of_document_id`, `end_of_document_id`: what each document begins and ends with, or
-      None. `seed`: of the shuffle and the split of the documents, None where they stand as read.
+    - `dtype`: `uint16` or `uint32`. `tokens_per_shard`: None for one file per split.
+    - `recognised_special`, `forbidden_special`: the special-token policy of the encoding, by name;
+      `special_ids`: the ids of the recognised tokens.
+    - `begin_of_document_id`, `end_of_document_id`: the first and last id of each document, or None.
+      `seed`: of the shuffle and the splits; None if the documents keep their order.
     """
 
     layout_name: str
@@ -95,28 +95,28 @@ class TokenFilesPlan:
 
     @property
     def layout(self) -> TokenLayout:
-        """The layout of that name."""
+        """The layout with the name `layout_name`."""
         return find_layout(self.layout_name)
 
     @property
     def disk_dtype(self) -> np.dtype[Any]:
-        """The dtype of an id on the disk, little-endian."""
+        """The stored dtype of an id, little-endian."""
         return self.layout.disk_dtype(self.dtype)
 
     def shard_name(self, split: Split, index: int) -> str:
-        """The file of ids of shard `index` (from 0): `train.bin`, or `train_000000.bin` where
-        there may be several."""
+        """The file of ids of shard `index` (from 0): `train.bin`, or `train_000000.bin` if the plan
+        has shards."""
         number = "" if self.tokens_per_shard is None else f"_{index:06d}"
         return f"{_STEMS[split]}{number}{self.layout.suffix}"
 
     def file_names(self, split: Split, index: int) -> list[str]:
-        """All files of shard `index`, that of its ids first."""
+        """All files of shard `index`, with the file of ids first."""
         name = self.shard_name(split, index)
         stem = name.removesuffix(self.layout.suffix)
         return [name, stem + INDEX_SUFFIX] if self.layout.has_index else [name]
 
     def check(self) -> None:
-        """Raise TokenFilesPlanError unless files can be written like this."""
+        """Raise TokenFilesPlanError unless files can be written by this plan."""
         layout, largest_id = self.layout, self.tokenizer.largest_id
         if self.dtype not in ("uint16", "uint32"):
             raise TokenFilesPlanError(
@@ -155,18 +155,17 @@ def plan_token_files(
     seed: int | None = None,
     ref: ArtifactRef | None = None,
 ) -> TokenFilesPlan:
-    """The plan of token files for `tokenizer`, checked.
+    """A checked plan of token files for `tokenizer`.
 
-    `layout` is `raw`, `npy`, `megatron` or `llmc`. `dtype="auto"` takes uint16 where the largest
-    id (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` cuts the
-    output into files of that many ids, None writes one file a split (100,000,000 ids with `llmc`,
-    whose files cannot be of any size). `begin_of_document` and `end_of_document` name the special
-    tokens around each document. `ref` is the name and version the tokenizer is published under.
+    `layout` is `raw`, `npy`, `megatron` or `llmc`. `dtype="auto"` selects uint16 if the largest id
+    (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of
+    ids per file; None writes one file per split (for `llmc`, whose file size is limited, files of
+    100,000,000 ids). `begin_of_document` and `end_of_document` name the special tokens around each
+    document. `ref` is the published name and version of the tokenizer.
 
     Raises:
-        TokenFilesPlanError: ids do not fit into `dtype`, no such layout, a number of tokens that
-            the layout cannot have, a special token that the tokenizer does not have, a seed
-            below 0.
+        TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown or cannot have this
+            number of tokens, the tokenizer lacks a special token, or the seed is below 0.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
 
     Example:

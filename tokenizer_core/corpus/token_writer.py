@@ -1,7 +1,7 @@
-"""TokenFilesWriter: documents of ids in, a folder of token files out, whole or not at all.
+"""TokenFilesWriter: write documents of ids to a folder of token files, whole or not at all.
 
-All files grow in a staged folder, which gets its name when everything in it is on the disk. Memory
-is bounded by the batch that is appended.
+All files grow in a staged folder, which gets its final name when everything in it is synced. Memory
+is bounded by the size of a batch.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ _CHECKPOINT: Final = SealedFormat(
 class TokenFilesWriter:
     """Writes the documents of a corpus as token files into a new folder.
 
-    Documents are appended in the order they will stand in. The folder appears when `finish`
-    returns, with everything in it; before that, or when the process dies, there is only
-    `.NAME.partial` beside it, which the next writer to the same folder clears away, as does leaving
-    the `with` block without `finish`. With `resume=True` a writer goes on from the last
-    `checkpoint` there, if there is one: `position` says where that was, and the files will be those
-    of a writer that was never interrupted. Not for several threads at once.
+    Append documents in their final order. The folder appears, complete, when `finish` returns.
+    Before that, or if the process dies, only `.NAME.partial` exists beside it. The next writer to
+    the same folder removes it, and so does leaving the `with` block without `finish`. With
+    `resume=True` a writer continues from the last `checkpoint`, if there is one: `position` says
+    where that was, and the files become those of an uninterrupted writer. Not thread-safe.
 
     Raises:
-        TokenFilesError: the folder is there already, or another process is writing it.
-        TokenFilesPlanError: it was begun with another plan.
-        TokenFilesCorruptError: the checkpoint, or a file it is of, is damaged.
+        TokenFilesError: the folder exists already, or another process is writing it.
+        TokenFilesPlanError: the checkpoint has another plan.
+        TokenFilesCorruptError: the checkpoint, or a file that belongs to it, is damaged.
         OSError: the disk refuses.
 
     Example:
@@ -103,18 +102,18 @@ class TokenFilesWriter:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """What the checkpoint says that this writer goes on from or wrote last; None where there
-        is none and it began with nothing."""
+        """The position of the checkpoint that this writer continued from or wrote last; None if
+        there is none."""
         return self._position
 
     @property
     def scratch(self) -> Path:
-        """A folder, not made here, for files that are needed until `finish`; it stays with the
-        checkpoint, and goes with everything else that is not finished."""
+        """A path for a folder of temporary files (not made here). It is kept with the checkpoint
+        and removed with the staged files."""
         return self._staged.scratch
 
     def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
-        """Append one document, as `append_batch`, which costs much less for many short ones."""
+        """Append one document; `append_batch` is much faster for many short ones."""
         self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)
 
     def append_batch(
@@ -128,18 +127,18 @@ class TokenFilesWriter:
     ) -> None:
         """Append the documents `ids[offsets[i]:offsets[i + 1]]`, in order.
 
-        `ids` has shape (n_tokens,) and `offsets` shape (n_documents + 1,), any integer dtype, as
-        `Tokenizer.encode_batch_to_numpy` gives them; the plan's begin and end ids of documents are
-        already in them. `n_bytes` is the size of their text in UTF-8. A batch that is refused
-        leaves the writer as it was.
+        `ids` has shape (n_tokens,) and `offsets` shape (n_documents + 1,), of any integer dtype, as
+        `Tokenizer.encode_batch_to_numpy` returns them. They include the plan's begin and end ids of
+        documents. `n_bytes` is the size of their text in UTF-8. A refused batch does not change the
+        writer.
 
-        With `is_open` the last document is not whole: the first one of the next batch for this
-        split goes on with it. A document of any size can be written like this in bounded memory.
+        With `is_open` the last document is incomplete: the first one of the next batch for this
+        split continues it. This writes a document of any size in bounded memory.
 
         Raises:
-            TokenFilesPlanError: an id that the plan's tokenizer cannot have produced, offsets that
-                do not fit, a document without the plan's begin or end id, no such split.
-            OSError: the disk refuses; the writer is of no further use, its checkpoint is.
+            TokenFilesPlanError: an id is outside the plan's tokenizer, the offsets do not fit, a
+                document lacks the plan's begin or end id, or the split is unknown.
+            OSError: the disk refuses; the writer is unusable, its checkpoint is not affected.
         """
         if split not in SPLITS:
             raise TokenFilesPlanError(
@@ -157,21 +156,20 @@ class TokenFilesWriter:
                 self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
             whole = ends[:-1] if is_open else ends
             self._splits[split].append(checked, whole, n_bytes, is_open=is_open)
-        except BaseException:  # half a batch may be written, which no checkpoint must hold
+        except BaseException:  # half a batch may be written, and no checkpoint may include it
             self._leave()
             raise
 
     def finish(self, *, sources: Iterable[CorpusSource] = ()) -> TokenManifest:
-        """Close all files, write the manifest and give the folder its name; what it says.
+        """Close all files, write the manifest, rename the folder, and return the manifest.
 
-        `sources` are the files the text was read from, with size and sha256.
+        `sources` are the files of the text, with size and sha256.
 
         Raises:
-            TokenFilesError: nothing was appended to a split, or only documents without ids: no
-                trainer opens an empty file; a document is still open; or the folder has appeared
-                meanwhile.
-            OSError: the disk refuses; what a checkpoint was written of stays, all else is dropped.
-                Where only the last fsync failed, the folder is there, whole.
+            TokenFilesError: a split has no ids (trainers cannot open an empty file), a document is
+                still open, or the folder has appeared meanwhile.
+            OSError: the disk refuses; a checkpoint and its files stay, all else is removed. If only
+                the last fsync failed, the folder exists and is complete.
         """
         self._require_open()
         open_splits = [
@@ -200,20 +198,20 @@ class TokenFilesWriter:
 
     @property
     def can_checkpoint(self) -> bool:
-        """False while a document is open that must not be cut by a shard (Megatron's, where they
-        have a size): it is written when its length is known."""
+        """False while a document is open that must be in one shard (Megatron's, if the plan has
+        shards): it is written when its length is known."""
         return all(split.can_sync for split in self._splits.values())
 
     def checkpoint(self, position: Mapping[str, Any]) -> None:
-        """Put everything appended so far on the disk, to go on from here with `resume=True`.
+        """Sync everything appended so far, so that `resume=True` continues from here.
 
-        `position` is what the caller needs to know then: any JSON object, such as the number of
-        documents read. It costs an fsync of each open file.
+        `position` is for the caller that resumes: any JSON object, such as the number of documents
+        read. A checkpoint costs an fsync of each open file.
 
         Raises:
-            OSError: the disk refuses; the writer is of no further use, the checkpoint before is.
-            FormatError: `position` is no JSON.
-            TokenFilesError: not now, see `can_checkpoint`.
+            OSError: the disk refuses; the writer is unusable, the checkpoint before is kept.
+            FormatError: `position` is not JSON.
+            TokenFilesError: `can_checkpoint` is false.
         """
         self._require_open()
         if not self.can_checkpoint:
@@ -225,13 +223,13 @@ class TokenFilesWriter:
                 "position": dict(position),
             }
             self._staged.write_checkpoint(_CHECKPOINT.render(fields))
-        except OSError:  # after a failed fsync a later one that works would say nothing
+        except OSError:  # after a failed fsync, a later one that succeeds proves nothing
             self._leave()
             raise
         self._position = dict(position)
 
     def abort(self) -> None:
-        """Drop everything written so far, checkpoints too; does nothing after `finish`."""
+        """Remove everything written so far, also checkpoints; does nothing after `finish`."""
         self._discard_splits()
         if self._staged.is_held:
             self._staged.drop()
@@ -248,7 +246,7 @@ class TokenFilesWriter:
         self._leave()
 
     def _leave(self) -> None:
-        """Stop without having finished: what a checkpoint was written of stays."""
+        """Stop before `finish`: a checkpoint and its files stay."""
         if self._position is None:
             self.abort()
         self._discard_splits()
@@ -276,7 +274,7 @@ class TokenFilesWriter:
             self._splits[name] = SplitWriter.restore(files, self.plan, name, state)
         known = {name for split in self._splits.values() for name in split.file_names()}
         for path in files.iterdir():
-            if path.name not in known:  # begun after the checkpoint
+            if path.name not in known:  # newer than the checkpoint
                 path.unlink()
         self._position = fields["position"]
 
@@ -288,7 +286,7 @@ class TokenFilesWriter:
         *,
         is_open: bool,
     ) -> None:
-        """`n_before`: the ids that the first document has already, None where it begins here."""
+        """`n_before`: the ids that the first document already has; None if it begins here."""
         starts = np.concatenate(([0], ends[:-1]))
         lengths = ends - starts
         lengths[0] += n_before or 0
@@ -301,15 +299,15 @@ class TokenFilesWriter:
         begins, finishes = np.ones((2, len(ends)), dtype=np.bool_)
         begins[0], finishes[-1] = n_before is None, not is_open
         begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
-        for name, expected, places, is_there in (
+        for name, expected, indices, is_present in (
             ("begin", begin, starts, begins),
             ("end", end, ends - 1, finishes),
         ):
             if expected is None:
                 continue
             wrong = starts == ends  # an empty document has no such id
-            wrong[~wrong] = ids[places[~wrong]] != expected
-            wrong &= is_there
+            wrong[~wrong] = ids[indices[~wrong]] != expected
+            wrong &= is_present
             if wrong.any():
                 raise TokenFilesPlanError(
                     f"document {int(np.argmax(wrong))} of this batch does not {name} with id "
@@ -322,10 +320,10 @@ class TokenFilesWriter:
 
 
 def can_resume(folder: str | os.PathLike[str]) -> bool:
-    """Whether a writer to this folder stopped behind a checkpoint, so that `resume` goes on there.
+    """Whether a writer to this folder left a checkpoint, from which `resume` continues.
 
     Example:
-        >>> can_resume("tokens-that-nobody-began")
+        >>> can_resume("no-such-tokens")
         False
     """
     return checkpoint_path(Path(folder)).exists()
@@ -338,9 +336,9 @@ def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:
             f"ids must be a sequence of integers, not an array of {ids.dtype} of shape {ids.shape}"
         )
     if len(ids) and (ids.max() > largest_id or (ids.dtype.kind == "i" and ids.min() < 0)):
-        place = int(np.argmax((ids > largest_id) | (ids < 0)))
+        index = int(np.argmax((ids > largest_id) | (ids < 0)))
         raise TokenFilesPlanError(
-            f"ids[{place}] = {int(ids[place])} is not between 0 and {largest_id}, the largest id "
+            f"ids[{index}] = {int(ids[index])} is not between 0 and {largest_id}, the largest id "
             f"of the tokenizer in the plan; encode with that tokenizer"
         )
     return ids

@@ -1,7 +1,6 @@
-"""Checking token files from end to end: hashes, headers, counts, index, ids, and the text itself.
+"""Verify token files completely: hashes, headers, counts, index, ids, and the text itself.
 
-It stands apart from opening because it reads everything. The first thing found is raised, with the
-name of the file.
+The first fault is raised, with the name of the file.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _REMEDY: Final = "write the token files anew"
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTokenFiles:
-    """What was found sound: of all splits together; `n_texts` were compared with their source."""
+    """What was verified, in all splits together; `n_texts` were compared with their source."""
 
     n_files: int
     n_documents: int
@@ -58,23 +57,25 @@ def verify_token_files(
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> VerifiedTokenFiles:
-    """Check everything about token files that can be checked; what was found sound.
+    """Check everything about token files; return what was verified.
 
-    Always: the manifest, that no other file stands in the folder (a trainer's `train_*.bin` would
-    take it along), size and sha256 of each file, headers, that documents end in order and add up,
-    that each begins and ends as the manifest says, that no id is above the largest, that each
-    stands there as often as was counted. With a
-    `tokenizer`: that it is the one, and that each id is in its vocabulary. With `texts`, for each
-    split named the source texts in order of the documents: that each document decodes to its text,
-    around which the begin and end ids are taken off. Those at an address (`s3://bucket/prefix`) are
-    read through the folder `cache`, as by `TokenFiles.open`. `progress` gets bytes done and bytes
-    in all: those of all files, and those of the ids a second time.
+    - Always: the manifest; that the folder has no other file (a trainer's `train_*.bin` would
+      include it); size and sha256 of each file; headers; that documents end in order and add up;
+      that each begins and ends as the manifest says; that no id is above the largest; that the
+      counts of the ids are right.
+    - With a `tokenizer`: that it wrote the files, and that each id is in its vocabulary.
+    - With `texts`, the source texts of each named split in the order of the documents: that each
+      document, without its begin and end ids, decodes to its text.
+
+    Files at an address (`s3://bucket/prefix`) are cached in the folder `cache`, as by
+    `TokenFiles.open`. `progress` gets bytes done and bytes in total: those of all files, and those
+    of the ids a second time.
 
     Raises:
         TokenFilesCorruptError: what is wrong, and in which file.
         TokenizerMismatchError: another tokenizer wrote the files.
         TokenFilesError: there are no token files, or `texts` are given without a tokenizer.
-        LookupError: `texts` names a split that is not there.
+        LookupError: `texts` names an unknown split.
 
     Example:
         >>> import tempfile
@@ -102,10 +103,10 @@ def verify_token_files(
     for split in files.manifest.splits:
         _check_index(files, split)
         _check_documents(files, split)
-        use = TokenCounts(len(known) - 1)
+        found = TokenCounts(len(known) - 1)
         for index in range(len(split.shards)):
-            _check_ids(files, split, index, known, use, reading)
-        _check_use(files, split, use)
+            _check_ids(files, split, index, known, found, reading)
+        _check_counts(files, split, found)
     n_texts = 0
     for name, expected in (texts or {}).items():
         if tokenizer is not None:
@@ -119,7 +120,7 @@ def verify_token_files(
 
 
 class _Reading:
-    """How much has been read of what there is to read."""
+    """Reports the bytes read."""
 
     def __init__(self, files: TokenFiles, progress: Callable[[int, int], object] | None) -> None:
         manifest = files.manifest
@@ -156,7 +157,7 @@ def _check_files(files: TokenFiles, reading: _Reading) -> None:
 
 
 def _known_ids(files: TokenFiles, tokenizer: Tokenizer | None) -> NDArray[np.bool_]:
-    """Whether the vocabulary has an id, shape (largest_id + 1,)."""
+    """Which ids the vocabulary has, shape (largest_id + 1,)."""
     known = np.zeros(files.manifest.plan.tokenizer.largest_id + 1, np.bool_)
     known[list(tokenizer.spec.vocab) if tokenizer else slice(None)] = True
     return known
@@ -167,7 +168,7 @@ def _check_ids(
     split: SplitRecord,
     index: int,
     known: NDArray[np.bool_],
-    use: TokenCounts,
+    found: TokenCounts,
     reading: _Reading,
 ) -> None:
     shard = files.map_shard(index, split.name)
@@ -178,23 +179,23 @@ def _check_ids(
         wrong = (ids < 0) | (ids >= len(known))
         wrong |= ~known[np.where(wrong, 0, ids)]
         if wrong.any():
-            place = int(np.argmax(wrong))
+            offset = int(np.argmax(wrong))
             raise TokenFilesCorruptError(
-                f"{next(iter(split.shards[index].files))} holds the id {ids[place]} at place "
-                f"{start + place}, which is not in the vocabulary; {_REMEDY}"
+                f"{next(iter(split.shards[index].files))} holds the id {ids[offset]} at index "
+                f"{start + offset}, which is not in the vocabulary; {_REMEDY}"
             )
-        use.add(ids)
+        found.add(ids)
 
 
-def _check_use(files: TokenFiles, split: SplitRecord, use: TokenCounts) -> None:
-    """The counts of the ids are those that were noted."""
-    counts = use.counts
-    if not np.array_equal(counts, files.token_use(split.name)):
+def _check_counts(files: TokenFiles, split: SplitRecord, found: TokenCounts) -> None:
+    """Check that the counts of the ids match the file of counts and the manifest."""
+    counts = found.counts
+    if not np.array_equal(counts, files.token_counts(split.name)):
         raise TokenFilesCorruptError(
             f"{split.use_name} does not say how often each id stands in {split.name}; {_REMEDY}"
         )
-    found = special_tokens_found(counts, files.manifest.plan, split.n_documents)
-    if found != split.special_tokens_found:
+    special = special_tokens_found(counts, files.manifest.plan, split.n_documents)
+    if special != split.special_tokens_found:
         raise TokenFilesCorruptError(
             f"the manifest does not say which special tokens stand in {split.name}; {_REMEDY}"
         )
@@ -214,7 +215,7 @@ def _check_index(files: TokenFiles, split: SplitRecord) -> None:
 
 
 def _check_megatron_indexes(files: TokenFiles, split: SplitRecord) -> None:
-    """Each `.idx` must be, byte for byte, the one that the document ends make."""
+    """Check that each `.idx` is, byte for byte, the one that follows from the document ends."""
     dtype = files.manifest.plan.disk_dtype
     ends = files.folder / split.ends_name
     document = token = 0
@@ -236,7 +237,7 @@ def _check_megatron_indexes(files: TokenFiles, split: SplitRecord) -> None:
 
 
 def _check_documents(files: TokenFiles, split: SplitRecord) -> None:
-    """Each document that is not empty begins and ends with the ids of the plan."""
+    """Check that each document begins and ends with the ids of the plan."""
     plan = files.manifest.plan
     begin, end = plan.begin_of_document_id, plan.end_of_document_id
     if begin is None and end is None:
@@ -245,11 +246,11 @@ def _check_documents(files: TokenFiles, split: SplitRecord) -> None:
     one: NDArray[Any] = np.empty(1, np.int64)
     for ends in iterate_ends(files.folder / split.ends_name, 0, split.n_documents):
         for stop in ends.tolist():
-            for expected, place in ((begin, start), (end, stop - 1)):
+            for expected, index_of_id in ((begin, start), (end, stop - 1)):
                 if expected is None:
                     continue
                 if stop > start:
-                    files.copy_tokens(place, one, split.name)
+                    files.copy_tokens(index_of_id, one, split.name)
                 if stop == start or one[0] != expected:
                     raise TokenFilesCorruptError(
                         f"document {index} of {split.name} does not begin or end with id "
@@ -285,7 +286,7 @@ def _check_texts(
 
 
 def _as_encoded(text: str, plan: TokenFilesPlan) -> str:
-    """The text that the ids of `text` decode to: normalized between its special tokens."""
+    """The text that the ids of `text` decode to: normalized between the special tokens."""
     if plan.tokenizer.normalizer != "nfc":
         return text
     segments = matcher_of(frozenset(plan.recognised_special)).split(text)

@@ -1,6 +1,6 @@
-"""Work over many machines: runs whose shards are committed in a storage, by whatever executor.
+"""Work on many machines: runs whose shards any executor computes and commits to a storage.
 
-The storage is the truth, executors only schedule. The names below are what others may use.
+The storage alone holds the state of a run; executors only schedule. These names are public.
 """
 
 from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile, ShardManifest

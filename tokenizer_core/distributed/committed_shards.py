@@ -1,12 +1,9 @@
-"""A shard of a run: tried by any number of workers, committed by one.
+"""A shard of a run: any number of workers may attempt it, and one commits it.
 
-Each attempt writes under names of its own, `attempts/<stage>/<shard>-<random>/`, so none writes
-over another; a manifest that names these files is created, where none is, as
-`<stage>/<shard>.json`. Whoever comes second, be it after an hour of standing still, finds it and
-throws its own files away. So what is committed never changes, and a manifest's files are there
-before it is.
-
-Apart from `runs` because this is all that a worker needs.
+Each attempt writes its files under names of its own, `attempts/<stage>/<shard>-<random>/`, so no
+attempt overwrites another. To commit, it creates the manifest `<stage>/<shard>.json`, which names
+these files. A second worker, even one that was suspended for an hour, finds that manifest and
+discards its own files. So a committed shard never changes, and its files exist before its manifest.
 """
 
 from __future__ import annotations
@@ -38,17 +35,17 @@ _MANIFEST: Final = SealedFormat("run-shard", 1, "a shard of a run", MAX_MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class CommittedFile:
-    """A file of a committed shard: its name in the storage, and what must be there."""
+    """A file of a committed shard: its name in the storage, its size and hash."""
 
     name: str
     size_bytes: int
     sha256: str
 
     def fetch(self, storage: Storage, path: Path) -> None:
-        """Copy it to `path`, whole or not at all, and see that it is what was committed.
+        """Copy it to `path`, whole or not at all, and verify its size and hash.
 
         Raises:
-            RunError: it is gone, or something else.
+            RunError: the file is gone or damaged.
             StorageError: the storage cannot be read.
             OSError: `path` cannot be written.
         """
@@ -68,7 +65,8 @@ class CommittedFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
-    """What a shard came to: its files, by the names its work gave them, and figures (JSON)."""
+    """The result of a shard: its files, by the names that its work gave them, and figures
+    (JSON)."""
 
     stage: str
     shard: int
@@ -76,15 +74,15 @@ class ShardManifest:
     figures: Mapping[str, Any]
 
     def render(self) -> bytes:
-        """Its bytes in the storage."""
+        """The content of the manifest file."""
         return _MANIFEST.render(asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> ShardManifest:
-        """Back from `render`.
+        """The manifest that `render` wrote.
 
         Raises:
-            FormatError: it is none, or was changed: figures that are another's would go unseen.
+            FormatError: the content is not a manifest, or was changed.
         """
         fields = _MANIFEST.parse(data)
         files = {str(name): CommittedFile(**file) for name, file in fields["files"].items()}
@@ -92,7 +90,7 @@ class ShardManifest:
 
 
 def manifest_name(run_id: str, stage: str, shard: int) -> str:
-    """Where the manifest of a shard is."""
+    """The name of a shard's manifest in the storage."""
     return f"{run_id}/{stage}/{shard:06d}.json"
 
 
@@ -100,7 +98,7 @@ def read_manifest(storage: Storage, run_id: str, stage: str, shard: int) -> Shar
     """The manifest of a shard, if it is committed.
 
     Raises:
-        RunError: what is there is no manifest of it.
+        RunError: the manifest is damaged or that of another shard.
         StorageError: the storage cannot be read.
     """
     name = manifest_name(run_id, stage, shard)
@@ -119,10 +117,10 @@ def read_manifest(storage: Storage, run_id: str, stage: str, shard: int) -> Shar
 
 
 class Attempt:
-    """One try at a shard: a folder for what is made on the way, and files for the storage.
+    """One attempt at a shard: a scratch folder, and files for the storage.
 
-    `scratch` goes when the attempt ends; what a killed process left of one goes when the next
-    begins on that machine.
+    `scratch` is removed when the attempt ends; the next attempt on the machine removes what a
+    killed process left.
     """
 
     def __init__(self, storage: Storage, run_id: str, stage: str, shard: int, scratch: Path):
@@ -146,14 +144,15 @@ class Attempt:
         self.storage.put(stored, source)
 
     def put_all(self, files: Mapping[str, Path]) -> None:
-        """As `put`, a store being asked for many at once, as it takes its time for each."""
+        """As `put`, with several requests at once, because a store is slow to answer each."""
         deque(map_ahead(self._put_named, files.items(), num_threads=_THREADS), maxlen=0)
 
     def _put_named(self, named: tuple[str, Path]) -> None:
         self.put(*named)
 
     def commit(self, figures: Mapping[str, Any]) -> ShardManifest:
-        """The shard's manifest: with these files, or of who was there first.
+        """Commit the shard; return its manifest, which is that of another attempt if that was
+        first.
 
         Raises:
             StorageError: the storage cannot be written.
@@ -165,32 +164,32 @@ class Attempt:
         found = read_manifest(self.storage, self._run_id, self._stage, self._shard)
         if found is None:
             raise RunError(f"{name} was removed while the run was under way; run it again")
-        # Where an answer was lost and asked for again, one may come second to oneself.
+        # After a lost response, the manifest found may be the one of this very attempt.
         if found.files != manifest.files:
             self.discard()
         return found
 
     def discard(self) -> None:
-        """Remove what was written; what cannot be removed now is only in the way."""
+        """Remove the files written so far, as far as possible; leftovers do no harm."""
         for file in self._files.values():
             with contextlib.suppress(StorageError):
                 self.storage.remove(file.name)
 
 
 @contextlib.contextmanager
-def scratch_folder(above: Path | None = None) -> Iterator[Path]:
-    """A folder for one attempt, locked as long as this process lives; those whose process was
-    killed are removed first.
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder for one attempt, locked while it is used. Folders of killed processes are removed
+    first.
 
     Raises:
         OSError: the disk is full or cannot be used.
     """
-    above = above or Path(tempfile.gettempdir())
-    for left in above.glob(f"{_SCRATCH}*"):
+    parent = parent or Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_SCRATCH}*"):
         with contextlib.suppress(OSError), locked_folder(left, wait=False):
             shutil.rmtree(left, ignore_errors=True)
-    # Under another name until it is locked, so that nobody takes it for a dead one's.
-    unlocked = Path(tempfile.mkdtemp(prefix=".", dir=above))
+    # Under another name until it is locked, so that no process takes it for a leftover.
+    unlocked = Path(tempfile.mkdtemp(prefix=".", dir=parent))
     folder = unlocked.with_name(f"{_SCRATCH}{unlocked.name[1:]}")
     try:
         with locked_folder(unlocked, wait=False):

@@ -1,8 +1,7 @@
-"""Corpus files as all workers see them: on a disk they share, or in a store.
+"""Corpus files as all workers see them: on a shared disk, or in a store.
 
-A file is known by its size and what tells whether it changed; a worker that finds another is at the
-wrong file. What is cut out of it comes as a `Chunk` of a file on the worker's disk, so that it is
-counted by what counts any file.
+Size and version identify a file; a worker that finds others has the wrong file. `Part.to_chunk`
+copies a part to the worker's disk, so that the same code counts it as any local file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _REQUEST_BYTES: Final = 1 << 23
 
 
 def check_tables(unicode_tables: str) -> None:
-    """Raise RunError where this worker would split text otherwise than who asks, who has these."""
+    """Raise RunError if this worker's Unicode tables differ, and it might split text elsewhere."""
     if unicode_tables != UNICODE_TABLES:
         raise RunError(
             f"a worker has the Unicode tables of {UNICODE_TABLES}, not {unicode_tables}, "
@@ -36,7 +35,7 @@ def check_tables(unicode_tables: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the corpus: how it is opened, what people call it, and how it is known again."""
+    """A file of the corpus: how to open it, its name for people, and its size and version."""
 
     path: str
     shown: str
@@ -45,10 +44,10 @@ class SourceFile:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, shown: str | None = None) -> SourceFile:
-        """The file at a path or an address, asked for now.
+        """The file at a path or an address, with its current size and version.
 
         Raises:
-            CorpusError: it does not exist, cannot be read, or is no regular file.
+            CorpusError: it does not exist, cannot be read, or is not a regular file.
         """
         text = os.fspath(path)
         if is_address(text):
@@ -60,13 +59,12 @@ class SourceFile:
 
     @staticmethod
     def version_of(modified_ns: int, inode: int) -> str:
-        """By what a file on a disk is known again: not by the number of its device, which every
-        host chooses for itself."""
+        """The version of a local file: without its device number, which differs between hosts."""
         return f"{modified_ns}-{inode}"
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What it is in the identity of a run."""
+        """Its entry in the identity of a run."""
         return {"path": self.shown, "size_bytes": self.size_bytes, "version": self.version}
 
     @contextlib.contextmanager
@@ -74,8 +72,8 @@ class SourceFile:
         """A function that reads from `start` to `end`.
 
         Raises:
-            CorpusError: the file is another than it was, at the beginning or at the end.
-            RunError: the store does not answer; it may later.
+            CorpusError: the file changed, before or while it was read.
+            RunError: the store does not respond; it may later.
         """
         if is_address(self.path):
             remote = open_remote_file(parse_address(self.path), redirects=True)
@@ -92,10 +90,10 @@ class SourceFile:
         file.check_unchanged()
 
     def on_disk(self) -> CorpusFile:
-        """The file of a path, seen to be what it was.
+        """The local file, after checking that it did not change.
 
         Raises:
-            CorpusError: it is not, or not there; each worker must find it at the same path.
+            CorpusError: it changed or is missing; each worker must find it at the same path.
         """
         file = CorpusFile.examine(self.path)
         if (file.size_bytes, _version_of(file)) != (self.size_bytes, self.version):
@@ -103,7 +101,7 @@ class SourceFile:
         return file
 
     def check(self) -> None:
-        """See that the file is still the one it was.
+        """Check that the file did not change.
 
         Raises:
             CorpusError, RunError: as `reading`.
@@ -114,14 +112,14 @@ class SourceFile:
             self.on_disk()
 
     def changed(self) -> CorpusError:
-        """The error that says the file changed."""
+        """The error for a file that changed."""
         return CorpusError(
             f"the corpus file {self.shown} changed while it was read; take a copy that nobody "
             f"writes to"
         )
 
     def sha256(self) -> str:
-        """Of all its bytes, in hex.
+        """The sha256 of the file, in hex.
 
         Raises:
             CorpusError, RunError: as `reading`.
@@ -152,7 +150,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a corpus file that can be counted by itself: the bytes from `start` to `end`."""
+    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`."""
 
     source: SourceFile
     start: int
@@ -160,11 +158,11 @@ class Part:
 
     @property
     def n_bytes(self) -> int:
-        """How many."""
+        """The size of the part."""
         return self.end - self.start
 
     def to_chunk(self, path: Path) -> Chunk:
-        """The part as one of a file on the disk, which is fetched to `path` if it is elsewhere.
+        """The part as a chunk of a local file; a part of a file in a store is copied to `path`.
 
         Raises:
             CorpusError, RunError: as `SourceFile.reading`.
@@ -173,7 +171,7 @@ class Part:
             return Chunk(self.source.on_disk(), self.start, self.end)
         with self.source.reading() as read, path.open("xb") as file:
             for start in range(self.start, self.end, _REQUEST_BYTES):
-                # Where it stands in the whole file: what is before it takes no room on the disk.
+                # At its offset in the whole file; the hole before it takes no space on the disk.
                 file.seek(start)
                 file.write(read(start, min(start + _REQUEST_BYTES, self.end)))
         return Chunk(CorpusFile.examine(path), self.start, self.end)

@@ -1,8 +1,7 @@
-"""What a worker does with a shard of the corpus: count it, and write its counts out in partitions.
+"""The work of counting: count a shard of the corpus, and write its counts in partitions.
 
-A pre-token belongs to a partition by its bytes alone, so that all its counts, of whichever shard,
-meet in one. Within its partition each shard's counts are sorted: a run, as `spilled_counts` writes
-it.
+The bytes of a pre-token alone decide its partition, so its counts from all shards meet there.
+Within a partition each shard's counts are sorted: a run, in the format of `spilled_counts`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BATCH: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ShardRules:
-    """What every worker that counts is told: what decides the counts, and what it may take."""
+    """Sent to every worker: the rules of counting and the limits of a worker."""
 
     rules: CountingRules
     engine: str
@@ -56,35 +55,35 @@ class _Counted:
 def find_cuts(
     state: ShardRules, payload: tuple[SourceFile, Sequence[int]], attempt: Attempt
 ) -> dict[str, Any]:
-    """Where a file may be cut: for each of some places, in order, the first cut from there on.
+    """Where a file may be cut: for each of several offsets, in order, the first cut from there on.
 
-    One that lies behind the next place is its cut as well: where a file has few, looking from each
-    place would read it to its end each time.
+    A cut after the next offset is the cut of that offset too: in a file with few cuts, searching
+    from each offset would read the file to its end each time.
     """
     check_tables(state.unicode_tables)
-    source, places = payload
+    source, offsets = payload
     planner = _planner(state.rules)
     cuts = [0]
     with source.reading() as read:
-        for place in places:
-            if cuts[-1] < place:
-                cuts.append(planner.find_cut(read, source.size_bytes, place))
+        for offset in offsets:
+            if cuts[-1] < offset:
+                cuts.append(planner.find_cut(read, source.size_bytes, offset))
     return {"cuts": cuts}
 
 
 def hash_sources(
     state: None, sources: Sequence[SourceFile], attempt: Attempt
 ) -> dict[str, list[str]]:
-    """The sha256 of each of some files."""
+    """The sha256 of each file."""
     return {"sha256": [source.sha256() for source in sources]}
 
 
 def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
-    """The counts of some parts of the corpus: a sorted run for each partition that has any.
+    """The counts of some parts of the corpus: a sorted run for each partition that is not empty.
 
     Raises:
         CorpusError: a part is not UTF-8, or its file changed.
-        RunError: the store of a file does not answer; or the counts do not add up to the bytes,
+        RunError: the store of a file does not respond; or the counts do not add up to the bytes,
             which is a defect.
     """
     check_tables(state.unicode_tables)
@@ -117,12 +116,12 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
 
 
 def run_name(partition: int) -> str:
-    """What a shard calls its run of a partition."""
+    """The name of a shard's run for a partition."""
     return f"{partition:05d}"
 
 
 def sorted_entries(counts: Mapping[str, int]) -> Iterator[Entry]:
-    """All entries in the order of their bytes, whatever holds them.
+    """All entries in the order of their bytes, for every kind of counts.
 
     Example:
         >>> list(sorted_entries({"b": 1, "a": 2}))
@@ -152,7 +151,8 @@ def _numbers(typecode: str, data: bytes) -> array[int]:
 
 
 def _write_partitions(entries: Iterable[Entry], n_partitions: int, folder: Path) -> list[int]:
-    """One sorted run for each partition; the bytes of the pre-tokens in each, repetitions too."""
+    """Write one sorted run for each partition; return the bytes of the pre-tokens in each, with
+    repetitions."""
     sizes = [0] * n_partitions
     with ExitStack() as files:
         runs = [files.enter_context((folder / str(p)).open("xb")) for p in range(n_partitions)]
@@ -180,7 +180,7 @@ def _count_natively(state: ShardRules, parts: Sequence[Chunk], scratch: Path) ->
                 break
         counted = counter.finish()
     if isinstance(counted, int):
-        count_chunk(rules, chunks[counted])  # raises what is wrong with it
+        count_chunk(rules, chunks[counted])  # raises the reason
         raise chunks[counted].file.changed()
     counts, n_documents, _ = counted
     return _Counted(counts, n_documents, special_bytes)
@@ -204,8 +204,7 @@ def _count_in_python(state: ShardRules, parts: Sequence[Chunk], scratch: Path) -
 
 
 class _SpecialBytes:
-    """How many bytes of a chunk are special tokens, found apart from the counting, which is held
-    against it."""
+    """How many bytes of a chunk are special tokens: found independently, to check the counting."""
 
     def __init__(self, special_tokens: Sequence[str]) -> None:
         longest_first = sorted((token.encode() for token in special_tokens), key=len, reverse=True)
@@ -222,7 +221,7 @@ def _planner(rules: CountingRules) -> ChunkPlanner:
 
 
 def _with_names(message: str, chunks: Sequence[Chunk], parts: Sequence[Part]) -> str:
-    """With files called what the caller calls them."""
+    """Replace the paths of local copies by the names that the caller gave."""
     for chunk, part in zip(chunks, parts, strict=True):
         message = message.replace(chunk.file.path, part.source.shown)
     return message

@@ -1,12 +1,12 @@
-"""count_distributed: pre-tokens of a corpus counted by many workers, as one machine counts them.
+"""count_distributed: many workers count the pre-tokens of a corpus, as one machine counts them.
 
-    cuts        where large files may be cut                          (a look at each place)
-    count       shard -> sorted runs, one for each partition          beside it, the files' hashes
+    cuts        offsets -> where large files may be cut
+    count       shard -> sorted runs, one for each partition     (and the hashes of the files)
     merge       partition: the runs of all shards -> one sorted run
     assemble    all partitions -> the file of counts
 
-What each stage does is in `count_shards` and `merge_shards`; here it is decided what its shards
-are. Nothing of that depends on who works or how many, so a run may be gone on by others.
+`count_shards` and `merge_shards` do the work of each stage; this module decides the shards. They do
+not depend on the workers, so that other workers may continue a run.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from tokenizer_core.training.count_pretokens import CountingRules
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 LARGEST_SHARD_BYTES: Final = 256 << 20
-"""What a lost worker has to do again at most, up to `MOST_SHARDS`; larger ones would have fewer
-runs to merge."""
+"""The most work that a lost worker repeats, up to `MOST_SHARDS` shards. Larger shards would mean
+fewer runs to merge."""
 
 MOST_SHARDS: Final = 1 << 14
-"""Of a corpus of 4 TiB and more: each writes a file for every partition, and stores take no liking
-to a hundred million of them."""
+"""Reached by a corpus of 4 TiB: each shard writes a file for every partition, and a store handles a
+hundred million files badly."""
 
 SMALLEST_SHARD_BYTES: Final = 16 << 20
 
 MEMORY_BYTES: Final = 512 << 20
-"""What the counts of a shard may take in a worker's memory; what is more goes to its disk."""
+"""Memory of a worker for the counts of a shard; the rest goes to its disk."""
 
 _SHARDS: Final = 64
 _BYTES_PER_PARTITION: Final = 1 << 32
 _FEWEST_PARTITIONS: Final = 4
 _MOST_PARTITIONS: Final = 256
-_PLACES_PER_TASK: Final = 256
+_OFFSETS_PER_TASK: Final = 256
 _PARTS_PER_SHARD: Final = 4096
 _FILES_PER_TASK: Final = 256
 _LAYOUT: Final = 1
@@ -71,7 +71,7 @@ Progress = Callable[[Phase, int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is counted, how, and in what parts; the identity of the run."""
+    """What to count, how, and in which parts; the identity of the run."""
 
     sources: tuple[SourceFile, ...]
     pattern: SplitPattern
@@ -114,16 +114,16 @@ def count_distributed(
 ) -> None:
     """Count these files, local or in a store, and write the file of counts to `output`.
 
-    The file is, byte for byte, the one that `count_pretokens(...).save` writes, whoever counts and
-    whatever fails on the way. All that is made lies in the storage at `storage`: interrupted, the
-    same call goes on from there; once done, it has the result.
+    The file is, byte for byte, the one that `count_pretokens(...).save` writes, whatever the
+    workers and the failures. The storage at `storage` holds all intermediate results: the same call
+    continues an interrupted run, and returns the result of a finished one.
 
-    - `executor`: who works. Its workers see the files at the same paths, and the storage.
-    - `shard_bytes`, `n_partitions`: how the work is cut; they change nothing but time.
-    - `max_memory_bytes`, `scratch_folder`: of each worker's counts, 512 MiB unless given; what is
-      more goes to the folder, by default the system's, which also takes what is fetched.
+    - `executor`: its workers need access to the files, at the same paths, and to the storage.
+    - `shard_bytes`, `n_partitions`: the sizes of the work; they affect only the time.
+    - `max_memory_bytes`, `scratch_folder`: for each worker's counts, 512 MiB by default; the rest
+      goes to the folder, by default the system's, as do files that a worker fetches.
     - `progress` gets `count` with bytes, then `merge` with partitions; `while_waiting` is called
-      several times a second, and what it raises ends the run.
+      several times a second, and an exception in it ends the run.
 
     Raises:
         CorpusError: as `count_pretokens`.
@@ -155,7 +155,7 @@ def count_distributed(
 
     result = run.committed("assemble", 0)
     if result is None:
-        looks = _places_to_look(plan)
+        looks = _offsets_to_look_at(plan)
         cuts = carry_out(Stage("cuts", find_cuts, looks, state))["cuts"]
         counted = carry_out(
             Stage("hash", hash_sources, list(_in_batches(plan))),
@@ -186,7 +186,7 @@ def _make_plan(
             if sources
             else "no corpus file was given"
         )
-    # By the size of the corpus alone: who works, and how many, may change from try to try.
+    # From the size of the corpus alone: the workers may change between calls.
     some = min(max(n_bytes // _BYTES_PER_PARTITION, _FEWEST_PARTITIONS), _MOST_PARTITIONS)
     for name, given in (("shard_bytes", shard_bytes), ("n_partitions", n_partitions)):
         if given is not None and given < 1:
@@ -196,7 +196,7 @@ def _make_plan(
 
 
 def choose_shard_bytes(n_bytes: int) -> int:
-    """About how large the shards of a corpus of so many bytes are, unless somebody says.
+    """The default size of the shards of a corpus of `n_bytes` bytes.
 
     Example:
         >>> [choose_shard_bytes(10**n) >> 20 for n in (6, 10, 12, 14)]
@@ -206,14 +206,14 @@ def choose_shard_bytes(n_bytes: int) -> int:
     return max(even, n_bytes // MOST_SHARDS)
 
 
-def _places_to_look(plan: _Plan) -> list[tuple[SourceFile, Sequence[int]]]:
-    """Where large files are to be cut, in tasks of so many places."""
+def _offsets_to_look_at(plan: _Plan) -> list[tuple[SourceFile, Sequence[int]]]:
+    """The offsets at which large files are to be cut, in tasks."""
     looks: list[tuple[SourceFile, Sequence[int]]] = []
     for source in plan.sources:
-        places = range(plan.shard_bytes, source.size_bytes, plan.shard_bytes)
+        offsets = range(plan.shard_bytes, source.size_bytes, plan.shard_bytes)
         looks += (
-            (source, places[first : first + _PLACES_PER_TASK])
-            for first in range(0, len(places), _PLACES_PER_TASK)
+            (source, offsets[first : first + _OFFSETS_PER_TASK])
+            for first in range(0, len(offsets), _OFFSETS_PER_TASK)
         )
     return looks
 
@@ -221,15 +221,15 @@ def _places_to_look(plan: _Plan) -> list[tuple[SourceFile, Sequence[int]]]:
 def _shards_of(
     plan: _Plan, looks: Sequence[tuple[SourceFile, Sequence[int]]], found: Sequence[ShardManifest]
 ) -> Iterator[list[Part]]:
-    """Parts of files, in their order, put together to about `shard_bytes` each."""
+    """Parts of files, in order, combined to about `shard_bytes` each."""
     cuts: defaultdict[SourceFile, set[int]] = defaultdict(set)
     for (source, _), manifest in zip(looks, found, strict=True):
         cuts[source].update(manifest.figures["cuts"])
     shard: list[Part] = []
     n_bytes = 0
     for source in plan.sources:
-        places = sorted({0, *cuts[source], source.size_bytes})
-        for start, end in pairwise(places):
+        bounds = sorted({0, *cuts[source], source.size_bytes})
+        for start, end in pairwise(bounds):
             is_full = n_bytes + end - start > plan.shard_bytes or len(shard) == _PARTS_PER_SHARD
             if shard and is_full:
                 yield shard
@@ -241,7 +241,7 @@ def _shards_of(
 
 
 def _in_batches(plan: _Plan) -> Iterator[list[SourceFile]]:
-    """The files in their order, small ones several at a time, for who hashes them."""
+    """The files in order, in batches to hash, several small ones together."""
     batch: list[SourceFile] = []
     for source in plan.sources:
         batch.append(source)
@@ -253,7 +253,7 @@ def _in_batches(plan: _Plan) -> Iterator[list[SourceFile]]:
 
 
 def _partitions_of(plan: _Plan, counted: Sequence[ShardManifest]) -> list[Partition]:
-    """The runs of all shards by partition, and what they come to."""
+    """The runs of all shards by partition, with their number of bytes."""
     return [
         Partition(
             runs=[m.files[run_name(p)] for m in counted if run_name(p) in m.files],
@@ -281,7 +281,7 @@ def _corpus_of(
 
 
 class _Report:
-    """Tells how far the run is, as shards are committed."""
+    """Reports the progress of the run as shards are committed."""
 
     def __init__(self, plan: _Plan, progress: Progress | None) -> None:
         self._progress = progress
@@ -289,7 +289,7 @@ class _Report:
         self._bytes_done = self._merges_done = 0
 
     def note(self, manifest: ShardManifest) -> None:
-        """One more shard is committed."""
+        """Report that one more shard is committed."""
         if self._progress is None:
             return
         if manifest.stage == "count":

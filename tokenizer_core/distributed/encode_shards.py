@@ -1,8 +1,13 @@
-"""The shards of a corpus that is encoded by many: what they are, and the work of one.
+"""Encoding in shards: how a corpus is cut, the work on one shard, and the two files of its result.
 
-A shard is the documents that begin in a stretch of a file, found by who encodes it, so that cutting
+A shard is the documents that begin in a range of bytes of a file. The worker finds them, so cutting
 a corpus reads nothing of it. A file that cannot be entered in its middle (packed, Parquet, plain
 text without a separator) is one shard.
+
+The file `ids` has the ids of all documents, two or four bytes each as the plan says; `documents`
+has two u64 for each document: its number of ids, and the size of its text in bytes. Numbers are
+little-endian. The split of a document depends on its number in the whole corpus, which a worker
+does not know, so it is not stored.
 """
 
 from __future__ import annotations
@@ -60,7 +65,7 @@ _ROW: Final = np.dtype(("<u8", 2))
 
 @dataclass(frozen=True, slots=True)
 class CorpusShard:
-    """The documents that begin from byte `start` to before byte `stop` of a file."""
+    """The documents that begin in the bytes `start` to `stop` (excluded) of a file."""
 
     source: SourceFile
     start: int
@@ -68,14 +73,14 @@ class CorpusShard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of the file."""
+        """Whether the shard is the whole file."""
         return self.start == 0 and self.stop >= self.source.size_bytes
 
 
 def cut_corpus(
     sources: Sequence[SourceFile], corpus_format: CorpusFormat, shard_bytes: int
 ) -> Iterator[CorpusShard]:
-    """The shards of the files, in order, of `shard_bytes` each where a file can be entered.
+    """The shards of the files, in order, of `shard_bytes` each if a file can be entered.
 
     Example:
         >>> from tokenizer_core.distributed import SourceFile
@@ -93,8 +98,8 @@ def cut_corpus(
 
 @dataclass(frozen=True, slots=True)
 class ShardEncoding:
-    """What every worker is told. Where it is told it again with each task, as by Ray, it is made
-    anew once in each process: a tokenizer takes a second, and its caches are warm by then."""
+    """Sent to every worker. Ray sends it again with each task; then each process still unpickles it
+    only once, because building a tokenizer takes a second and its caches stay warm."""
 
     encoder: BatchEncoder
     plan: TokenFilesPlan
@@ -108,18 +113,18 @@ class ShardEncoding:
 
 @lru_cache(maxsize=1)
 def _unpack_encoding(data: bytes) -> ShardEncoding:
-    return ShardEncoding(*pickle.loads(data))  # noqa: S301 - out of a pickle of ours
+    return ShardEncoding(*pickle.loads(data))  # noqa: S301 - part of our own pickle
 
 
 def encode_shard(
     encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt
 ) -> dict[str, int | str | None]:
-    """Encode the documents of a shard; how many there are, their ids and bytes, and the sha256 of
-    the file where the shard is all of it. This is what a worker does.
+    """Encode the documents of a shard; return the numbers of documents, ids and bytes, and the
+    sha256 of the file if the shard is the whole file.
 
     Raises:
-        CorpusError: the file cannot be read, has changed, or holds what cannot be encoded.
-        RunError: a store does not answer, or this worker would encode otherwise.
+        CorpusError: the file cannot be read, has changed, or holds text that cannot be encoded.
+        RunError: a store does not respond, or this worker has other Unicode tables.
     """
     check_tables(encoding.unicode_tables)
     source, options = shard.source, asdict(encoding.corpus_format)
@@ -144,11 +149,11 @@ def encode_shard(
                     writer.append(documents, is_open=is_open)
         source.check()
     except UnicodeDecodeError:
-        _tell_not_utf8(source.path, options, within)
-    except StoreReadError as error:  # it may answer the next time
+        _raise_not_utf8(source.path, options, within)
+    except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:
-        # No second try helps, as with what is wrong in a file.
+        # Retrying cannot help, as with any error in a file.
         raise CorpusError(f"{source.shown!r} cannot be encoded: {error}") from None
     for name in (IDS_NAME, DOCUMENTS_NAME):
         attempt.put(name, attempt.scratch / name)
@@ -161,7 +166,7 @@ def encode_shard(
 
 
 def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -> dict[str, str]:
-    """The sha256 of a file that is several shards, none of which sees all of it."""
+    """The sha256 of a file in several shards, none of which reads the whole file."""
     del encoding, attempt
     return {"sha256": source.sha256()}
 
@@ -170,8 +175,9 @@ def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, b
     return encoder.encode_documents(batch), batch.is_open
 
 
-def _tell_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:
-    """Tell where the bytes are that are not UTF-8: who found them knows the document only."""
+def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:
+    """Raise the error with the position of the wrong bytes, by reading the file again: the encoder
+    knows only the document."""
     with open_documents(path, **options, within=within) as reader:
         deque(reader, maxlen=0)
     raise CorpusError(
@@ -188,13 +194,13 @@ class EncodedShardWriter:
         >>> with EncodedShardWriter(folder, np.dtype("<u2")) as writer:
         ...     ids, n_bytes = np.array([7, 8, 9], np.uint16), np.array([2, 3], np.uint64)
         ...     writer.append(DocumentIds(ids, np.array([0, 1, 3]), n_bytes), is_open=False)
-        >>> for batch in read_encoded_shard(folder, np.dtype("<u2"), ShardPlace()):
-        ...     print(batch.documents.ids, batch.documents.offsets, batch.place)
-        [7 8 9] [0 1 3] ShardPlace(n_documents=2, n_open_tokens=0)
+        >>> for batch in read_encoded_shard(folder, np.dtype("<u2"), ShardPosition()):
+        ...     print(batch.documents.ids, batch.documents.offsets, batch.position)
+        [7 8 9] [0 1 3] ShardPosition(n_documents=2, n_open_tokens=0)
     """
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
-        """Raises OSError where the disk refuses, as every method does."""
+        """Raise OSError if the disk refuses, as every method does."""
         self.n_documents = self.n_tokens = self.n_bytes = 0
         self._dtype = dtype
         self._open: NDArray[np.uint64] | None = None
@@ -204,8 +210,8 @@ class EncodedShardWriter:
             self._files = files.pop_all()
 
     def append(self, documents: DocumentIds, *, is_open: bool) -> None:
-        """Append documents; with `is_open` the last is not whole, and the first of those appended
-        next goes on with it."""
+        """Append documents. With `is_open` the last one is not complete: the first document of the
+        next call continues it."""
         if not len(documents.n_bytes):
             return
         rows = np.column_stack((np.diff(documents.offsets), documents.n_bytes)).astype("<u8")
@@ -232,36 +238,36 @@ class EncodedShardWriter:
 
 
 def ids_dtype(plan: TokenFilesPlan) -> np.dtype[Any]:
-    """How an id stands in the files of a shard."""
+    """The dtype of an id in the files of a shard."""
     return np.dtype("<u2" if plan.dtype == "uint16" else "<u4")
 
 
-class ShardPlace(NamedTuple):
-    """How far the documents of a shard were read: so many, and so many ids of the next one."""
+class ShardPosition(NamedTuple):
+    """How far a shard was read: whole documents, and ids of the next one."""
 
     n_documents: int = 0
     n_open_tokens: int = 0
 
 
 class ShardBatch(NamedTuple):
-    """Documents of a shard, the last of which is not whole with `is_open`; `first_document` is the
-    number of the first in the shard, `place` is behind them."""
+    """Documents of a shard; with `is_open` the last one is not complete. `first_document` is the
+    index of the first one in the shard, `position` the position after them."""
 
     first_document: int
     documents: DocumentIds
     is_open: bool
-    place: ShardPlace
+    position: ShardPosition
 
 
 def read_encoded_shard(
-    folder: Path, dtype: np.dtype[Any], start: ShardPlace
+    folder: Path, dtype: np.dtype[Any], start: ShardPosition
 ) -> Iterator[ShardBatch]:
-    """The documents behind `start` in batches of about `BATCH_TOKENS` ids; a longer one comes in
-    parts, its bytes with the first.
+    """The documents after `start` in batches of about `BATCH_TOKENS` ids. A longer document comes
+    in parts; the first part has its size in bytes.
 
     Raises:
-        RunError: the two files do not belong together.
-        OSError: the disk would not read.
+        RunError: the two files do not match.
+        OSError: the disk cannot be read.
     """
     with (folder / IDS_NAME).open("rb") as ids, (folder / DOCUMENTS_NAME).open("rb") as rows:
         shard = _ShardFiles(ids, rows, dtype)
@@ -270,14 +276,14 @@ def read_encoded_shard(
 
 
 class _ShardFiles:
-    """The open files of a shard, read one after the other."""
+    """The two open files of a shard."""
 
     def __init__(self, ids: IO[bytes], rows: IO[bytes], dtype: np.dtype[Any]) -> None:
         self._ids, self._rows, self._dtype = ids, rows, dtype
 
-    def skip(self, place: ShardPlace) -> None:
-        """Go on behind a place."""
-        n_tokens, left = place.n_open_tokens, place.n_documents
+    def skip(self, position: ShardPosition) -> None:
+        """Continue after a position."""
+        n_tokens, left = position.n_open_tokens, position.n_documents
         while left:
             rows = self._read_rows(min(left, _BATCH_DOCUMENTS))
             if not len(rows):
@@ -285,8 +291,8 @@ class _ShardFiles:
             n_tokens, left = n_tokens + int(rows[:, 0].sum()), left - len(rows)
         self._ids.seek(n_tokens * self._dtype.itemsize)
 
-    def batches(self, start: ShardPlace) -> Iterator[ShardBatch]:
-        """The batches from the place skipped to."""
+    def batches(self, start: ShardPosition) -> Iterator[ShardBatch]:
+        """The batches after the position that `skip` was given."""
         done, n_open = start
         while len(rows := self._read_rows(_BATCH_DOCUMENTS)):
             while len(rows):
@@ -297,7 +303,7 @@ class _ShardFiles:
                     documents = DocumentIds(
                         self._read_ids(int(offsets[-1])), offsets, rows[:n_whole, 1]
                     )
-                    yield ShardBatch(done, documents, False, ShardPlace(done + n_whole))
+                    yield ShardBatch(done, documents, False, ShardPosition(done + n_whole))
                 else:
                     n_whole = 1
                     yield from self._parts(done, n_open, *rows[0].tolist())
@@ -308,15 +314,15 @@ class _ShardFiles:
     def _parts(
         self, number: int, n_given: int, n_tokens: int, n_bytes: int
     ) -> Iterator[ShardBatch]:
-        """What is left of a document, behind the ids that were given."""
+        """The rest of a document, after its first `n_given` ids."""
         size = np.array([0 if n_given else n_bytes], np.uint64)
         while True:
             ids = self._read_ids(min(n_tokens - n_given, BATCH_TOKENS))
             n_given += len(ids)
             is_open = n_given < n_tokens
-            place = ShardPlace(number, n_given) if is_open else ShardPlace(number + 1)
+            position = ShardPosition(number, n_given) if is_open else ShardPosition(number + 1)
             yield ShardBatch(
-                number, DocumentIds(ids, np.array([0, len(ids)]), size), is_open, place
+                number, DocumentIds(ids, np.array([0, len(ids)]), size), is_open, position
             )
             if not is_open:
                 return

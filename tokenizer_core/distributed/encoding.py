@@ -1,8 +1,8 @@
-"""encode_distributed: a corpus encoded by many workers, byte for byte as `encode_corpus` does it.
+"""encode_distributed: many workers encode a corpus, byte for byte as `encode_corpus` does.
 
-The documents are encoded in shards, whose ids are committed in the run's storage, and joined here,
-in order, by the writer that `encode_corpus` has: so splits, shards of ids, checkpoints and the
-shuffle are its own.
+Workers encode shards of documents and commit their ids to the run's storage. This process joins
+them in order and writes them with the writer of `encode_corpus`, which also draws the splits, cuts
+the shards of token files, writes checkpoints and shuffles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
     ShardEncoding,
-    ShardPlace,
+    ShardPosition,
     cut_corpus,
     encode_shard,
     hash_source,
@@ -47,16 +47,17 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
 
 SHARD_BYTES: Final = 32 << 20
-"""A second or so of work: little is lost with a worker, and the storage is asked rarely."""
+"""About a second of work: a lost worker costs little, and requests to the storage are rare."""
 
 MOST_SHARDS: Final = 1 << 16
-"""Of a corpus of 2 TiB and more, whose shards are larger: who joins them has a list of all."""
+"""Reached by a corpus of 2 TiB; larger ones get larger shards, because the joining process keeps a
+list of all."""
 
 _LAYOUT: Final = 1
-"""Of what is committed; another release may have another."""
+"""Version of the committed files."""
 _ENCODE: Final = "encode"
 _HASH: Final = "hash"
-_BEGINNING: Final = ShardPlace()
+_BEGINNING: Final = ShardPosition()
 
 
 def encode_distributed(
@@ -75,22 +76,22 @@ def encode_distributed(
     shard_bytes: int | None = None,
     scratch_folder: Path | None = None,
 ) -> TokenManifest:
-    """As `encode_corpus`, and the same bytes, by the workers of `executor`; the manifest.
+    """As `encode_corpus`, with the same bytes, by the workers of `executor`; return the manifest.
 
-    `storage` is a folder that all workers share, or `s3://bucket/prefix`: there they commit
-    shards of about `shard_bytes` of the files (chosen by their size, unless given), and all that is
-    committed is kept until the token files are whole. Workers may die and be tried again; a shard
-    that keeps failing is named. The files must be at the same paths or addresses for every worker.
-    With `resume` a call for the same folder and storage goes on from where the last one was,
-    whatever the executor.
+    `storage` is a folder that all workers share, or `s3://bucket/prefix`. Workers commit shards of
+    about `shard_bytes` of the files there (by default chosen from their size), and the storage
+    keeps them until the token files are complete. The shard of a dead worker is retried; the error
+    for a shard that keeps failing names it. Every worker must find the files at the same paths or
+    addresses. With `resume` a call with the same folder and storage continues the last one, on any
+    executor.
 
-    `scratch_folder` is where workers, and this process, keep the ids of a shard or two, by default
-    the system's. Memory is that of `encode_corpus` with one worker, for each worker.
+    Workers and this process keep the ids of a shard or two in `scratch_folder`, by default the
+    system's. Each worker needs the memory of `encode_corpus` with one worker.
 
     Raises:
-        RunConflictError: the storage holds another run, or one of files that changed since.
-        ShardFailedError: a shard failed each time it was tried.
-        RunError: what was committed is damaged or gone.
+        RunConflictError: the storage holds another run, or one of files that have changed.
+        ShardFailedError: a shard failed in every attempt.
+        RunError: a committed file is damaged or missing.
         StorageError: the storage cannot be used.
         CorpusError, TokenFilesError, TokenFilesPlanError, TokenizerMismatchError,
         WorkerProcessError: as `encode_corpus`; a text that the plan forbids, or that cannot be cut,
@@ -128,7 +129,7 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
-    # Before the run takes the storage: a name that says no format is mended, and called again.
+    # Before the run claims the storage: a file name without a known format is an error here.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
     encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)
@@ -150,18 +151,18 @@ def encode_distributed(
 
 
 @dataclass(frozen=True, slots=True)
-class JoinPlace:
-    """How far the shards are joined: whole ones, and within the one after them. The `sources` are
-    known at the end only."""
+class JoinPosition:
+    """How far the shards are joined: complete ones, and the position in the next one. `sources` is
+    known only at the end."""
 
     n_shards: int = 0
-    in_shard: ShardPlace = _BEGINNING
+    in_shard: ShardPosition = _BEGINNING
     n_documents: int = 0
     bytes_done: int = 0
     sources: tuple[CorpusSource, ...] = ()
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it, without the sources."""
+        """As JSON, without the sources."""
         return {
             "n_shards": self.n_shards,
             "in_shard": list(self.in_shard),
@@ -170,13 +171,14 @@ class JoinPlace:
         }
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> JoinPlace:
-        """The place that `to_fields` gave `fields` of."""
-        return cls(**{**fields, "in_shard": ShardPlace(*fields["in_shard"])})
+    def from_fields(cls, fields: Mapping[str, Any]) -> JoinPosition:
+        """The position that `to_fields` rendered."""
+        return cls(**{**fields, "in_shard": ShardPosition(*fields["in_shard"])})
 
 
 class JoinedShards:
-    """The documents of all shards of a run, which `executor` encodes: an `EncodedCorpus`."""
+    """The documents of all shards of a run, in order, as `executor` encodes them: an
+    `EncodedCorpus`."""
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class JoinedShards:
         self._dtype = ids_dtype(encoding.plan)
         self._draw, self._scratch = draw, scratch
         self._cut = [shard.source for shard in shards if shard.start == 0 and not shard.is_whole]
-        # What is hashed first is done last: one worker reads a large file from end to end.
+        # Hashing starts first: it takes longest, as one worker reads a large file to its end.
         self._stages = [
             Stage(_HASH, hash_source, self._cut, encoding),
             Stage(_ENCODE, encode_shard, shards, encoding),
@@ -203,11 +205,11 @@ class JoinedShards:
         self.bytes_total = sum(shard.stop - shard.start for shard in shards)
 
     def batches(
-        self, plan: TokenFilesPlan, place: Mapping[str, Any] | None
+        self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
         """See `EncodedCorpus`."""
-        del plan  # decides nothing but the layout
-        reached = JoinPlace() if place is None else JoinPlace.from_fields(place)
+        del plan  # only the layout depends on it
+        reached = JoinPosition() if position is None else JoinPosition.from_fields(position)
         with (
             closing(self._in_order(reached.n_shards)) as manifests,
             scratch_folder(self._scratch) as scratch,
@@ -216,11 +218,11 @@ class JoinedShards:
             for manifest, folder in fetched:
                 yield from self._join(manifest, folder, reached)
                 shutil.rmtree(folder)
-                reached = self._behind(reached, manifest)
+                reached = self._after(reached, manifest)
         yield EncodedBatch([], replace(reached, sources=self._sources()))
 
     def _in_order(self, first: int) -> Generator[ShardManifest, None, None]:
-        """The shards from `first` on, in order, as they are committed; the hashes are noted."""
+        """The shards from `first` on, in order, as they are committed; also note the hashes."""
         waiting: dict[int, ShardManifest] = {}
         with closing(self._run.commits(self._stages, self._executor)) as manifests:
             for manifest in manifests:
@@ -242,23 +244,23 @@ class JoinedShards:
         return manifest, folder
 
     def _join(
-        self, manifest: ShardManifest, folder: Path, reached: JoinPlace
+        self, manifest: ShardManifest, folder: Path, reached: JoinPosition
     ) -> Iterator[EncodedBatch]:
-        """The batches of a shard behind the place that was reached."""
+        """The batches of a shard after the position that was reached."""
         before = reached.n_documents - reached.in_shard.n_documents
         for batch in read_encoded_shard(folder, self._dtype, reached.in_shard):
             number = before + batch.first_document
             parts = self._draw.parts(number, batch.documents, is_open=batch.is_open)
-            n_documents = before + batch.place.n_documents
+            n_documents = before + batch.position.n_documents
             yield EncodedBatch(
-                parts, replace(reached, in_shard=batch.place, n_documents=n_documents)
+                parts, replace(reached, in_shard=batch.position, n_documents=n_documents)
             )
 
-    def _behind(self, reached: JoinPlace, manifest: ShardManifest) -> JoinPlace:
-        """The place behind a shard, somewhere in or before which is `reached`."""
+    def _after(self, reached: JoinPosition, manifest: ShardManifest) -> JoinPosition:
+        """The position after a shard; `reached` is at its start or within it."""
         shard = self._shards[manifest.shard]
         before = reached.n_documents - reached.in_shard.n_documents
-        return JoinPlace(
+        return JoinPosition(
             n_shards=manifest.shard + 1,
             n_documents=before + manifest.figures["n_documents"],
             bytes_done=reached.bytes_done + shard.stop - shard.start,

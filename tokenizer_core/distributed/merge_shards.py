@@ -1,8 +1,7 @@
-"""What a worker does with the runs of all shards: merge those of a partition, and at the end the
-partitions into the file of counts.
+"""The work of merging: the runs of each partition, then all partitions into the file of counts.
 
-Runs are sorted, so a merge reads them front to back and holds an entry of each: memory does not
-grow with the corpus, and nowhere are all counts in one table.
+Runs are sorted, so a merge reads them front to back and holds one entry of each: memory does not
+grow with the corpus, and no process holds all counts in one table.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from tokenizer_core.training.spilled_counts import (
 )
 
 MERGED: Final = "merged"
-"""What a partition calls its only run."""
+"""The name of a partition's only run."""
 
 _THREADS: Final = 8
 
 COUNTS: Final = "pretokens.counts"
-"""What the last stage calls the file of counts."""
+"""The name of the file of counts in the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The runs of one partition, and the bytes their pre-tokens must come to."""
+    """The runs of one partition, and the expected number of bytes of their pre-tokens."""
 
     runs: Sequence[CommittedFile]
     n_bytes: int
@@ -45,7 +44,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class CountedCorpus:
-    """The merged partitions, and what the file of counts says of the corpus."""
+    """The merged partitions, and the corpus fields of the file of counts."""
 
     partitions: Sequence[CommittedFile]
     pattern: SplitPattern
@@ -56,10 +55,10 @@ class CountedCorpus:
 
 
 def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict[str, Any]:
-    """One sorted run of all runs of a partition.
+    """Merge all runs of a partition into one.
 
     Raises:
-        RunError: they do not come to the bytes that were counted, or one is damaged.
+        RunError: their bytes are not those that were counted, or a run is damaged.
     """
     path = attempt.scratch / MERGED
     n_entries = n_bytes = 0
@@ -78,11 +77,11 @@ def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict
 
 
 def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dict[str, Any]:
-    """The file of counts, byte for byte the one of a count on one machine.
+    """Write the file of counts, byte for byte the one that a single machine writes.
 
     Raises:
         CorpusError: the counts do not fit 64 bits.
-        RunError: they do not come to the bytes of the corpus, or a partition is damaged.
+        RunError: their bytes are not those of the corpus, or a partition is damaged.
     """
     n_bytes = sum(source.size_bytes for source in corpus.sources)
     if n_bytes > MAX_SUM:
@@ -109,7 +108,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
 
 
 class _Summed:
-    """Entries as they are, whose bytes are summed up on the way."""
+    """Passes entries on and sums up their bytes."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries, self.n_bytes = entries, 0
@@ -122,7 +121,7 @@ class _Summed:
 
 @contextlib.contextmanager
 def _merged(files: Sequence[CommittedFile], attempt: Attempt) -> Iterator[Iterator[Entry]]:
-    """The entries of all runs in order, merged in steps of so many runs as may be open at once."""
+    """The entries of all runs in order, merged in steps of at most `MAX_RUNS` open runs."""
     waiting: list[CommittedFile | Path] = list(files)
     n_made = 0
     while len(waiting) > MAX_RUNS:
@@ -130,7 +129,7 @@ def _merged(files: Sequence[CommittedFile], attempt: Attempt) -> Iterator[Iterat
         with _opened(waiting[:MAX_RUNS], attempt) as runs, path.open("xb") as file:
             for entry in merge_runs(runs):
                 write_entry(file, entry)
-        # Behind the others: so every step is among runs of about the same size.
+        # After the others, so that every step merges runs of about the same size.
         waiting = [*waiting[MAX_RUNS:], path]
         n_made += 1
     with _opened(waiting, attempt) as runs:
@@ -141,7 +140,7 @@ def _merged(files: Sequence[CommittedFile], attempt: Attempt) -> Iterator[Iterat
 def _opened(
     runs: Sequence[CommittedFile | Path], attempt: Attempt
 ) -> Iterator[Sequence[IO[bytes]]]:
-    """The runs on this machine's disk, from which they go as soon as they are open."""
+    """The runs as open local files, which are unlinked at once."""
 
     def to_disk(numbered: tuple[int, CommittedFile | Path]) -> Path:
         number, run = numbered

@@ -1,8 +1,8 @@
-"""Run: stages of numbered shards, carried out by an executor, gone on from where they were.
+"""Run: stages of numbered shards, which an executor works on, and which can be continued.
 
-What is committed in the run's storage is done; the rest is handed out, and what failed is handed
-out again, a few times. Nothing else is remembered, so a run may be interrupted anywhere, and be
-carried out twice at once.
+A shard that is committed to the run's storage is done. All others are handed to workers, and again
+a few times if they fail. A run has no other state, so it may be interrupted at any time, and two
+processes may carry it out at once.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tokenizer_core.errors import (
 from tokenizer_core.parallel import Executor, TaskFailure, map_ahead
 
 MAX_ATTEMPTS: Final = 3
-"""How often a shard is tried; a shard that fails each time would fail for ever."""
+"""Attempts at a shard; one that fails each time would fail forever."""
 
 MANY_FAILURES: Final = 64
-"""So many in a row are not one shard's fault: these are tried again before the others, so that a
-run that cannot work stops without having tried all of its shards."""
+"""After this many failures in a row the failed shards are retried before the others, so that a run
+that cannot succeed stops before it has tried all shards."""
 
 _RUN: Final = "run.json"
 _NUMBER: Final = re.compile(r"/(\d{6,})\.json\Z")
@@ -53,7 +53,7 @@ _THREADS: Final = 16
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Shards of one kind. `work(state, payload, attempt)` does one of them and returns its figures
-    (JSON); it is found by name in a module. `payloads`: what differs from shard to shard."""
+    (JSON); workers import it by name. `payloads` has one entry for each shard."""
 
     name: str
     work: Callable[[Any, Any, Attempt], Mapping[str, Any]]
@@ -70,23 +70,23 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What every worker is told once. The storage by its address: it is opened there."""
+    """Sent to every worker once. Each opens the storage by its address."""
 
-    place: str
+    address: str
     run_id: str
     scratch: Path | None
     stages: Mapping[str, tuple[Callable[[Any, Any, Attempt], Mapping[str, Any]], Any]]
 
 
 class Run:
-    """A run in a storage, which holds no other.
+    """A run in a storage of its own.
 
-    `identity` (JSON) is all that decides what comes out: inputs, settings, versions.
+    `identity` (JSON) is everything that decides the result: inputs, settings, versions.
 
     Example:
-        >>> import tempfile; place = tempfile.mkdtemp()
-        >>> run = Run(place, {"inputs": ["a"]})
-        >>> Run(place, {"inputs": ["b"]})
+        >>> import tempfile; folder = tempfile.mkdtemp()
+        >>> run = Run(folder, {"inputs": ["a"]})
+        >>> Run(folder, {"inputs": ["b"]})
         Traceback (most recent call last):
         ...
         tokenizer_core.errors.RunConflictError: ... holds another run (inputs differ); ...
@@ -94,25 +94,25 @@ class Run:
 
     def __init__(
         self,
-        place: str | os.PathLike[str],
+        address: str | os.PathLike[str],
         identity: Mapping[str, Any],
         *,
         scratch: Path | None = None,
     ) -> None:
-        """Open the storage at `place`, a folder that all workers share or an address.
+        """Open the storage at `address`, which may be a folder that all workers share.
 
-        `scratch`: the folder in which workers keep what they are at; by default the system's.
+        `scratch`: the folder for the temporary files of workers; by default the system's.
 
         Raises:
             RunConflictError: the storage holds a run with another identity.
             StorageError: the storage cannot be used.
         """
-        text = os.fspath(place)
-        self._place = text if "://" in text else str(Path(text).absolute())
+        text = os.fspath(address)
+        self._address = text if "://" in text else str(Path(text).absolute())
         self._scratch = scratch
-        self.storage: Storage = open_storage(self._place)
+        self.storage: Storage = open_storage(self._address)
         rendered = json.dumps(identity, sort_keys=True).encode("ascii")
-        # All names begin with it: what a late worker of another run writes is not looked at.
+        # All names start with the id, so files of a late worker of another run are ignored.
         self.id = hashlib.sha256(rendered).hexdigest()[:16]
         if not self.storage.create(_RUN, rendered):
             _check_same(self.storage, rendered)
@@ -125,9 +125,10 @@ class Run:
         on_commit: Callable[[ShardManifest], object] | None = None,
         while_waiting: Callable[[], object] | None = None,
     ) -> dict[str, list[ShardManifest]]:
-        """Do all shards of these stages; the manifests of each, in the order of its shards.
+        """Do all shards of these stages; return the manifests of each stage, in the order of
+        shards.
 
-        `on_commit` is called for each shard once, also for those committed before. Raises as
+        `on_commit` is called once for each shard, also for those committed before. Raise as
         `commits`.
         """
         done: dict[str, dict[int, ShardManifest]] = {stage.name: {} for stage in stages}
@@ -147,11 +148,12 @@ class Run:
         while_waiting: Callable[[], object] | None = None,
     ) -> Generator[ShardManifest, None, None]:
         """The manifests of all shards of these stages: first those committed before, then the
-        others as they are done, side by side, begun in this order. Closing it ends the work.
+        others as workers finish them. Shards start in order and run concurrently. Closing the
+        generator ends the work.
 
         Raises:
-            ShardFailedError: one failed `MAX_ATTEMPTS` times.
-            CorpusError: the input of one is no such thing; trying again would not help.
+            ShardFailedError: a shard failed `MAX_ATTEMPTS` times.
+            CorpusError: the input of a shard is wrong, so a retry would not help.
             WorkerProcessError: the executor has no workers.
             StorageError: the storage cannot be used.
         """
@@ -165,9 +167,9 @@ class Run:
             if shard not in done[stage.name]
         ]
         work = _Work(
-            self._place, self.id, self._scratch, {s.name: (s.work, s.state) for s in stages}
+            self._address, self.id, self._scratch, {s.name: (s.work, s.state) for s in stages}
         )
-        strikes: Counter[tuple[str, int]] = Counter()
+        failures: Counter[tuple[str, int]] = Counter()
         while waiting:
             failed, left, n_in_a_row = [], dict(enumerate(waiting)), 0
             results = executor.run(_attempt, waiting, state=work, while_waiting=while_waiting)
@@ -178,8 +180,8 @@ class Run:
                         n_in_a_row = 0
                         yield result
                         continue
-                    strikes[task.stage, task.shard] += 1
-                    _check_may_be_tried(task, strikes[task.stage, task.shard], result.reason)
+                    failures[task.stage, task.shard] += 1
+                    _check_may_be_retried(task, failures[task.stage, task.shard], result.reason)
                     failed.append(task)
                     n_in_a_row += 1
                     if n_in_a_row >= MANY_FAILURES:
@@ -190,65 +192,65 @@ class Run:
         """The manifest of a shard, if it is committed.
 
         Raises:
-            RunError: what is there is no manifest of it.
+            RunError: the manifest is damaged or that of another shard.
             StorageError: the storage cannot be read.
         """
         return read_manifest(self.storage, self.id, stage, shard)
 
     def _found(self, stage: Stage) -> dict[int, ShardManifest]:
-        """The shards that are committed, as far as a list knows: workers look again."""
+        """The committed shards, by a listing that may be stale: workers check again."""
         names = self.storage.names(f"{self.id}/{stage.name}/")
-        # Whatever else somebody has put there is no manifest.
+        # Ignore other names.
         shards = (int(found[1]) for found in map(_NUMBER.search, names) if found)
         look = partial(self.committed, stage.name)
-        # A store takes its time for each, and has any number of them asked at once.
+        # A store is slow to answer each request, but handles many at once.
         manifests = map_ahead(look, shards, num_threads=_THREADS)
         return {manifest.shard: manifest for manifest in manifests if manifest is not None}
 
     def remove(self) -> None:
-        """Remove all that the storage holds of this run, when nobody needs its result any more.
+        """Remove everything of this run from the storage, when its result is no longer needed.
 
         Raises:
             StorageError: the storage cannot be used.
         """
         names, attempts = self.storage.names(f"{self.id}/"), f"{self.id}/attempts/"
-        # Manifests before their files: what is left of an interrupted end misses none.
+        # Manifests before their files, so that an interruption leaves no manifest without files.
         _remove(self.storage, [name for name in names if not name.startswith(attempts)])
         _remove(self.storage, [name for name in names if name.startswith(attempts)])
         self.storage.remove(_RUN)
 
     def sweep(self, keep: Iterable[ShardManifest]) -> None:
-        """Remove the files of all attempts but those of these shards: the run has its result."""
+        """Remove the files of all attempts except those of `keep`: the run has its result."""
         kept = {file.name for manifest in keep for file in manifest.files.values()}
-        with contextlib.suppress(StorageError):  # what stays is only in the way
+        with contextlib.suppress(StorageError):  # leftovers do no harm
             _remove(self.storage, set(self.storage.names(f"{self.id}/attempts/")) - kept)
 
 
-def remove_run(place: str | os.PathLike[str]) -> None:
-    """Remove what a storage holds, when nobody needs the run's result any more.
+def remove_run(address: str | os.PathLike[str]) -> None:
+    """Remove everything in a storage, when the run's result is no longer needed.
 
     Raises:
         StorageError: the storage cannot be used.
     """
-    storage = open_storage(place)
+    storage = open_storage(address)
     _remove(storage, storage.names())
 
 
 def _remove(storage: Storage, names: Iterable[str]) -> None:
-    """Remove these; a store takes its time for each, and has any number of them asked at once."""
+    """Remove these names, many at once, because a store is slow to answer each request."""
     deque(map_ahead(storage.remove, names, num_threads=_THREADS), maxlen=0)
 
 
 @functools.lru_cache(maxsize=8)
-def _storage_at(place: str) -> Storage:
-    """Opened once in each worker: a store is asked whether it can be relied on each time."""
-    return open_storage(place)
+def _storage_at(address: str) -> Storage:
+    """The storage, opened once in each worker, because opening probes it."""
+    return open_storage(address)
 
 
 def _attempt(work: _Work, task: _Task) -> ShardManifest | TaskFailure:
-    """Do one shard and commit it. This is what a worker does."""
+    """Do one shard and commit it, in a worker."""
     try:
-        storage = _storage_at(work.place)
+        storage = _storage_at(work.address)
         committed = read_manifest(storage, work.run_id, task.stage, task.shard)
         if committed is not None:
             return committed
@@ -260,7 +262,8 @@ def _attempt(work: _Work, task: _Task) -> ShardManifest | TaskFailure:
             except BaseException:
                 attempt.discard()
                 raise
-            # Nothing is thrown away where this fails: it may have been done, and its answer lost.
+            # Discard nothing if this fails: the commit may have succeeded, and the response been
+            # lost.
             return attempt.commit(figures)
     except CorpusError:
         raise
@@ -269,14 +272,14 @@ def _attempt(work: _Work, task: _Task) -> ShardManifest | TaskFailure:
 
 
 def _describe(error: Exception) -> str:
-    """Of an error that is not ours the kind alone: its text may hold an address with a secret."""
+    """The message of our own errors; for others only the kind, as their text may hold a secret."""
     if isinstance(error, TokenizerCoreError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else ""
     return type(error).__name__ + (f": {reason}" if reason else "")
 
 
-def _check_may_be_tried(task: _Task, n_failures: int, reason: str) -> None:
+def _check_may_be_retried(task: _Task, n_failures: int, reason: str) -> None:
     if n_failures >= MAX_ATTEMPTS:
         raise ShardFailedError(
             f"shard {task.shard} of the stage {task.stage!r} failed {n_failures} times, at last: "

@@ -1,8 +1,8 @@
-"""Documents out of files: plain text, JSON lines and Parquet, also compressed, in bounded memory.
+"""Read the documents of files: plain text, JSON lines and Parquet, also packed, in bounded memory.
 
     from tokenizer_core.documents import find_corpus_files, open_documents
 
-`open_documents` says what a file's documents are; the names below are what others may use.
+`open_documents` describes what the documents of a file are. These names are public.
 """
 
 from tokenizer_core.documents.corpus_files import (

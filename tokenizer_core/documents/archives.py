@@ -1,8 +1,8 @@
-"""gzip and Zstandard files as their bytes, a bit at a time, and never more than is believable.
+"""Unpack gzip and Zstandard files piece by piece, with a limit on their expansion.
 
-An archive that ends early, is damaged, or has something behind its end is an error: a part of a
-corpus must not pass for all of it. A few bytes can stand for terabytes, so how much comes out is
-held against how much went in. It stands alone because no format cares how it was packed.
+An archive that ends early, is damaged, or is followed by other data is an error, because a part of
+a corpus must not pass for all of it. A few bytes can unpack to terabytes, so the output is limited
+to a multiple of the input.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final, Protocol
 from tokenizer_core.errors import CorpusError
 
 DEFAULT_MAX_EXPANSION: Final = 200.0
-"""Text packs to a third or a tenth, the most repetitive logs to a fiftieth."""
+"""Text packs to a third or a tenth of its size, the most repetitive logs to a fiftieth."""
 
 FREE_BYTES: Final = 1 << 26
-"""So much may come out of anything: a small file of one repeated line is no bomb."""
+"""Allowed for every file: a small file of one repeated line is no bomb."""
 
 MAX_ZSTD_WINDOW_LOG: Final = 27
-"""Reading takes as much memory as the window: 2**27 bytes, the most that zstd itself takes unasked
-and its levels make. `zstd --long=31` makes files that need 2 GB."""
+"""Reading needs as much memory as the window. 2**27 bytes is the most that zstd itself accepts by
+default and that its levels use; files of `zstd --long=31` need 2 GB."""
 
-# Small, as what is behind the end of a member is copied for each member that ends in it.
+# Small, because the data after the end of a member is copied for each member that ends in it.
 _FED_BYTES: Final = 1 << 14
 _TAKEN_BYTES: Final = 1 << 18
 
@@ -34,17 +34,17 @@ class Unpacker(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the member ended, whole."""
+        """Whether the member is complete."""
         ...
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes out of what went in."""
+        """Whether the input so far has no more output."""
         ...
 
     @property
     def unused_data(self) -> bytes:
-        """What stands behind the end."""
+        """The data after the end."""
         ...
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
@@ -56,7 +56,7 @@ class _GzipMember:
     """zlib's object with the interface of `Unpacker`."""
 
     def __init__(self) -> None:
-        # 16: with gzip's header and its check sum; 15: any window that gzip can have (32 KiB).
+        # 16: gzip's header and checksum; 15: any window that gzip can have (32 KiB).
         self._zlib = zlib.decompressobj(16 + 15)
         self.needs_input = True
 
@@ -75,17 +75,17 @@ class _GzipMember:
 
 
 def unpack_gzip(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
-    """What is packed in a gzip file of any number of members; zeros may fill up its end.
+    """The content of a gzip file with any number of members; zeros may pad its end.
 
     Raises:
-        CorpusError: it ends early, is damaged, is no gzip file, or holds more than
+        CorpusError: it ends early, is damaged, is not a gzip file, or holds more than
             `max_expansion` times its size (and more than FREE_BYTES).
     """
     return _unpack(blocks, name, "gzip", _GzipMember, zlib.error, max_expansion)
 
 
 def unpack_zstd(blocks: Iterable[bytes], name: str, max_expansion: float) -> Iterator[bytes]:
-    """What is packed in a zstd file of any number of frames.
+    """The content of a zstd file with any number of frames.
 
     Raises:
         CorpusError: as for gzip; it needs a window of more than 2**27 bytes; or no library for it
@@ -123,7 +123,7 @@ def _unpack(
         n_fed += len(data)
         while True:
             if member is None:
-                # gzip's own programs take zeros behind a member for the padding of a tape.
+                # Like gzip's own programs, take zeros after a member for the padding of a tape.
                 data = data.lstrip(b"\0") if n_members and kind == "gzip" else data
                 if not data:
                     break
@@ -151,7 +151,7 @@ def _unpack(
 
 
 def expands_too_much(name: str, max_expansion: float) -> CorpusError:
-    """The error for what comes out of a file that is far smaller."""
+    """The error for a file that expands beyond the limit."""
     return CorpusError(
         f"the corpus file {name!r} holds more than {max_expansion:g} times as much text as it has "
         f"bytes, which no text of people does; if it is meant, write it anew unpacked, or "

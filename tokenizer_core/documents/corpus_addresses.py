@@ -1,8 +1,8 @@
 """Addresses of corpus files in stores, `s3://bucket/some.txt`: their parts, and which are allowed.
 
-It stands alone because this decides what is asked of the network, and holds what must not be shown:
-passwords and signatures. An address is compared as the text it is, by its beginning, so it must
-have one meaning: no `..`, no chain of stores, no second spelling of the disk.
+This module decides what is requested from the network, and keeps passwords and signatures out of
+messages. Allowed roots are compared with the beginning of an address, so an address must have one
+meaning: no `..`, no chain of stores, no address of a local file.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DISK: Final = ("file", "local", "asynclocal")
 
 @dataclass(frozen=True, slots=True)
 class CorpusAddress:
-    """An address in its one spelling.
+    """A normalized address.
 
-    `text` is what the store is asked for, with all that is secret in it; `shown` is for messages.
+    `text` is for requests and includes secrets; `shown` is for messages.
     """
 
     scheme: str
@@ -40,7 +40,7 @@ class CorpusAddress:
 
     @property
     def shown(self) -> str:
-        """Without user, password, signature and version: what people and manifests may see.
+        """The address without user, password, signature and version, for people and manifests.
 
         Example:
             >>> parse_address("https://me:secret@host/some.txt?signature=abc").shown
@@ -51,7 +51,7 @@ class CorpusAddress:
         if ":" in user or self.scheme in WEB:
             authority = host
         before, _, query = rest.partition("?")
-        # In most stores `?` also stands for any character in a pattern.
+        # In most stores `?` is also a pattern for any character.
         if self.scheme in WEB:
             rest = before.partition("#")[0]
         elif "=" in query:
@@ -60,7 +60,7 @@ class CorpusAddress:
 
 
 def is_address(path: str) -> bool:
-    """Whether a path is an address of a store (or a chain of them), and no path on the disk.
+    """Whether a path is the address of a store (or a chain of them), not a local path.
 
     Example:
         >>> is_address("s3://bucket/some.txt"), is_address("data/some.txt")
@@ -70,11 +70,11 @@ def is_address(path: str) -> bool:
 
 
 def parse_address(path: str) -> CorpusAddress:
-    """The address in its one spelling.
+    """The normalized address.
 
     Raises:
-        CorpusError: it is a chain of stores, a path on the disk, has `.` or `..` or control
-            characters in it, or no host that one can make out.
+        CorpusError: it is a chain of stores or a local path, has `.`, `..` or control characters in
+            it, or its host is malformed.
 
     Example:
         >>> parse_address("HTTPS://Host:443/Some.txt").text
@@ -107,21 +107,21 @@ def parse_address(path: str) -> CorpusAddress:
 
 
 def _split(scheme: str, address: str) -> tuple[str, str]:
-    """What stands for user and host, and all behind it, with what parts them."""
-    behind = address.split("://", 1)[1]
-    end = re.search(r"[/?#]" if scheme in WEB else "/", behind)
-    place = end.start() if end else len(behind)
-    return behind[:place], behind[place:]
+    """User and host, and everything after them, with its separator."""
+    after = address.split("://", 1)[1]
+    end = re.search(r"[/?#]" if scheme in WEB else "/", after)
+    index = end.start() if end else len(after)
+    return after[:index], after[index:]
 
 
 def check_allowed(path: str, allowed_roots: Iterable[str | os.PathLike[str]] | None) -> None:
-    """See that a path or an address is one of the roots or below one; None allows any.
+    """Check that a path or an address is one of the roots or below one; None allows any.
 
-    A root is an address or a folder; both are compared in their one spelling, a path with its
-    symbolic links followed. Who may change links below a root may still lead out of it later.
+    A root is an address or a folder. Both are normalized for the comparison; symbolic links of a
+    path are followed. A user who can change links below a root can still point them outside later.
 
     Raises:
-        CorpusError: it is not, or it has no one spelling.
+        CorpusError: it is not below a root, or cannot be normalized.
 
     Example:
         >>> check_allowed("s3://bucket/news/some.txt", ["s3://bucket/news"])
@@ -133,16 +133,16 @@ def check_allowed(path: str, allowed_roots: Iterable[str | os.PathLike[str]] | N
     if allowed_roots is None:
         return
     shown = parse_address(path).shown if is_address(path) else path
-    place = _spelling(path)
+    normalized = _normalized(path)
     for root in allowed_roots:
-        above = _spelling(os.fspath(root))
-        below = above if above.endswith("/") else above + "/"
-        if f"{place}/".startswith(below):
+        prefix = _normalized(os.fspath(root))
+        prefix = prefix if prefix.endswith("/") else prefix + "/"
+        if f"{normalized}/".startswith(prefix):
             return
     raise CorpusError(
         f"the corpus {shown!r} is not below an allowed root; name one that is, or allow its folder"
     )
 
 
-def _spelling(path: str) -> str:
+def _normalized(path: str) -> str:
     return parse_address(path).text if is_address(path) else os.path.realpath(path)

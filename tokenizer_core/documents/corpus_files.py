@@ -1,7 +1,6 @@
-"""Corpus files: found by paths and patterns, opened, and read once with what there is to know.
+"""Find, open and read corpus files, on the disk or at an address in a store.
 
-`open_corpus_file` is the one place where bytes of a corpus are opened, be they on the disk or in a
-store that has an address.
+Every reader of a corpus opens its files with `open_corpus_file`.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from tokenizer_core.documents.remote_files import (
 from tokenizer_core.errors import CorpusError
 
 BLOCK_BYTES: Final = 1 << 18
-"""How much of a file is read at once."""
+"""Bytes per read."""
 
 
 class CorpusFileBytes:
     """The bytes of an open corpus file, counted, and hashed if asked.
 
-    `size_bytes` is what it had when it was opened; `position_bytes` is how many of them are done.
-    `name` is for messages: an address has no secrets in it there.
+    `size_bytes` is the size when the file was opened, `position_bytes` how much of it is read.
+    `name` is for messages, without the secrets of an address.
     """
 
     def __init__(self, name: str, file: IO[bytes] | RemoteFile, *, hash_source: bool) -> None:
@@ -52,34 +51,35 @@ class CorpusFileBytes:
         self.sha256: str | None = None
 
     def enter(self, start: int, stop: int) -> None:
-        """Have `blocks` begin at byte `start` and end before `stop`, and hash no more.
+        """Make `blocks` begin at byte `start` and end before `stop`.
 
         Raises:
-            CorpusError: the store has no way to begin there.
+            CorpusError: the store cannot read from there.
         """
         self.file.seek(start)
         self.position_bytes, self._stop = start, stop
         if start:
             self.name = f"{self.name} from byte {start}"
 
-    def read_at(self, place: int, size: int) -> bytes:
-        """At most `size` bytes from a place on, none at the end; `blocks` comes after `enter` then.
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from an offset on, none at the end. Call `enter` before `blocks`
+        then.
 
         Raises:
-            CorpusError: the disk would not read.
+            CorpusError: the file cannot be read.
         """
-        self.file.seek(place)
+        self.file.seek(offset)
         return self._read(size)
 
     def blocks(self) -> Iterator[bytes]:
-        """All bytes in order, in blocks, moving `position_bytes` on.
+        """All bytes in order, in blocks; advances `position_bytes`.
 
         Raises:
-            CorpusError: the disk would not read, or there are more than there were.
+            CorpusError: the file cannot be read, or has grown.
         """
         while block := self._read(self._block_bytes()):
             self.position_bytes += len(block)
-            # Or a file that is written to faster than it is read would never end.
+            # Otherwise a file that grows faster than it is read would never end.
             if self.position_bytes > self.size_bytes:
                 raise self._changed()
             if self._digest is not None:
@@ -87,7 +87,7 @@ class CorpusFileBytes:
             yield block
 
     def hash_apart(self) -> None:
-        """Hash the file, if asked, in a pass of its own: for what is not read front to back."""
+        """Hash the file, if requested, in a separate pass: for formats not read front to back."""
         if self._digest is not None:
             self.position_bytes = 0
             self.file.seek(0)
@@ -96,10 +96,10 @@ class CorpusFileBytes:
         self.position_bytes = self.size_bytes
 
     def finish(self) -> None:
-        """Settle `sha256`, once everything is read, and see that the file stayed what it was.
+        """Compute `sha256`, once everything is read, and check that the file did not change.
 
         Raises:
-            CorpusError: it did not.
+            CorpusError: it changed.
         """
         if self.position_bytes != self._stop or self._identify() != self.identity:
             raise self._changed()
@@ -108,7 +108,7 @@ class CorpusFileBytes:
 
     def _block_bytes(self) -> int:
         if self._stop == self.size_bytes:
-            return BLOCK_BYTES  # and so it shows where the file has grown
+            return BLOCK_BYTES  # so that a read shows whether the file has grown
         return min(BLOCK_BYTES, self._stop - self.position_bytes)
 
     def _read(self, size: int) -> bytes:
@@ -138,8 +138,8 @@ def open_corpus_file(
     """The bytes of the regular file at `path`, which may be an address.
 
     Raises:
-        CorpusError: it does not exist, cannot be read, is no regular file, or is not below one of
-            the `allowed_roots`.
+        CorpusError: it does not exist, cannot be read, is not a regular file, or is not below one
+            of the `allowed_roots`.
     """
     name = os.fspath(path)
     check_allowed(name, allowed_roots)
@@ -148,7 +148,7 @@ def open_corpus_file(
         remote = open_remote_file(address, redirects=allowed_roots is None)
         return CorpusFileBytes(address.shown, remote, hash_source=hash_source)
     try:
-        # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
         descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
@@ -173,7 +173,7 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
     """The size in bytes of the file at a path or an address.
 
     Raises:
-        CorpusError: it is not there, or cannot be asked for.
+        CorpusError: it does not exist, or its size is unknown.
     """
     name = os.fspath(path)
     if is_address(name):
@@ -187,8 +187,8 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
 
 
 def corpus_file_name(path: str | os.PathLike[str]) -> str:
-    """The last part of a path or an address, without anything secret; UTF-8, as manifests are:
-    other bytes in a name are escaped.
+    """The last part of a path or an address, without secrets. Bytes that are not UTF-8 are escaped,
+    because manifests are UTF-8.
 
     Example:
         >>> corpus_file_name("https://host/news/some.jsonl?signature=abc")
@@ -204,21 +204,21 @@ def find_corpus_files(
     *,
     allowed_roots: Iterable[str | os.PathLike[str]] | None = None,
 ) -> list[str]:
-    """The files that paths, addresses and patterns name, sorted, each once; all are there.
+    """The existing files that paths, addresses and patterns name, sorted, each once.
 
-    A path that exists is itself, whatever characters it has. Another with `*`, `?` or `[` in it is
-    a pattern: `*` stays within a folder, `**` goes into folders, and neither takes names that begin
-    with a dot. A file with several names (links, `./`) comes once, under the first of them.
+    An existing path names itself, whatever characters it has. Any other path with `*`, `?` or `[`
+    is a pattern: `*` matches within a folder, `**` goes into folders, and neither matches names
+    that begin with a dot. A file with several names (links, `./`) is listed under the first one.
 
-    An address, `s3://bucket/news/*.jsonl.gz`, is asked of its store by fsspec. It comes back as it
-    is opened: with the user or signature that it was given.
+    fsspec finds the files at an address, `s3://bucket/news/*.jsonl.gz`. The result has the user or
+    signature of the given address, so that it can be opened.
 
-    With `allowed_roots`, folders and addresses, what is not below one of them is refused, before
-    anything is asked of it; a web server that sends on to another address is refused then, too.
+    With `allowed_roots`, folders and addresses, anything not below one of them is refused before
+    any request, and so are redirects of a web server.
 
     Raises:
-        CorpusError: nothing is named; a path does not exist; a pattern matches nothing; what is
-            named or matched is a folder, a FIFO or a device, cannot be read, or is not allowed.
+        CorpusError: nothing is named; a path does not exist; a pattern matches nothing; a named or
+            matched file is a folder, a FIFO or a device, cannot be read, or is not allowed.
 
     Example:
         >>> import tempfile; from pathlib import Path; folder = tempfile.TemporaryDirectory()
@@ -254,7 +254,7 @@ def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]
         return [path]
     if "**" in path:
         _check_folders_can_be_read(path)
-    # Not Path.glob, which takes names that begin with a dot and drops a leading "./".
+    # Not Path.glob, which matches names that begin with a dot and drops a leading "./".
     matches = glob.glob(path, recursive=True)  # noqa: PTH207
     if not matches:
         raise CorpusError(f"no file matches the pattern {path!r}; check the folder and the ending")
@@ -262,7 +262,7 @@ def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]
 
 
 def _check_folders_can_be_read(pattern: str) -> None:
-    """Raise CorpusError for a folder that glob would pass over in silence."""
+    """Raise CorpusError for a folder that glob would skip silently."""
 
     def refuse(error: OSError) -> None:
         if os.path.isdir(error.filename):  # noqa: PTH112
@@ -271,7 +271,7 @@ def _check_folders_can_be_read(pattern: str) -> None:
                 f"read it, or name the folders beside it"
             )
 
-    above, _, _ = pattern.partition("**")
-    for above_folder in glob.glob(os.path.dirname(above) or "."):  # noqa: PTH120, PTH207
-        for _, folders, _ in os.walk(above_folder, onerror=refuse):
-            folders[:] = [folder for folder in folders if not folder.startswith(".")]
+    before, _, _ = pattern.partition("**")
+    for folder in glob.glob(os.path.dirname(before) or "."):  # noqa: PTH120, PTH207
+        for _, folders, _ in os.walk(folder, onerror=refuse):
+            folders[:] = [name for name in folders if not name.startswith(".")]

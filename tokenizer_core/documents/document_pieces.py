@@ -1,7 +1,7 @@
-"""DocumentPiece: how documents are handed on, and texts cut into such pieces.
+"""Pieces of documents: a document may be larger than memory, so every format yields it in pieces.
 
-A document may be larger than memory, so it comes in pieces. It stands alone because every format
-makes them.
+`DocumentPiece` holds text; `Utf8Piece` holds the bytes of plain text, for an engine that takes
+UTF-8: reading them costs little more than hashing the file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tokenizer_core.errors import CorpusError
 DEFAULT_PIECE_CHARS: Final = 1 << 18
 
 MAX_PIECE_CHARS: Final = 1 << 24
-"""More is no piece any more: the text up to there is copied with every block that is read."""
+"""The largest piece allowed: the pending text is copied with every block that is read."""
 
 
 class DocumentPiece(NamedTuple):
     """A piece of a document; the documents of a file are its pieces in order.
 
-    A document has at least one piece, and exactly its last one `is_last`. All but the last have the
-    full number of characters; the last has what remains, nothing only if the document is empty.
+    A document has at least one piece, and only its last one has `is_last`. All others have the
+    full number of characters. The last has the rest, which is empty only in an empty document.
     """
 
     text: str
@@ -30,15 +30,15 @@ class DocumentPiece(NamedTuple):
 
 
 class Utf8Piece(NamedTuple):
-    """A piece of a document as bytes, none ending within a character; the last one of each
-    document `is_last`, which may hold nothing."""
+    """A piece of a document as bytes, which never ends within a character; the last piece of a
+    document has `is_last` and may be empty."""
 
     text: bytes
     is_last: bool
 
 
 def cut_document(text: str, max_piece_chars: int) -> Iterator[DocumentPiece]:
-    """The pieces of a document that is known whole.
+    """The pieces of a complete document.
 
     Example:
         >>> [piece.text for piece in cut_document("abcdef", 3)]
@@ -54,17 +54,17 @@ def cut_document(text: str, max_piece_chars: int) -> Iterator[DocumentPiece]:
 def split_plain_text(
     texts: Iterable[str], separator: str | None, max_piece_chars: int
 ) -> Iterator[DocumentPiece]:
-    """The documents of a text that comes in parts, cut anywhere.
+    """The documents of a text that arrives in parts, cut anywhere.
 
-    A document ends where the separator stands, or with the text: what is behind the last separator
-    is a document unless it is empty. Separators are found leftmost and do not overlap, as the only
-    special token of a tokenizer would be. Without a separator the text is one document, even empty.
+    A document ends at a separator or with the text; an empty rest after the last separator is not a
+    document. Separators match leftmost and do not overlap, like the only special token of a
+    tokenizer. Without a separator the text is one document, even if it is empty.
 
     Example:
         >>> [piece.text for piece in split_plain_text(["a<", "|>b<|>"], "<|>", 10)]
         ['a', 'b']
     """
-    # The last characters may be the beginning of a separator whose end has not come yet.
+    # The last characters may be the beginning of a separator that continues in the next part.
     n_doubtful = len(separator) - 1 if separator else 0
     pending = ""
     for part in texts:
@@ -74,7 +74,9 @@ def split_plain_text(
             yield from cut_document(text[:end], max_piece_chars)
             *documents, text = text[end + len(separator) :].split(separator)
             for document in documents:
-                if len(document) <= max_piece_chars:  # most: a generator for each would be slow
+                if (
+                    len(document) <= max_piece_chars
+                ):  # the usual case: a generator for each would be slow
                     yield DocumentPiece(document, True)
                 else:
                     yield from cut_document(document, max_piece_chars)
@@ -90,9 +92,9 @@ def split_plain_text(
 def split_utf8_text(
     blocks: Iterable[bytes], separator: bytes | None, max_bytes: int
 ) -> Iterator[Utf8Piece]:
-    """The documents of a text that comes in blocks, cut anywhere; as `split_plain_text` has them,
-    but the pieces end where the blocks do, or after `max_bytes`, and some bytes later. What is not
-    UTF-8 stays what it is.
+    """The documents of a text that arrives in blocks, cut anywhere, as in `split_plain_text`. But
+    pieces end near the ends of blocks, or after about `max_bytes`, and bytes that are not UTF-8 are
+    passed on.
 
     Example:
         >>> [tuple(piece) for piece in split_utf8_text([b"a<", b"|>b", b"c<|>"], b"<|>", 100)]
@@ -100,7 +102,7 @@ def split_utf8_text(
     """
     carried = b""
     is_open = separator is None
-    for block in _no_longer_than(max_bytes, blocks):
+    for block in _limited_to(max_bytes, blocks):
         text = carried + block if carried else block
         if separator is not None:
             parts = text.split(separator)
@@ -118,7 +120,7 @@ def split_utf8_text(
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
-    """The text of blocks of UTF-8, cut anywhere; a byte order mark is text like any other.
+    """The text of blocks of UTF-8, cut anywhere; a byte order mark counts as text.
 
     Raises:
         CorpusError: not UTF-8; the message names the file and the byte offset in the (unpacked)
@@ -142,7 +144,7 @@ def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
         ) from None
 
 
-def _no_longer_than(max_bytes: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _limited_to(max_bytes: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
         if len(block) <= max_bytes:
             yield block
@@ -152,7 +154,7 @@ def _no_longer_than(max_bytes: int, blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _separator_begun(text: bytes, separator: bytes | None) -> int:
-    """How many of the last bytes may be the beginning of a separator."""
+    """How many bytes at the end may be the beginning of a separator."""
     if separator is not None:
         for size in range(min(len(separator) - 1, len(text)), 0, -1):
             if text.endswith(separator[:size]):
@@ -161,7 +163,7 @@ def _separator_begun(text: bytes, separator: bytes | None) -> int:
 
 
 def _character_begun(text: bytes) -> int:
-    """How many of the last bytes are the beginning of a character whose end is still to come."""
+    """How many bytes at the end are the beginning of an incomplete character."""
     for size in range(1, min(3, len(text)) + 1):
         byte = text[-size]
         if byte >= 0xC0:

@@ -1,6 +1,6 @@
-"""open_documents: a corpus file of any format as its documents, in bounded memory.
+"""open_documents: the documents of a corpus file of any format, in bounded memory.
 
-Each format has its module; here stands how one is chosen, and what they have in common.
+This module chooses the format and holds what all formats share; each format has a module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
-"""The formats by name; a file whose name ends in a dot and one of these is of that format."""
+"""The names of the formats; the ending of a file's name selects one."""
 
 Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
 
@@ -45,14 +45,12 @@ class _Options:
 
 
 class DocumentReader(Iterator[Piece]):
-    """The documents of one file, as pieces in order; made by `open_documents` (str) and
+    """The documents of one file, as pieces in order, from `open_documents` (str) or
     `open_utf8_documents` (bytes).
 
-    `path` (of an address, without secrets), `format` and `size_bytes` are the file's;
-    `position_bytes` is how many of its bytes are done (of the archive's, if it is one; of a Parquet
-    file the share of its rows), for progress.
-    `sha256` is the digest of the file as it lies on the disk, in hex, once all documents are read,
-    if `hash_source` was asked for, else None. A context manager: leaving it closes the file.
+    `path` (of an address, without secrets), `format` and `size_bytes` describe the file.
+    `position_bytes` is how much of it is read, for progress: bytes of an archive; for Parquet, the
+    fraction of rows. A context manager: leaving it closes the file.
     """
 
     def __init__(
@@ -67,28 +65,29 @@ class DocumentReader(Iterator[Piece]):
 
     @property
     def position_bytes(self) -> int:
-        """How many of the `size_bytes` are done."""
+        """How many of the `size_bytes` are read."""
         return self._source.position_bytes
 
     @property
     def identity(self) -> tuple[int, str]:
-        """Size and version (on the disk the time of the last change) of the file as it was opened:
-        another one is another file, or was changed."""
+        """Size and version (for a local file, the time of the last change) of the file when it was
+        opened: they differ for another file or after a change."""
         return self._source.identity
 
     @property
     def sha256(self) -> str | None:
-        """Of the file; None before all documents are read, or where it was not asked for."""
+        """The hash of the stored file in hex; None until all documents are read, or if not
+        requested."""
         return self._source.sha256
 
     def __iter__(self) -> Iterator[Piece]:
-        return self._pieces  # the same, without a call for each piece
+        return self._pieces  # avoids a call of __next__ for each piece
 
     def __next__(self) -> Piece:
         return next(self._pieces)
 
     def close(self) -> None:
-        """Close the file; there are no more pieces then."""
+        """Close the file; no more pieces follow."""
         self._pieces.close()
         self._source.file.close()
 
@@ -107,7 +106,7 @@ class DocumentReader(Iterator[Piece]):
 def open_documents(
     path: str | os.PathLike[str],
     *,
-    format: str | None = None,  # noqa: A002 - the word of the field
+    format: str | None = None,  # noqa: A002 - the usual name
     field: str = "text",
     separator: str | None = None,
     max_piece_chars: int = DEFAULT_PIECE_CHARS,
@@ -122,36 +121,35 @@ def open_documents(
     The file is a path, or an address that fsspec knows (`s3://bucket/some.txt`; needs the extra
     `remote`).
 
-    - `txt`: a document ends where `separator` (a special token, often) stands, or with the file;
-      behind the last separator there is a document only if anything is. Without a separator the
-      file is one document. Nothing is stripped: line ends, spaces, a byte order mark are text.
-    - `jsonl`: one JSON object a line, of at most `max_line_bytes` bytes; the string in `field` is
-      the document.
-    - `parquet`: the column `field`, one document a row. Needs the extra `parquet`.
-    - `txt.gz`, `txt.zst`, `jsonl.gz`, `jsonl.zst`: packed; of one or several members or frames. zst
+    - `txt`: a document ends at `separator` (often a special token) or with the file; an empty rest
+      after the last separator is not a document. Without a separator the file is one document.
+      Nothing is stripped: line ends, spaces and a byte order mark are text.
+    - `jsonl`: one JSON object per line of at most `max_line_bytes` bytes; the document is the
+      string in `field`.
+    - `parquet`: the column `field`, one document per row. Needs the extra `parquet`.
+    - `txt.gz`, `txt.zst`, `jsonl.gz`, `jsonl.zst`: packed, with one or more members or frames. zst
       needs the extra `zstd`.
 
-    Empty documents are kept. A separator is looked for in plain text only, and `field` plays no
-    part in it. A document that is not read whole ends in an error, never in silence.
+    Empty documents are kept. `separator` applies to plain text only, `field` to the other formats.
+    A document that cannot be read completely is an error.
 
-    Memory is bounded by `max_piece_chars`, `max_line_bytes` (nine times), for zst the window (128
-    MiB at most), and for Parquet a few values and pages, which its writer made as large as they
-    are. `max_expansion` is how many times the size of a packed file, or of a Parquet file, its text
-    may have, beyond the first 64 MiB.
+    Memory is bounded by `max_piece_chars`, nine times `max_line_bytes`, the window of zst (at most
+    128 MiB), and a few values and pages of Parquet, whose size its writer chose. The text may have
+    at most `max_expansion` times the size of a packed file or Parquet file, beyond the first 64
+    MiB.
 
     Args:
-        format: one of `FORMATS`; by default, what the name ends in.
+        format: one of `FORMATS`; by default, from the ending of the name.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
-        allowed_roots: folders and addresses; what is not below one of them is refused.
-        within: give the documents that begin from one byte to before another one only, of a file
-            that `can_be_entered`: parts that follow each other have every document once. A hash is
-            then that of what was read, and messages count from there.
+        allowed_roots: folders and addresses; anything not below one of them is refused.
+        within: only the documents that begin in a range of bytes (end excluded), of a file that
+            `can_be_entered`; adjacent ranges have every document once. The hash then covers only
+            the bytes that were read, and messages count from their start.
 
     Raises:
-        CorpusError: here, if the file cannot be opened, is not allowed, or its name says no format;
-            while reading,
-            if it is damaged, ends early, is not UTF-8, holds a line or a row without a text,
-            expands too much, changes meanwhile, or a library that it needs is not installed.
+        CorpusError: here, if the file cannot be opened or is not allowed, or its name shows no
+            format; while reading, if it is damaged, ends early, is not UTF-8, has a line or a row
+            without text, expands too much or changes, or a required library is not installed.
         ValueError: an argument is out of range.
 
     Example:
@@ -185,10 +183,10 @@ def open_utf8_documents(
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
 ) -> DocumentReader[Utf8Piece]:
-    """As `open_documents` with `hash_source`, but each document as it stands in the file, for an
-    engine that takes UTF-8: half the work. What is in a text file is not looked at, so the bytes
-    may be anything; `open_documents` has the words for where they are not UTF-8. A piece has about
-    `max_piece_bytes` bytes at most.
+    """As `open_documents` with `hash_source`, but with the bytes of each document, for an engine
+    that takes UTF-8: half the work. The bytes of a text file are not checked; use `open_documents`
+    to find the position of bytes that are not UTF-8. A piece has at most about `max_piece_bytes`
+    bytes.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -215,9 +213,9 @@ def read_documents(
     field: str = "text",
     separator: str | None = None,
 ) -> Iterator[str]:
-    """The documents of a file, each whole: for documents that are known to be small.
+    """The documents of a file, each complete: for documents that are known to be small.
 
-    The arguments, and what is raised, are those of `open_documents`.
+    Arguments and errors are those of `open_documents`.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -277,7 +275,7 @@ def _read_utf8(
 
 
 def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:
-    """The bytes of the documents that are asked for, unpacked."""
+    """The bytes of the requested documents, unpacked."""
     start, stop = options.within or (0, source.size_bytes)
     ending = _ending(format_name, options.separator)
     if ending is not None and (start > 0 or stop < source.size_bytes):
@@ -292,12 +290,12 @@ def can_be_entered(
     format: str | None = None,  # noqa: A002
     separator: str | None = None,
 ) -> bool:
-    """Whether documents of the file can be read without those before them: plain text that has a
-    separator, and JSON lines, which are not packed.
+    """Whether the documents of the file can be read without those before them: yes for plain text
+    with a separator and for JSON lines, if they are not packed.
 
     Raises:
-        CorpusError: the name says no format.
-        ValueError: there is no such format.
+        CorpusError: the name shows no format.
+        ValueError: the format is unknown.
 
     Example:
         >>> can_be_entered("some.jsonl"), can_be_entered("some.jsonl.gz"), can_be_entered("a.txt")
@@ -307,7 +305,7 @@ def can_be_entered(
 
 
 def _ending(format_name: str, separator: str | None) -> bytes | None:
-    """What stands behind each document of a file that can be entered, None in another."""
+    """The bytes after each document of a file that can be entered; None for other files."""
     if format_name == "jsonl":
         return b"\n"
     return separator.encode() if format_name == "txt" and separator else None

@@ -1,9 +1,8 @@
-"""DocumentSample: documents drawn from files at random, the same ones whoever reads them and when.
+"""DocumentSample: a random but reproducible sample of the documents of files.
 
-A document is drawn where a hash of the seed, its number in its file and its beginning lies in the
-share. So neither the order of the files, nor their names and places, nor the format or packing they
-stand in changes the draw, as long as a file keeps its documents in order; and copies of one
-document are drawn each for itself.
+A hash of the seed, the document's number in its file and its beginning decides whether it is drawn.
+So the order, names, folders, formats and packing of the files do not change the sample, as long as
+each file keeps its documents in order. Copies of one document are drawn independently.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _DRAW_BYTES: Final = 8
 
 @dataclass(slots=True)
 class DocumentSample:
-    """The documents of `files` that are drawn, each with the probability `share`, as pieces.
+    """The pieces of the drawn documents of `files`, each drawn with the probability `share`.
 
-    `format`, `field` and `separator` are those of `open_documents`. `progress` gets the bytes of
-    the files done, after each document. Going through it reads the files; `n_documents` and
-    `n_drawn` are counted meanwhile. Memory is that of a piece.
+    `format`, `field` and `separator` are those of `open_documents`. After each document, `progress`
+    gets the number of bytes read. Iterating reads the files and counts `n_documents` and `n_drawn`.
+    Memory holds one piece.
 
     Raises:
         ValueError: the share is not between 0 and 1.

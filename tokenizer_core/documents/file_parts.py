@@ -1,9 +1,9 @@
-"""Where a plain file may be entered in its middle: its parts, read apart, have each document once.
+"""Enter a plain file in its middle: parts that are read independently have each document once.
 
-A part has the documents that begin in it, and the rest of the last of them. A document surely
-begins behind what ends one (the separator of plain text, the end of a line) where no other
-occurrence of that reaches into it from before: those are found leftmost and do not overlap, and so
-reading from the file's beginning comes to the same place.
+A part has the documents that begin in it, and so the rest of the last one. The ending of a document
+is the separator of plain text, or the end of a line. Endings match leftmost and do not overlap. So
+a document certainly begins after an ending that no earlier occurrence overlaps: reading from the
+beginning of the file finds the same ending.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tokenizer_core.documents.corpus_files import CorpusFileBytes
 
 
 def enter_part(source: CorpusFileBytes, ending: bytes, start: int, stop: int) -> None:
-    """Have `source` give the documents that begin from byte `start` to before `stop`, of a file in
-    which `ending` stands behind each document.
+    """Make `source` yield only the documents that begin in the bytes `start` to `stop` (excluded);
+    `ending` follows each document of the file.
 
     Raises:
-        CorpusError: the disk would not read.
+        CorpusError: the file cannot be read.
     """
     begin = find_document(source, ending, start, stop)
     if begin is None:
@@ -28,8 +28,8 @@ def enter_part(source: CorpusFileBytes, ending: bytes, start: int, stop: int) ->
 
 
 def find_document(source: CorpusFileBytes, ending: bytes, start: int, stop: int) -> int | None:
-    """The first byte from `start` to before `stop` at which a document surely begins; None where
-    there is none. Reads no further than that.
+    """The first byte from `start` to `stop` (excluded) at which a document certainly begins; None
+    if there is none. Reads no further.
 
     Example:
         >>> import tempfile; from pathlib import Path
@@ -43,23 +43,23 @@ def find_document(source: CorpusFileBytes, ending: bytes, start: int, stop: int)
     if start <= 0:
         return 0 if stop > 0 else None
     size = len(ending)
-    # From where an occurrence would overlap the first one that is of use.
-    place = max(0, start - 2 * size + 1)
+    # An earlier occurrence cannot overlap the first one that counts.
+    offset = max(0, start - 2 * size + 1)
     window, taken_up_to = b"", 0
-    while block := source.read_at(place + len(window), corpus_files.BLOCK_BYTES):
+    while block := source.read_at(offset + len(window), corpus_files.BLOCK_BYTES):
         window += block
         found = window.find(ending)
         while found >= 0:
-            begin = place + found + size
+            begin = offset + found + size
             if begin >= stop:
                 return None
-            if begin >= start and place + found >= taken_up_to:
+            if begin >= start and offset + found >= taken_up_to:
                 return begin
             taken_up_to = begin
             found = window.find(ending, found + 1)
         n_kept = min(size - 1, len(window))
-        place += len(window) - n_kept
+        offset += len(window) - n_kept
         window = window[len(window) - n_kept :]
-        if place >= stop:
+        if offset >= stop:
             return None
     return None

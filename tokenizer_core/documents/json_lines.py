@@ -1,7 +1,4 @@
-"""JSONL: one JSON object a line, one of whose fields is a document. Strict: no line is left out.
-
-It stands alone because its errors are about lines.
-"""
+"""JSONL: one JSON object per line, with the document in one of its fields. No line is skipped."""
 
 from __future__ import annotations
 
@@ -13,23 +10,23 @@ from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
 
 DEFAULT_LINE_BYTES: Final = 1 << 24
-"""A line is in memory whole, and while it is parsed up to nine times: bytes, text, value."""
+"""A line is held in memory, up to nine times while it is parsed: bytes, text, value."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class _LineError(Exception):
-    """What is wrong with a line, and the remedy; who knows file and line puts them before it."""
+    """The fault of a line and its remedy; the caller adds file and line."""
 
 
 def read_json_lines(
     blocks: Iterable[bytes], name: str, field: str, max_line_bytes: int, max_piece_chars: int
 ) -> Iterator[DocumentPiece]:
-    r"""The documents of a JSONL file that comes in blocks, cut anywhere.
+    r"""The documents of a JSONL file that arrives in blocks, cut anywhere.
 
     Raises:
-        CorpusError: a line is too long, is no JSON object, has no text in its `field`; it names
-            file and line.
+        CorpusError: a line is too long, is not a JSON object, or has no text in `field`; the
+            message names file and line.
 
     Example:
         >>> blocks = [b'{"text": "a"}\n{"te', b'xt": "b"}']
@@ -45,7 +42,7 @@ def read_json_lines(
 
 
 def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Numbers and lines, without their ends; behind the last end there is a line if anything is."""
+    """Numbers and lines, without line ends; an empty rest after the last line end is no line."""
     number = 1
     parts: list[bytes] = []
     n_bytes = 0
@@ -90,7 +87,7 @@ def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
     document = record[field]
     if not isinstance(document, str):
         raise _LineError(f"its field {field!r} is no string; mend the line, or leave it out")
-    # Bytes that are UTF-8 hold none; only an escape can make one.
+    # UTF-8 has no surrogates; only an escape can produce one.
     if "\\u" in text:
         try:
             document.encode("utf-8")

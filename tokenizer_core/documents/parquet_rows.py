@@ -1,6 +1,6 @@
-"""Parquet: a column of strings, one document a row, read a few rows at a time with pyarrow.
+"""Parquet: a column of strings, one document per row, read a few rows at a time with pyarrow.
 
-The only module that imports pyarrow, and only when there is Parquet to read.
+Only this module imports pyarrow, and only to read a Parquet file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
 
 _BUFFER_BYTES: Final = 1 << 16
-_MOST_ROWS_AT_ONCE: Final = 64
+_MAX_BATCH_ROWS: Final = 64
 
 
 def read_parquet_rows(
@@ -23,12 +23,12 @@ def read_parquet_rows(
 ) -> Iterator[DocumentPiece]:
     """The documents in a column of a Parquet file, in the order of its rows.
 
-    `source.position_bytes` is the share of the rows that are done, of the file's bytes.
+    `source.position_bytes` is the fraction of rows read, times the size of the file.
 
     Raises:
-        CorpusError: pyarrow is not installed; the file is damaged or no Parquet file; it has no
-            such column, or that one holds no strings; a row has null or what is not UTF-8; it holds
-            more than `max_expansion` times its size (and more than FREE_BYTES).
+        CorpusError: pyarrow is not installed; the file is damaged or not Parquet; it has no such
+            column, or the column has no strings; a row is null or not UTF-8; the text has more than
+            `max_expansion` times the size of the file (and more than FREE_BYTES).
     """
     pyarrow, parquet = _import_pyarrow(source.name)
     try:
@@ -67,8 +67,8 @@ def _values(file: Any, source: CorpusFileBytes, column: str, max_expansion: floa
             FREE_BYTES, max_expansion * min(chunk.total_compressed_size, source.size_bytes)
         ):
             raise expands_too_much(source.name, max_expansion)
-        # One value of the dictionary may stand in all rows, and a batch holds it once for each.
-        n_rows = min(max(FREE_BYTES // n_bytes, 1), _MOST_ROWS_AT_ONCE)
+        # A batch holds a value of the dictionary once for each row that refers to it.
+        n_rows = min(max(FREE_BYTES // n_bytes, 1), _MAX_BATCH_ROWS)
         for batch in file.iter_batches(n_rows, [group], [column], use_threads=False):
             yield from batch.column(0)
 

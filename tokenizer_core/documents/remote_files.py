@@ -1,8 +1,7 @@
-"""Corpus files in stores, read through fsspec: found, opened, and known again.
+"""Find, open and identify corpus files in stores, through fsspec.
 
-The only module that imports fsspec, and only when an address is given. What a store raises is
-never shown, as its text may hold the address with its password or signature: the kind of the error
-has to do.
+Only this module imports fsspec, and only for an address. Messages name only the kind of a store's
+error, because its text may hold the address with its password or signature.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from tokenizer_core.documents.corpus_addresses import WEB, CorpusAddress, parse_
 from tokenizer_core.errors import CorpusError
 
 REQUEST_BYTES: Final = 1 << 21
-"""How much is asked of a store at once. From a web server it takes ten times as much memory: what
-came, its parts joined, and the copies of fsspec's cache (8 MiB took 70 MB)."""
+"""Bytes per request to a store. A web server's response takes ten times as much memory: the parts,
+the joined parts, and the copies of fsspec's cache (8 MiB took 70 MB)."""
 
-_SILENT_SECONDS: Final = 60
+_TIMEOUT_SECONDS: Final = 60
 
-# What stores say of a file by which a change shows, as `_plain` spells it.
+# The fields of a store's file information that show a change, as normalized by `_plain`.
 _VERSION_FIELDS: Final = {
     *("etag", "lastmodified", "modified", "modify", "mtime", "modificationtime", "lastwritetime"),
     *("updated", "created", "generation", "versionid", "md5", "md5hash", "contentmd5", "digest"),
@@ -34,20 +33,21 @@ Identity = tuple[int, str]
 
 
 class StoreReadError(CorpusError):
-    """A store did not answer, or not with what was asked for; it may the next time."""
+    """A store did not respond, or not with the requested data; a retry may succeed."""
 
 
 class RemoteFile(io.RawIOBase):
-    """A file of a store, for reading; made by `open_remote_file`. Nothing is asked for until then.
+    """A file in a store, open for reading; use `open_remote_file` to make one. The first read opens
+    it.
 
     Raises:
-        CorpusError: by any method, where the store fails; it names the address, and the byte.
+        CorpusError: by any method, if the store fails; the message names the address and the byte.
     """
 
     def __init__(self, address: CorpusAddress, store: Any, path: str) -> None:
         self._address, self._store, self._path = address, store, path
         self._opened: Any = None
-        self._place = 0
+        self._offset = 0
 
     def _file(self) -> Any:
         if self._opened is None:
@@ -55,7 +55,7 @@ class RemoteFile(io.RawIOBase):
         return self._opened
 
     def identity(self) -> Identity:
-        """The size in bytes, and what the store says of the file's version, asked for now."""
+        """The current size in bytes and version of the file, from a new request."""
         try:
             self._store.invalidate_cache(self._path)
             return _identity(self._address, self._store.info(self._path))
@@ -68,12 +68,12 @@ class RemoteFile(io.RawIOBase):
             data: bytes = self._file().read(size)
         except Exception as error:
             raise self._failed(error) from None
-        self._place += len(data)
+        self._offset += len(data)
         return data
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`, asked for by themselves; fewer where there are fewer."""
-        self._place = start
+        """The bytes from `start` to `end`, in one request; fewer if the file ends before."""
+        self._offset = start
         try:
             data: bytes = self._store.cat_file(self._path, start=start, end=end)
         except Exception as error:
@@ -81,30 +81,30 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a byte, where the store can."""
+        """Go to an offset, if the store can."""
         try:
-            self._place = int(self._file().seek(offset, whence))
+            self._offset = int(self._file().seek(offset, whence))
         except Exception as error:
             raise self._failed(error) from None
-        return self._place
+        return self._offset
 
     def tell(self) -> int:
-        """The byte that comes next."""
-        return self._place
+        """The offset of the next byte."""
+        return self._offset
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """It is, or an error says so."""
+        """Always true; `seek` raises if the store cannot."""
         return True
 
     def fileno(self) -> int:
-        """There is none.
+        """Not supported.
 
         Raises:
-            CorpusError: always; what needs a file on the disk cannot work with this one.
+            CorpusError: always; code that needs a local file cannot use this one.
         """
         raise CorpusError(
             f"the corpus file {self._address.shown!r} is not on the disk, and this reads from the "
@@ -112,7 +112,7 @@ class RemoteFile(io.RawIOBase):
         )
 
     def close(self) -> None:
-        """Close the file; nothing can be lost by it."""
+        """Close the file."""
         if self._opened is not None:
             with contextlib.suppress(Exception):
                 self._opened.close()
@@ -120,25 +120,25 @@ class RemoteFile(io.RawIOBase):
 
     def _failed(self, error: Exception) -> StoreReadError:
         return StoreReadError(
-            f"the corpus file {self._address.shown!r} cannot be read at byte {self._place} "
+            f"the corpus file {self._address.shown!r} cannot be read at byte {self._offset} "
             f"({_reason(error)}); try again, or copy it to the disk first"
         )
 
 
 def open_remote_file(address: CorpusAddress, *, redirects: bool) -> RemoteFile:
-    """The file at an address; with `redirects` a web server may send on to another place.
+    """The file at an address; with `redirects` a web server may redirect to another one.
 
     Raises:
-        CorpusError: the store is not known or cannot be asked, or what it needs is not installed.
+        CorpusError: the store is unknown or unusable, or a package for it is not installed.
     """
     return RemoteFile(address, *_open_store(address, redirects=redirects))
 
 
 def remote_file_size(address: CorpusAddress, *, redirects: bool) -> int:
-    """The size in bytes, from a list that was asked for just before if there is one.
+    """The size in bytes, from a cached listing if there is one.
 
     Raises:
-        CorpusError: there is no such file, or as for `open_remote_file`.
+        CorpusError: the file does not exist, or as for `open_remote_file`.
     """
     store, path = _open_store(address, redirects=redirects)
     try:
@@ -148,13 +148,13 @@ def remote_file_size(address: CorpusAddress, *, redirects: bool) -> int:
 
 
 def find_remote_files(address: CorpusAddress, *, redirects: bool) -> list[str]:
-    """The addresses that an address or a pattern stands for, in no order.
+    """The addresses that match an address or a pattern, in no order.
 
-    As on the disk, a file that has `*`, `?` or `[` in its name is itself, and a pattern takes no
-    names that begin with a dot.
+    As on the disk, an existing file with `*`, `?` or `[` in its name names itself, and a pattern
+    does not match names that begin with a dot.
 
     Raises:
-        CorpusError: there is none, or a folder, or as for `open_remote_file`.
+        CorpusError: nothing matches, a folder matches, or as for `open_remote_file`.
     """
     if not _has_magic(address):
         remote_file_size(address, redirects=redirects)
@@ -182,7 +182,7 @@ def find_remote_files(address: CorpusAddress, *, redirects: bool) -> list[str]:
 
 
 def _address_of(match: str, pattern: CorpusAddress, path: str) -> CorpusAddress:
-    """The address of a match, which a store gives without host and user, as it does `path`."""
+    """The address of a match, which the store returns like `path`, without host and user."""
     text = pattern.text.rstrip("/")
     same = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(text), reversed(path)))  # noqa: B905
     n_same = len(list(same))
@@ -193,15 +193,15 @@ def _address_of(match: str, pattern: CorpusAddress, path: str) -> CorpusAddress:
 
 
 def _has_magic(address: CorpusAddress) -> bool:
-    if address.scheme in WEB:  # where `?` begins a query, and `[` may begin a host
+    if address.scheme in WEB:  # `?` begins a query there, and `[` may begin a host
         _, _, path = address.text.split("://", 1)[1].partition("?")[0].partition("/")
         return any(character in path for character in "*[")
     return any(character in address.text for character in "*?[")
 
 
 def _open_store(address: CorpusAddress, *, redirects: bool) -> tuple[Any, str]:
-    """The store, and the path in it. Not fsspec's own way, which would take an address apart into
-    a chain of stores."""
+    """The store, and the path in it. fsspec's own function would split an address into a chain of
+    stores."""
     try:
         import fsspec
     except ImportError:
@@ -232,12 +232,12 @@ def _open_store(address: CorpusAddress, *, redirects: bool) -> tuple[Any, str]:
 
 
 def _web_options(configured: dict[str, Any], *, redirects: bool) -> dict[str, Any]:
-    """How web servers are asked: for the bytes as they lie there, and not to the end of time."""
+    """Options for web servers: request the stored bytes, with timeouts."""
     import aiohttp
 
     headers = {"Accept-Encoding": "identity", **configured.get("headers", {})}
     timeout = aiohttp.ClientTimeout(
-        total=None, sock_connect=_SILENT_SECONDS, sock_read=_SILENT_SECONDS
+        total=None, sock_connect=_TIMEOUT_SECONDS, sock_read=_TIMEOUT_SECONDS
     )
     client = {"timeout": timeout, **configured.get("client_kwargs", {})}
     if not redirects:
@@ -245,7 +245,7 @@ def _web_options(configured: dict[str, Any], *, redirects: bool) -> dict[str, An
     return {"headers": headers, "client_kwargs": client}
 
 
-@functools.cache  # as stores are the same for the same options
+@functools.cache  # fsspec reuses a store for equal options
 def _redirect_guard() -> Any:
     import aiohttp
 
@@ -284,11 +284,11 @@ def _plain(field: str) -> str:
 
 
 def _not_opened(address: CorpusAddress, error: Exception) -> CorpusError:
-    told: BaseException | None = error
-    while told is not None:
-        if isinstance(told, CorpusError):
-            return told
-        told = told.__cause__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, CorpusError):
+            return cause
+        cause = cause.__cause__
     return StoreReadError(
         f"the corpus file {address.shown!r} cannot be opened ({_reason(error)}); check the "
         f"address, and who may read it"
@@ -296,7 +296,7 @@ def _not_opened(address: CorpusAddress, error: Exception) -> CorpusError:
 
 
 def _reason(error: BaseException) -> str:
-    """The kinds of the errors, the status of an answer; never their text."""
+    """The kinds of the errors and the status of a response; never their text."""
     if isinstance(error, ValueError) and "range" in str(error):
         return "the server gives no part of a file"
     status = getattr(error, "status", None)

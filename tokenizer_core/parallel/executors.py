@@ -1,7 +1,7 @@
-"""Who runs the tasks of a run: the contract, and the processes of this machine.
+"""Executors run the tasks of a run: the protocol, and the one on processes of this machine.
 
-Beside `run_tasks`, which a dead worker ends, an executor tells of the task that died with it and
-goes on: its caller decides what is tried again. `ray_cluster` has the same on a Ray cluster.
+A dead worker ends `run_tasks`. An executor instead reports the task that the worker had, and goes
+on; its caller decides whether to retry. `ray_cluster` has the executor on a Ray cluster.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """What stands in the place of a result where a task can be tried again, and why."""
+    """Returned instead of a result where the task can be retried, with the reason."""
 
     reason: str
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere; knows nothing of what they do, nor of what is to be tried again."""
+    """Runs tasks somewhere. It knows neither what they do nor which ones to retry."""
 
     shown: str
-    """Where it runs them, for people."""
+    """Where it runs them, for messages."""
 
     def run(
         self,
@@ -41,14 +41,14 @@ class Executor(Protocol):
         while_waiting: Callable[[], object] | None = None,
     ) -> Generator[tuple[int, Result | TaskFailure], None, None]:
         """Yield `(index, function(state, task))` for every task, in the order they finish; a
-        TaskFailure in place of the result where the worker was lost.
+        TaskFailure instead of the result where the worker was lost.
 
-        `function` must be found by name in a module, wherever it runs. A bounded number is under
-        way. `while_waiting` is called several times a second, and what it raises ends the run.
-        Closing the generator, or any error, ends what is under way.
+        Every worker must be able to import `function` by name. The number of running tasks is
+        bounded. `while_waiting` is called several times a second; an exception in it ends the run.
+        Closing the generator, or any error, ends the running tasks.
 
         Raises:
-            WorkerProcessError: workers cannot be started, or are out of reach.
+            WorkerProcessError: workers cannot be started or reached.
             Exception: whatever `function` raised.
         """
         ...
@@ -79,24 +79,24 @@ class LocalExecutor:
         left = dict(enumerate(tasks))
         while left:
             indices = list(left)
-            answers = run_tasks(
+            results = run_tasks(
                 function,
                 [left[index] for index in indices],
                 num_workers=self.num_workers,
                 state=state,
-                # One each: so it is known which task a worker died of.
+                # One each, so that the task which killed a worker is known.
                 max_in_flight_per_worker=1,
                 while_waiting=while_waiting,
             )
             try:
-                with contextlib.closing(answers):
-                    for place, result in answers:
-                        del left[indices[place]]
-                        yield indices[place], result
+                with contextlib.closing(results):
+                    for position, result in results:
+                        del left[indices[position]]
+                        yield indices[position], result
             except WorkerProcessError as error:
                 if not error.tasks:
                     raise
-                # What the others were at was ended with them, and is begun again.
-                for place in error.tasks:
-                    del left[indices[place]]
-                    yield indices[place], TaskFailure(str(error))
+                # The other workers ended too; their tasks start again.
+                for position in error.tasks:
+                    del left[indices[position]]
+                    yield indices[position], TaskFailure(str(error))

@@ -1,8 +1,8 @@
-"""RayExecutor: the tasks of a run on a Ray cluster, as `LocalExecutor` runs them here.
+"""RayExecutor runs the tasks of a run on a Ray cluster, as `LocalExecutor` does on this machine.
 
-Tasks only, and no retries of Ray's own: what is tried again, and how often, is the run's to say.
-Ray moves nothing but what the function was given and the little it returns; what is made goes to
-the storage. The only module that imports Ray, and only when a cluster is asked for.
+It uses Ray's tasks without Ray's retries: the run decides what to retry and how often. Ray moves
+only the arguments and the small result of a function; the output goes to the storage. Only this
+module imports Ray, and only when a cluster is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = TypeVar("State")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_KNOCK_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1
 _IN_FLIGHT_PER_PROCESSOR: Final = 2
 _CANCEL_SECONDS: Final = 10.0
@@ -35,14 +35,14 @@ _CANCEL_AGAIN_SECONDS: Final = 0.5
 def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
     """An executor on the Ray cluster at `address`; the connection ends with the context.
 
-    An address is `host:port`, `auto` (of this machine's cluster, or RAY_ADDRESS), `ray://host:port`
-    or `local`: a cluster of this machine's processors that ends with the context. Where this
-    process is connected already, that connection is used and kept.
+    An address is `host:port`, `auto` (this machine's cluster, or RAY_ADDRESS), `ray://host:port` or
+    `local`: a cluster of this machine's processors, which ends with the context. If this process is
+    already connected, use that connection and keep it.
 
-    Every node needs this package in the same version, and the credentials of the storage.
+    Every node needs the same version of this package, and the credentials of the storage.
 
     Raises:
-        WorkerProcessError: Ray is not installed, or no cluster is there.
+        WorkerProcessError: Ray is not installed, or the cluster cannot be reached.
     """
     try:
         import ray
@@ -53,11 +53,11 @@ def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
     if ray.is_initialized():
         yield RayExecutor(address)
         return
-    # What a cluster is made of is for who started it to say.
+    # Whoever started a cluster configures it.
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    with _own_end():
+    with _keeping_sigterm():
         try:
-            _knock(address)
+            _check_port(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except Exception as error:
             raise WorkerProcessError(
@@ -70,8 +70,8 @@ def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raise OSError where nobody listens; Ray itself would wait for minutes."""
+def _check_port(address: str) -> None:
+    """Raise OSError if no process listens at `address`; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host:
         return
@@ -79,11 +79,11 @@ def _knock(address: str) -> None:
     if host in ("127.0.0.1", "localhost"):
         from ray import util
 
-        # By these names Ray means this machine, and looks for it under its address in the network.
+        # Ray takes these names for this machine, and connects to its network address.
         hosts.append(cast("Any", util).get_node_ip_address())
     for host in hosts:
         try:
-            socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
             return
         except OSError as error:
             refused = error
@@ -91,9 +91,9 @@ def _knock(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _own_end() -> Iterator[None]:
-    """Keep what this process does at SIGTERM, which Ray replaces. What does nothing is left to Ray:
-    its own ends the process in order, so that its tasks are cancelled."""
+def _keeping_sigterm() -> Iterator[None]:
+    """Restore this process's SIGTERM handler, which Ray replaces. Without one, keep Ray's, which
+    cancels the tasks before the process ends."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -103,7 +103,7 @@ def _own_end() -> Iterator[None]:
 
 
 class RayExecutor:
-    """An `Executor` on the cluster this process is connected to; made by `connect_to_ray`."""
+    """An `Executor` on the cluster of this process; use `connect_to_ray` to make one."""
 
     def __init__(self, address: str) -> None:
         self.shown = f"the Ray cluster at {address}"
@@ -120,24 +120,24 @@ class RayExecutor:
         import ray
 
         call: Any = ray.remote(max_retries=0)(_call)
-        told = ray.put((function, state))
+        work = ray.put((function, state))
         processors = cast("Any", ray).cluster_resources().get("CPU", 1)
         room = _IN_FLIGHT_PER_PROCESSOR * max(1, int(processors))
-        not_begun = enumerate(tasks)
-        under_way: dict[Any, int] = {}
+        remaining = enumerate(tasks)
+        running: dict[Any, int] = {}
         try:
             while True:
-                for index, task in islice(not_begun, room - len(under_way)):
-                    under_way[call.remote(told, task)] = index
-                if not under_way:
+                for index, task in islice(remaining, room - len(running)):
+                    running[call.remote(work, task)] = index
+                if not running:
                     return
                 if while_waiting is not None:
                     while_waiting()
-                ready, _ = ray.wait(list(under_way), num_returns=1, timeout=_POLL_SECONDS)
+                ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
                 for reference in ready:
-                    yield under_way.pop(reference), self._result_of(reference)
+                    yield running.pop(reference), self._result_of(reference)
         finally:
-            _cancel(under_way)
+            _cancel(running)
 
     def _result_of(self, reference: Any) -> Any:
         import ray
@@ -152,24 +152,24 @@ class RayExecutor:
                 f"a task failed on {self.shown}: {type(error.cause).__name__}; see that every node "
                 f"has this package in the same version"
             ) from error
-        except RayError as error:  # the worker, its node, or what it was given is gone
+        except RayError as error:  # the worker, its node, or an argument was lost
             return TaskFailure(f"{type(error).__name__} on {self.shown}: {_first_line(error)}")
 
 
-def _call(told: tuple[Callable[[State, Task], Result], State], task: Task) -> Result:
-    function, state = told
+def _call(work: tuple[Callable[[State, Task], Result], State], task: Task) -> Result:
+    function, state = work
     return function(state, task)
 
 
-def _cancel(under_way: Iterable[Any]) -> None:
-    """End these tasks, and wait until they are."""
+def _cancel(running: Iterable[Any]) -> None:
+    """Cancel these tasks, and wait until they have ended."""
     import ray
 
-    left = list(under_way)
+    left = list(running)
     deadline = time.monotonic() + _CANCEL_SECONDS
-    with contextlib.suppress(Exception):  # what brought us here is to be told, not this
+    with contextlib.suppress(Exception):  # the caller needs the original error, not this one
         while left and time.monotonic() < deadline:
-            # Again and again: what is just being handed to a worker is missed.
+            # Repeat: a cancellation misses a task that is just being handed to a worker.
             for reference in left:
                 ray.cancel(reference, force=True)
             _, left = ray.wait(left, num_returns=len(left), timeout=_CANCEL_AGAIN_SECONDS)

@@ -1,8 +1,8 @@
-"""Work that goes on in threads while its results are used: `run_ahead` and `map_ahead`.
+"""`run_ahead` and `map_ahead`: threads that compute results while the caller uses earlier ones.
 
-For work that releases the interpreter's lock: reading, hashing, the compiled engine. A bounded
-number of results wait, so memory is bounded whatever is slow. Nothing can hang: the threads share
-this process, and are joined before the generators end. Stands alone.
+For work that releases the GIL: reading, hashing, the compiled engine. The number of waiting results
+is bounded, so memory is bounded however slow the caller is. Nothing can hang: the generators join
+their threads before they end.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _END: Final[Any] = object()
 
 
 def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, None]:
-    """The same items, made in a thread, at most `n_ahead` of them before they are asked for.
+    """The same items, made by a thread, at most `n_ahead` of them before the caller needs them.
 
-    What making one raises is raised where it would have been asked for. Closing this generator
-    ends the thread after the item it is at, and closes `items` if that is a generator.
+    An exception from `items` is raised here, at its position. Closing this generator ends the
+    thread after its current item, and closes `items` if that is a generator.
 
     Example:
         >>> list(run_ahead(iter("abc"), n_ahead=2))
         ['a', 'b', 'c']
     """
     with ThreadPoolExecutor(1) as pool:
-        # One thread takes them one after the other, so they come in order.
+        # A single thread, so the items come in order.
         waiting = deque(pool.submit(next, items, _END) for _ in range(n_ahead))
         try:
             while (item := waiting.popleft().result()) is not _END:
@@ -48,8 +48,8 @@ def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, N
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
 ) -> Generator[Result, None, None]:
-    """`function` of each item, in their order, by so many threads; each has at most one item more
-    waiting or done.
+    """`function` of each item, in order, by `num_threads` threads; at most one more item is waiting
+    or done.
 
     Example:
         >>> list(map_ahead(len, ["a", "bc"], num_threads=2))

@@ -1,13 +1,12 @@
-"""What runs inside a worker process: read a task, call the function, write the answer.
+"""The program of a worker process: read a task, call the function, write the result.
 
-Stands apart from `worker_processes` so that a worker imports next to nothing before it is useful:
-only the standard library here, and light parts of it. Must not import anything of tokenizer_core;
-what the function needs is imported when the function is unpickled.
+A worker must start fast, so this module imports only light parts of the standard library and
+nothing of tokenizer_core. Unpickling the function imports what the function needs.
 
 The protocol is frames over two pipes, each a u64 little-endian length and a pickle. The first
-frame in is `(function, state)`; each further one `(index, task)`. Frames out are
-`(index, True, result)` or `(index, False, (exception, traceback text))`. The pickles come from the
-process that started this one and go back to it, over pipes nobody else holds: nothing untrusted.
+request is `(function, state)`; each further one is `(index, task)`. Responses are
+`(index, True, result)` or `(index, False, (exception, traceback text))`. The pickles are trusted:
+they come from the parent process and go back to it, over pipes that no other process holds.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from typing import IO, Any, Final, cast
 
 FRAME_HEADER: Final = struct.Struct("<Q")
 SETUP_INDEX: Final = -1
-"""The index in the answer when the function or the state could not be unpickled."""
+"""The index in the response when the function or the state could not be unpickled."""
 
 
 def serve() -> None:
-    """Answer frames from standard input until it ends. Does not return."""
-    # Ctrl-C reaches the whole process group; ending the workers is the parent's decision.
+    """Process frames from standard input until it ends. Does not return."""
+    # Ctrl-C reaches the whole process group; the parent decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = _claim_pipes()
+    requests, responses = _claim_pipes()
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    # A thread of its own reads, for two reasons: the parent can always write a task, even while
-    # this process is stuck writing a large answer (no deadlock on two full pipes); and the end of
-    # the input, which is how the death of the parent shows, is noticed in the middle of a task.
+    # A separate thread reads, for two reasons. The parent can always write a task, even while this
+    # process writes a large response, so two full pipes cannot deadlock. And the thread notices the
+    # end of the input, which means that the parent died, in the middle of a task.
     threading.Thread(target=_read_frames, args=(requests, frames), daemon=True).start()
     try:
-        _answer_frames(frames, answers)
+        _process_frames(frames, responses)
     except BrokenPipeError:
         _exit_now()
 
@@ -45,10 +44,10 @@ def serve() -> None:
 def _claim_pipes() -> tuple[IO[bytes], IO[bytes]]:
     """The two pipes, moved away from descriptors 0 and 1.
 
-    A `print` in the function, or in C code under it, would otherwise land between the frames; it
-    goes to standard error instead. The copies are not inherited by children of this process.
+    Otherwise a `print` in the function, or in C code under it, would end up between the frames; it
+    goes to standard error instead. Children of this process do not inherit the copies.
     """
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     try:
@@ -56,9 +55,9 @@ def _claim_pipes() -> tuple[IO[bytes], IO[bytes]]:
     except OSError:  # the parent has no standard error
         os.dup2(nowhere, 1)
     os.close(nowhere)
-    # The process ends without the interpreter's own clean-up, so nothing may wait in a buffer.
+    # The process ends without the interpreter's clean-up, so buffers must stay empty.
     cast("Any", sys.stdout).reconfigure(line_buffering=True)
-    return requests, answers
+    return requests, responses
 
 
 def _read_frames(requests: IO[bytes], frames: queue.SimpleQueue[bytes]) -> None:
@@ -71,7 +70,7 @@ def _read_frames(requests: IO[bytes], frames: queue.SimpleQueue[bytes]) -> None:
 
 
 def _exit_now() -> None:
-    """End the process from any thread, whatever the others are doing."""
+    """End the process from any thread, whatever the other threads do."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -79,12 +78,12 @@ def _exit_now() -> None:
         os._exit(0)
 
 
-def _answer_frames(frames: queue.SimpleQueue[bytes], answers: IO[bytes]) -> None:
+def _process_frames(frames: queue.SimpleQueue[bytes], responses: IO[bytes]) -> None:
     index = SETUP_INDEX
     try:
         function, state = pickle.loads(frames.get())  # noqa: S301 - written by our own parent
     except BaseException as error:
-        _write_frame(answers, render_failure(index, error))
+        _write_frame(responses, render_failure(index, error))
         return
     while True:
         frame = frames.get()
@@ -92,28 +91,28 @@ def _answer_frames(frames: queue.SimpleQueue[bytes], answers: IO[bytes]) -> None
             index = SETUP_INDEX
             index, task = pickle.loads(frame)  # noqa: S301 - written by our own parent
             del frame
-            answer = pickle.dumps((index, True, function(state, task)), pickle.HIGHEST_PROTOCOL)
+            response = pickle.dumps((index, True, function(state, task)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:
-            answer = render_failure(index, error)
-        _write_frame(answers, answer)
-        del answer
+            response = render_failure(index, error)
+        _write_frame(responses, response)
+        del response
 
 
-def _write_frame(answers: IO[bytes], payload: bytes) -> None:
+def _write_frame(responses: IO[bytes], payload: bytes) -> None:
     for part in (FRAME_HEADER.pack(len(payload)), payload):
         unsent = memoryview(part)
         while unsent:
-            unsent = unsent[answers.write(unsent) :]
+            unsent = unsent[responses.write(unsent) :]
 
 
 def render_failure(index: int, error: BaseException) -> bytes:
-    """The frame that carries an exception, or only its description if it cannot be pickled."""
+    """The frame for an exception, or only for its description if it cannot be pickled."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
     try:
         payload = pickle.dumps((index, False, (error, text)), pickle.HIGHEST_PROTOCOL)
-        pickle.loads(payload)  # noqa: S301 - just made; some exceptions only fail on the way back
+        pickle.loads(payload)  # noqa: S301 - just made; some exceptions fail only when loaded
     except Exception:
         payload = pickle.dumps((index, False, (None, text)), pickle.HIGHEST_PROTOCOL)
     return payload

@@ -1,21 +1,20 @@
-"""Run one function over many tasks in worker processes, with a bounded number under way.
+"""Run one function over many tasks in worker processes, with a bounded number running.
 
-Why not the pools of the standard library, each of which fails in a way that a service or a long
-training run meets sooner or later:
+Each pool of the standard library fails in a way that a service or a long training run meets sooner
+or later:
 
-- `multiprocessing.Pool` waits for ever when a worker is killed (by the kernel for its memory, say);
+- `multiprocessing.Pool` waits forever when a worker is killed, for example by the kernel for its
+  memory;
 - `ProcessPoolExecutor` with `max_tasks_per_child` can deadlock (cpython issue 115634), and without
-  it cannot give memory back;
-- starting by `fork` in a process that has threads can deadlock the child, and a server has threads;
-- starting by `spawn` or `forkserver` imports the caller's `__main__` again: a script without a main
-  guard starts itself over, and daemonic processes may have no children at all.
+  it cannot release memory;
+- `fork` in a process with threads, such as a server, can deadlock the child;
+- `spawn` and `forkserver` import the caller's `__main__` again: a script without a main guard
+  starts itself over, and daemonic processes may have no children.
 
-Here a worker is a fresh interpreter (`worker.py`) that talks pickled frames over its standard
-input and output. It knows the parent's `sys.path` and nothing of its `__main__`. When the parent
-dies, however it dies, the pipe ends and so does the worker; when a worker dies, its pipe ends and
-the parent raises. POSIX only: the parent waits on pipes with `selectors`.
-
-Stands alone: knows nothing of tokenizers.
+Here a worker is a fresh interpreter (`worker.py`) that exchanges pickled frames over its standard
+input and output. It gets the parent's `sys.path` and never imports its `__main__`. When the parent
+dies, the pipe ends and so does the worker; when a worker dies, its pipe ends and the parent raises.
+POSIX only: the parent waits on pipes with `selectors`.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ State = TypeVar("State")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# `-P` keeps the working directory off the path until the parent's own path is in place, so that a
-# stray `pickle.py` there cannot be imported. Ctrl-C is ignored from the first line on.
+# `-P` keeps the working directory off the path until the parent's path is set, so that a stray
+# `pickle.py` there is not imported. The first line makes the worker ignore Ctrl-C.
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = sys.argv[1:]; "
     "from tokenizer_core.parallel.worker import serve; serve()"
 )
 _READ_SIZE_BYTES: Final = 1 << 20
-# With the usual 64 kB a worker stands still in the middle of an answer whenever the parent is busy.
+# With the usual 64 kB a worker blocks in the middle of a response whenever the parent is busy.
 _PIPE_SIZE_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.1
 _EXIT_GRACE_SECONDS: Final = 2.0
 
 
 class WorkerTracebackError(Exception):
-    """The traceback inside the worker, as text: the `__cause__` of what the function raised."""
+    """The traceback inside the worker, as text: the `__cause__` of the function's exception."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -74,24 +73,24 @@ def run_tasks(
 ) -> Generator[tuple[int, Result], None, None]:
     """Yield `(index, function(state, task))` for every task, in the order they finish.
 
-    `tasks` is read lazily: never more than `num_workers * max_in_flight_per_worker` are under way.
-    `state` is pickled once and unpickled once in each worker, so it may be large; `function` must
-    be found by name in a module that is not `__main__`. Closing the generator, or any error, ends
-    all workers at once.
+    `tasks` is read lazily: at most `num_workers * max_in_flight_per_worker` are in progress.
+    `state` is pickled once and unpickled once in each worker, so it may be large. Workers must be
+    able to import `function` by name, from a module other than `__main__`. Closing the generator,
+    or any error, ends all workers at once.
 
     - `num_workers`: processes, the caller's own included if it takes part; 1 or less runs all
       tasks here, without a process.
-    - `max_tasks_per_worker`: a worker is replaced after that many, which returns its memory.
-    - `caller_takes_part`: the calling process works on tasks itself whenever all workers are busy.
-    - `max_ahead`: no task begins so many after the oldest one that is not done: for who puts the
-      results in order, and holds those that came too early.
-    - `while_waiting`: called at least every 0.1 s while there is nothing else to do, and between
-      results; what it raises ends the run (this is how to cancel).
+    - `max_tasks_per_worker`: a worker is replaced after this many, which releases its memory.
+    - `caller_takes_part`: the calling process also works on tasks while all workers are busy.
+    - `max_ahead`: how far tasks may run ahead of the oldest unfinished one: bounds the results that
+      a caller holds to put them in order.
+    - `while_waiting`: called at least every 0.1 s while waiting, and between results; an exception
+      in it ends the run (raise one to cancel).
 
     Raises:
-        WorkerProcessError: a worker died (`tasks` has the indices of what it had in hand), or
+        WorkerProcessError: a worker died (`tasks` has the indices of its unfinished tasks), or
             cannot be started.
-        Exception: whatever `function` raised; in a worker, with the worker's traceback as cause.
+        Exception: any exception of `function`; in a worker, with the worker's traceback as cause.
 
     Example:
         >>> from operator import mul
@@ -156,11 +155,11 @@ def _run_in_workers(
             if while_waiting is not None:
                 while_waiting()
             helping = here is not None and window.is_open
-            answers = crew.collect(timeout_seconds=0.0 if helping else _POLL_SECONDS)
-            for index, result in answers:
+            results = crew.collect(timeout_seconds=0.0 if helping else _POLL_SECONDS)
+            for index, result in results:
                 window.note_done(index)
                 yield index, result
-            if here is not None and not answers and (numbered := window.take()) is not None:
+            if here is not None and not results and (numbered := window.take()) is not None:
                 result = here(numbered[1])
                 window.note_done(numbered[0])
                 yield numbered[0], result
@@ -170,7 +169,7 @@ def _run_in_workers(
 
 
 class _Window(Generic[Task]):
-    """The tasks that may begin: none so many after the oldest one that is not done."""
+    """The tasks that may begin: those less than `size` after the oldest unfinished one."""
 
     def __init__(self, numbered_tasks: Iterator[tuple[int, Task]], size: int | None) -> None:
         self._numbered_tasks, self._size = numbered_tasks, size
@@ -196,7 +195,7 @@ class _Window(Generic[Task]):
         return numbered
 
     def note_done(self, index: int) -> None:
-        """A task is done."""
+        """Note that a task has finished."""
         self._done.add(index)
         while self._oldest in self._done:
             self._done.remove(self._oldest)
@@ -204,10 +203,10 @@ class _Window(Generic[Task]):
 
 
 class _Worker:
-    """One process, its pipes, and the tasks it has in hand."""
+    """One process, its pipes, and its unfinished tasks."""
 
     def __init__(self) -> None:
-        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - '' means just that
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - '' means this
         self.process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-P", "-c", _BOOTSTRAP, *path],
             stdin=subprocess.PIPE,
@@ -219,21 +218,21 @@ class _Worker:
         self.stdin: IO[bytes] = self.process.stdin
         self.stdout: IO[bytes] = self.process.stdout
         _widen_pipe(self.stdout)
-        self.in_hand: set[int] = set()
+        self.unfinished: set[int] = set()
         self.handed_out = 0
         self.received = bytearray()
         self._unsent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        # A thread of its own writes: until the worker has started, which takes tenths of a second,
-        # nobody reads, and the caller has work of its own to do meanwhile.
+        # A separate thread writes: a worker takes tenths of a second to start and reads nothing
+        # before, and the caller must not wait for it.
         self._writer = threading.Thread(target=self._write_frames, daemon=True)
         self._writer.start()
 
     def send(self, payload: bytes) -> None:
-        """Have one frame written; whether the worker is still there shows when it answers."""
+        """Queue one frame for writing; `collect` notices if the worker has died."""
         self._unsent.put(payload)
 
     def _write_frames(self) -> None:
-        # A broken pipe is not judged here: `collect` reads what the worker said before it ended.
+        # Ignore a broken pipe: `collect` reads the worker's last responses and notices its end.
         with contextlib.suppress(BrokenPipeError), self.stdin:
             while (payload := self._unsent.get()) is not None:
                 for part in (FRAME_HEADER.pack(len(payload)), payload):
@@ -242,21 +241,21 @@ class _Worker:
                         unsent = unsent[self.stdin.write(unsent) :]
 
     def receive(self) -> list[tuple[int, bool, Any]] | None:
-        """The complete answers that have arrived, or None if the worker is gone."""
+        """The complete responses that have arrived, or None if the worker has ended."""
         data = os.read(self.stdout.fileno(), _READ_SIZE_BYTES)
         if not data:
             return None
         self.received += data
-        answers: list[tuple[int, bool, Any]] = []
+        responses: list[tuple[int, bool, Any]] = []
         while len(self.received) >= FRAME_HEADER.size:
             (size,) = FRAME_HEADER.unpack_from(self.received)
             end = FRAME_HEADER.size + size
             if len(self.received) < end:
                 break
             with memoryview(self.received) as view, view[FRAME_HEADER.size : end] as frame:
-                answers.append(pickle.loads(frame))  # noqa: S301 - written by our own worker
+                responses.append(pickle.loads(frame))  # noqa: S301 - written by our own worker
             del self.received[:end]
-        return answers
+        return responses
 
     def end(self, *, kill: bool) -> None:
         """End the process and reap it."""
@@ -278,11 +277,11 @@ def _widen_pipe(pipe: IO[bytes]) -> None:
 
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE_BYTES)
     except (ImportError, AttributeError, OSError):
-        pass  # not Linux, or over the user's limit: slower, never wrong
+        pass  # not Linux, or over the user's limit: slower, but correct
 
 
 class _Crew:
-    """The workers of one run: who is idle, who is due for replacement, who has died."""
+    """The workers of one run: which are idle, due for replacement, or dead."""
 
     def __init__(
         self,
@@ -301,33 +300,34 @@ class _Crew:
 
     @property
     def in_flight(self) -> int:
-        """Tasks handed out and not yet answered."""
-        return sum(len(worker.in_hand) for worker in self._workers)
+        """Number of tasks that were handed out and have no result yet."""
+        return sum(len(worker.unfinished) for worker in self._workers)
 
     def has_room(self) -> bool:
         """Whether a task can be handed out now."""
-        return len(self._workers) < self._max_workers or self._freest() is not None
+        return len(self._workers) < self._max_workers or self._least_busy() is not None
 
     def hand_out(self, index: int, task: object) -> None:
-        """Give the task to the freest worker; start one while there are fewer than allowed."""
+        """Give the task to the worker with the fewest tasks; start one while fewer than allowed
+        run."""
         payload = pickle.dumps((index, task), pickle.HIGHEST_PROTOCOL)
-        worker = self._freest()
-        if worker is None or (worker.in_hand and len(self._workers) < self._max_workers):
+        worker = self._least_busy()
+        if worker is None or (worker.unfinished and len(self._workers) < self._max_workers):
             worker = self._start()
-        worker.in_hand.add(index)
+        worker.unfinished.add(index)
         worker.handed_out += 1
         if worker.handed_out == 1:
             worker.send(self._setup)
         worker.send(payload)
 
-    def _freest(self) -> _Worker | None:
+    def _least_busy(self) -> _Worker | None:
         free = [
             worker
             for worker in self._workers
-            if len(worker.in_hand) < self._max_in_flight
+            if len(worker.unfinished) < self._max_in_flight
             and (self._max_tasks is None or worker.handed_out < self._max_tasks)
         ]
-        return min(free, key=lambda worker: len(worker.in_hand), default=None)
+        return min(free, key=lambda worker: len(worker.unfinished), default=None)
 
     def _start(self) -> _Worker:
         try:
@@ -342,24 +342,24 @@ class _Crew:
         return worker
 
     def collect(self, *, timeout_seconds: float) -> list[tuple[int, Any]]:
-        """The results that have arrived, waiting for the first at most `timeout_seconds`."""
+        """The results that have arrived; wait at most `timeout_seconds` for the first."""
         results: list[tuple[int, Any]] = []
         if not self._workers:
             return results
         for key, _ in self._selector.select(timeout_seconds):
             worker: _Worker = key.data
-            answers = worker.receive()
-            if answers is None:
-                if worker.in_hand:
+            responses = worker.receive()
+            if responses is None:
+                if worker.unfinished:
                     _raise_death(worker)
                 self._dismiss(worker)
                 continue
-            for index, succeeded, value in answers:
+            for index, succeeded, value in responses:
                 if not succeeded:
                     _raise_failure(*value)
-                worker.in_hand.discard(index)
+                worker.unfinished.discard(index)
                 results.append((index, value))
-            if not worker.in_hand and worker.handed_out == self._max_tasks:
+            if not worker.unfinished and worker.handed_out == self._max_tasks:
                 self._dismiss(worker)
         return results
 
@@ -369,9 +369,9 @@ class _Crew:
         worker.end(kill=False)
 
     def end(self, *, kill: bool) -> None:
-        """End all workers, at once if `kill`; after it none is left."""
+        """End all workers, at once if `kill`."""
         self._selector.close()
-        if kill:  # all of them first, so that none works on while another is waited for
+        if kill:  # all of them first, so that none goes on while we wait for another
             for worker in self._workers:
                 worker.process.kill()
         while self._workers:
@@ -380,7 +380,7 @@ class _Crew:
 
 def _raise_death(worker: _Worker) -> NoReturn:
     worker.end(kill=False)
-    raise WorkerProcessError(_describe_death(worker.process.returncode), tuple(worker.in_hand))
+    raise WorkerProcessError(_describe_death(worker.process.returncode), tuple(worker.unfinished))
 
 
 def _describe_death(status: int) -> str:

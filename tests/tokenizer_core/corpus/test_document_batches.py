@@ -10,7 +10,7 @@ from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.document_batches import (
     CorpusFormat,
-    CorpusPlace,
+    CorpusPosition,
     DocumentBatch,
     iterate_batches,
 )
@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> list[str]:
 def read(
     files: list[str],
     batch_bytes: int,
-    start: CorpusPlace = CorpusPlace(),  # noqa: B008
+    start: CorpusPosition = CorpusPosition(),  # noqa: B008
 ) -> list[DocumentBatch]:
     return list(iterate_batches(files, CorpusFormat(separator="|"), CUTS, start, batch_bytes))
 
@@ -63,10 +63,10 @@ def test_all_documents_come_in_order(files: list[str], batch_bytes: int) -> None
     for batch in batches:
         assert batch.first_document == n_documents
         n_documents += len(batch.texts) - batch.is_open
-        assert batch.place.n_documents == n_documents
+        assert batch.position.n_documents == n_documents
         size = sum(map(len, batch.texts))
         assert size <= max(2 * batch_bytes, max(map(len, batch.texts), default=0))
-    end = batches[-1].place
+    end = batches[-1].position
     assert [source.path for source in end.sources] == ["a.txt", "b.txt", "c.jsonl.gz"]
     assert end.bytes_done == sum(Path(file).stat().st_size for file in files)
     assert (end.n_in_file, end.n_bytes) == (0, 0)
@@ -76,11 +76,11 @@ def test_all_documents_come_in_order(files: list[str], batch_bytes: int) -> None
 def test_from_each_place_the_rest_comes(files: list[str], batch_bytes: int) -> None:
     batches = read(files, batch_bytes)
     for number, batch in enumerate(batches):
-        place = CorpusPlace.from_fields(json.loads(json.dumps(batch.place.to_fields())))
-        assert place == batch.place
+        place = CorpusPosition.from_fields(json.loads(json.dumps(batch.position.to_fields())))
+        assert place == batch.position
         for other_chars in (batch_bytes, 23):
             rest = read(files, other_chars, place)
-            assert rest[-1].place == batches[-1].place
+            assert rest[-1].position == batches[-1].position
             whole = [text for part in batches[: number + 1] for text in part.texts]
             after = [text for part in rest for text in part.texts]
             assert b"".join(whole + after).decode() == "".join(DOCUMENTS)
@@ -89,10 +89,10 @@ def test_from_each_place_the_rest_comes(files: list[str], batch_bytes: int) -> N
 
 
 def test_a_file_that_has_fewer_documents_now_is_refused(files: list[str]) -> None:
-    place = CorpusPlace(n_documents=9, n_in_file=9)
+    place = CorpusPosition(n_documents=9, n_in_file=9)
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
         read(files, 50, place)
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
-        read(files, 50, CorpusPlace(n_bytes=3))
+        read(files, 50, CorpusPosition(n_bytes=3))
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
-        read(files, 50, CorpusPlace(identities=((1, 1),)))
+        read(files, 50, CorpusPosition(identities=((1, 1),)))

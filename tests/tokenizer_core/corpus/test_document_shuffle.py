@@ -75,7 +75,8 @@ def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> No
         split.n_bytes for split in manifests[1].splits
     ]
     assert np.array_equal(
-        TokenFiles.open(tmp_path / "a").token_use(), TokenFiles.open(tmp_path / "b").token_use()
+        TokenFiles.open(tmp_path / "a").token_counts(),
+        TokenFiles.open(tmp_path / "b").token_counts(),
     )
     verify_token_files(tmp_path / "b", tokenizer=NARROW)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -154,4 +155,4 @@ def test_scratch_that_was_cut_short_is_found(tmp_path: Path) -> None:
     opened = TokenFiles.open(tmp_path / "t")
     (tmp_path / "t" / "train.bin").write_bytes(b"12")
     with pytest.raises(TokenFilesCorruptError, match="ends before a document does"):
-        list(document_shuffle.shuffle_documents(opened, 0, document_shuffle.ShufflePlace()))
+        list(document_shuffle.shuffle_documents(opened, 0, document_shuffle.ShufflePosition()))

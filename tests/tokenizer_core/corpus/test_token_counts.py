@@ -32,7 +32,7 @@ def test_a_split_is_counted_as_it_is_written(layout: str, tmp_path: Path) -> Non
     for split in ("train", "validation"):
         ids = np.concatenate([files.document(n, split) for n in range(files.n_documents(split))])
         expected = np.bincount(ids, minlength=70_001)
-        assert files.token_use(split).tolist() == expected.tolist()
+        assert files.token_counts(split).tolist() == expected.tolist()
     assert files.manifest.split("train").special_tokens_found == {"<|end|>": 1}
     assert files.manifest.split("validation").special_tokens_found == {}
 
@@ -56,3 +56,10 @@ def test_ids_are_counted_again_from_files(tmp_path: Path) -> None:
     for n_tokens in (4, 5):
         with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
             TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)
+
+
+def test_the_old_name_of_token_counts_warns(tmp_path: Path) -> None:
+    write_texts(tmp_path / "t", "raw")
+    files = TokenFiles.open(tmp_path / "t")
+    with pytest.warns(DeprecationWarning, match="token_counts"):
+        assert files.token_use().tolist() == files.token_counts().tolist()

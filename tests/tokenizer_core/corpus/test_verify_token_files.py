@@ -128,7 +128,7 @@ def test_ids_outside_the_vocabulary_are_found_though_the_hashes_are_right(tmp_pa
         TokenFilesCorruptError, match=r"train_000001.bin holds the id 70001 at place 2"
     ):
         verify_token_files(tmp_path / "a")
-    use = TokenFiles.open(tmp_path / "b").token_use()
+    use = TokenFiles.open(tmp_path / "b").token_counts()
     changed = TokenFiles.open(tmp_path / "b").map_shard(1)[2]
     reseal(tmp_path / "b", "train_000001.bin", put(2, 300, "<u4"))  # a gap of the vocabulary
     with pytest.raises(TokenFilesCorruptError, match=r"train.token-use.u64 does not say how often"):

@@ -15,7 +15,7 @@ from tokenizer_core.corpus.batch_encoding import DocumentIds
 from tokenizer_core.distributed import encode_shards
 from tokenizer_core.distributed.encode_shards import (
     EncodedShardWriter,
-    ShardPlace,
+    ShardPosition,
     ids_dtype,
     read_encoded_shard,
 )
@@ -49,7 +49,7 @@ def joined(parts: list[tuple[list[int], int]]) -> DocumentIds:
     return DocumentIds(ids, offsets, np.array([size for _, size in parts], np.uint64))
 
 
-def read(folder: Path, start: ShardPlace = ShardPlace()) -> list[tuple[int, list[int], int]]:  # noqa: B008
+def read(folder: Path, start: ShardPosition = ShardPosition()) -> list[tuple[int, list[int], int]]:  # noqa: B008
     """The documents from a place on: number, ids, bytes; and each batch's place leads on."""
     found: list[tuple[int, list[int], int]] = []
     goes_on = bool(start.n_open_tokens)
@@ -87,10 +87,10 @@ def test_any_documents_come_back_from_any_place(
         sum(len(ids) for _, ids, _ in expected),
         sum(size for _, _, size in expected),
     )
-    places = [batch.place for batch in read_encoded_shard(folder, NARROW_ID, ShardPlace())]
+    places = [batch.position for batch in read_encoded_shard(folder, NARROW_ID, ShardPosition())]
     # Whoever goes on may have batches of another size.
     monkeypatch.setattr(encode_shards, "BATCH_TOKENS", 2 * batch_tokens)
-    for place in [ShardPlace(), *places]:
+    for place in [ShardPosition(), *places]:
         rest = expected[place.n_documents :]
         if place.n_open_tokens:
             number, ids, _ = rest[0]

@@ -85,7 +85,7 @@ def test_a_round_trip(layout, address, tmp_path):
     cache = tmp_path / "cache"
     files = TokenFiles.open(address, NARROW, cache=cache)
     assert [files.decode_document(i, NARROW) for i in range(len(TEXTS))] == TEXTS
-    assert files.token_use().tolist() == TokenFiles.open(tmp_path / "t").token_use().tolist()
+    assert files.token_counts().tolist() == TokenFiles.open(tmp_path / "t").token_counts().tolist()
     assert verify_token_files(address, cache=cache).n_documents == len(TEXTS) + 1
     # What lies in the cache, and in the bucket, is the folder that was uploaded.
     assert content(files.folder) == content(tmp_path / "t")
