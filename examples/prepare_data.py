@@ -15,12 +15,12 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from tokenizer_client import Client, ClientError
+from tokenizer_client.schemas.jobs import AnyJobView
 
 END_OF_TEXT = "<|endoftext|>"
 PIECE_BYTES = 1 << 20
@@ -111,11 +111,11 @@ def encode(client: Client, arguments: argparse.Namespace) -> str:
     return view.dtype
 
 
-def wait(client: Client, job_id: str, title: str) -> Any:
+def wait(client: Client, job_id: str, title: str) -> AnyJobView:
     """Show a bar until the job is done, and return the job."""
     with tqdm(total=100, unit="%", desc=title) as bar:
 
-        def show(job: Any) -> None:
+        def show(job: AnyJobView) -> None:
             bar.set_postfix_str(job.phase)
             bar.update(round(100 * job.progress) - bar.n)
 
