@@ -1,5 +1,6 @@
-"""Checks that imports of the crate only go down: no module takes part in a cycle, no room imports one
-above it. `make check` runs it; tests (`#[cfg(test)]`) may import what they like.
+"""Checks that the crate has no import cycle and that no room imports a room above it.
+
+`make check` runs it. Tests (`#[cfg(test)]`) may import anything.
 
     python tokenizer_core/native/check_rooms.py [FOLDER]
 """
@@ -9,6 +10,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 LAYERS = (
     {"lib"},
@@ -61,7 +66,9 @@ def paths_of(tree: str) -> list[str]:
             parts.append(inner[start:place])
             start = place + 1
     parts.append(inner[start:])
-    return [head.strip() + path for part in parts if part.strip() for path in paths_of(part.strip())]
+    return [
+        head.strip() + path for part in parts if part.strip() for path in paths_of(part.strip())
+    ]
 
 
 def imports_of(folder: Path) -> Imports:
@@ -74,7 +81,7 @@ def imports_of(folder: Path) -> Imports:
     return {name: _imports(name, source, sources.keys()) for name, source in sources.items()}
 
 
-def _imports(name: str, source: str, modules: object) -> set[str]:
+def _imports(name: str, source: str, modules: Collection[str]) -> set[str]:
     named = [path for tree in _USE.findall(source) for path in paths_of(" ".join(tree.split()))]
     named += _PATH.findall(_USE.sub("", source))
     children = _MODULE.findall(source)
@@ -89,7 +96,7 @@ def _imports(name: str, source: str, modules: object) -> set[str]:
             if parts.pop(0) == "super":
                 base = base[:-1]
         parts = base + [part for part in parts if part != "self"]
-        while parts and "::".join(parts) not in modules:  # type: ignore[operator]
+        while parts and "::".join(parts) not in modules:
             parts.pop()
         found.add("::".join(parts) or "lib")
     return found - {name}
