@@ -122,7 +122,8 @@ check: $(TOOLS) check-native ## lint, formatting, types, and that imports only g
 		else echo "skipped, the compiled engine is not built: its stub against it"; fi
 	$(BIN)/lint-imports
 
-check-native: ## formatting and lints of the compiled engine
+check-native: $(CREATED) ## formatting, lints and layers of the compiled engine
+	$(BIN)/python $(NATIVE)/check_rooms.py
 	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/Cargo.toml --check)
 	@$(call with-cargo,$(CARGO) clippy $(CARGO_FILES) --all-targets --quiet -- -D warnings)
 	@$(call with-cargo,$(CARGO) fmt --manifest-path $(NATIVE)/fuzz/Cargo.toml --check)

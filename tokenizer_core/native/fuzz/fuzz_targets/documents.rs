@@ -8,8 +8,8 @@ use fuzzing::tokenizers::{Lasting, lasting};
 use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 use std::ops::Range;
-use tokenizer_native::encode::specials::{Batch, SpecialTokens};
 use tokenizer_native::encode::windows::Source;
+use tokenizer_native::encode::{Encoded, specials::SpecialTokens};
 
 const TOKENS: [&str; 10] = [
     "<|endoftext|>",
@@ -36,7 +36,7 @@ impl Source for Characters {
         self.0.len()
     }
 
-    fn n_bytes_at_most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         4 * self.0.len()
     }
 
@@ -97,7 +97,7 @@ fuzz_target!(|data: &[u8]| {
 
     let found = SpecialTokens::new(&specials).expect("few tokens");
     let (encoder, scanner) = (&chosen.both.encoder, chosen.scanner);
-    let mut expected = Batch::default();
+    let mut expected = Encoded::default();
     for text in texts.iter().chain([&&text[..]]) {
         let ids = encode_slowly(chosen, &specials, text);
         let mut document = Vec::new();

@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         "{name}, tasks of {task_bytes}: {text:?}"
     );
 
-    let vocabulary = &encoder.vocabulary;
+    let vocabulary = encoder.vocabulary();
     let mut decoded = vec![0; vocabulary.decoded_len(&expected).expect("known ids")];
     vocabulary.decode_into(&expected, &mut decoded);
     assert_eq!(decoded, text.as_bytes());

@@ -7,41 +7,41 @@ use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, middle_key
 use crate::cache::long::{LongCache, MAX_CACHED_BYTES};
 
 /// A piece that neither table has.
-pub struct Piece<'t> {
+pub struct MissedPiece<'t> {
     pub text: &'t [u8],
     pub range: Range<usize>,
     pub is_part: bool,
-    pub place: Place,
+    pub tier: Tier,
 }
 
 /// Where the ids of a piece are kept.
-pub enum Place {
+pub enum Tier {
     Short { key: u128, line: usize },
     Middle { line: usize },
     Long,
-    Nowhere,
+    None,
 }
 
-impl Place {
+impl Tier {
     /// Of a piece of so many bytes with the key of `Lookup`.
     #[inline(always)]
-    pub fn of(n_bytes: usize, key: u128, line: impl FnOnce() -> usize) -> Place {
+    pub fn of(n_bytes: usize, key: u128, line: impl FnOnce() -> usize) -> Tier {
         if n_bytes <= MAX_SHORT_BYTES {
             let line = line();
-            Place::Short { key, line }
+            Tier::Short { key, line }
         } else if n_bytes <= MAX_MIDDLE_BYTES {
-            Place::Middle {
+            Tier::Middle {
                 line: key as u32 as usize,
             }
         } else if n_bytes <= MAX_CACHED_BYTES {
-            Place::Long
+            Tier::Long
         } else {
-            Place::Nowhere
+            Tier::None
         }
     }
 }
 
-impl Piece<'_> {
+impl MissedPiece<'_> {
     pub fn bytes(&self) -> &[u8] {
         &self.text[self.range.clone()]
     }
@@ -53,39 +53,39 @@ impl Piece<'_> {
 
 /// What a call remembers for itself: long pieces, and what it has entered in the cache of all.
 #[derive(Default)]
-pub struct OwnCache {
+pub struct LocalCache {
     /// Made when a long piece is met.
     long: Option<LongCache>,
     /// Entered in the first and the second table of the cache, and not counted there yet.
     n_entered: [usize; 2],
 }
 
-impl OwnCache {
+impl LocalCache {
     /// Calls `take` with the ids of a piece that stands in no table; whether they were found.
     #[inline(always)]
-    pub fn find(&self, piece: &Piece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
-        let may_be_long = match piece.place {
-            Place::Short { line, .. } => {
+    pub fn find(&self, piece: &MissedPiece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
+        let may_be_long = match piece.tier {
+            Tier::Short { line, .. } => {
                 cache.may_be_middle(line)
                     && cache.may_be_long(cache.middle_line(&piece.middle_key()))
             }
-            Place::Middle { line } => cache.may_be_long(line),
-            Place::Long => true,
-            Place::Nowhere => false,
+            Tier::Middle { line } => cache.may_be_long(line),
+            Tier::Long => true,
+            Tier::None => false,
         };
         may_be_long && self.find_long(piece, take)
     }
 
-    fn find_long(&self, piece: &Piece, take: impl FnOnce(&[u32])) -> bool {
+    fn find_long(&self, piece: &MissedPiece, take: impl FnOnce(&[u32])) -> bool {
         let long = self.long.as_ref();
         let ids = long.and_then(|long| long.get(piece.bytes()));
         ids.map(take).is_some()
     }
 
     /// Keeps the ids of a piece.
-    pub fn keep(&mut self, piece: &Piece, cache: &PieceCache, ids: &[u32]) {
-        let middle = match piece.place {
-            Place::Short { key, line } => {
+    pub fn keep(&mut self, piece: &MissedPiece, cache: &PieceCache, ids: &[u32]) {
+        let middle = match piece.tier {
+            Tier::Short { key, line } => {
                 if cache.put_short(key, line, ids) {
                     self.n_entered[0] += 1;
                     return;
@@ -93,9 +93,9 @@ impl OwnCache {
                 let key = piece.middle_key();
                 Some((key, cache.middle_line(&key)))
             }
-            Place::Middle { line } => Some((piece.middle_key(), line)),
-            Place::Long => None,
-            Place::Nowhere => return,
+            Tier::Middle { line } => Some((piece.middle_key(), line)),
+            Tier::Long => None,
+            Tier::None => return,
         };
         if middle.is_some_and(|(key, line)| cache.put_middle(&key, line, ids)) {
             self.n_entered[1] += 1;

@@ -77,7 +77,7 @@ impl<'c> Lookup<'c> {
         key: &u128,
         line: &Line,
     ) -> Option<(&'c Line, Slot)> {
-        let (own, mut before) = (self.place_of(line), line);
+        let (own, mut before) = (self.number_of(line), line);
         for place in 1..PROBED_LINES {
             // It was put no further on than for want of room.
             if before.has_room::<2>() {
@@ -104,7 +104,7 @@ impl<'c> Lookup<'c> {
     ) -> Option<MiddleValue> {
         let (length, cache) = (range.len(), self.cache);
         let is_short = length <= MAX_SHORT_BYTES;
-        if length > MAX_MIDDLE_BYTES || is_short && !cache.may_be_middle(self.place_of(line)) {
+        if length > MAX_MIDDLE_BYTES || is_short && !cache.may_be_middle(self.number_of(line)) {
             return None;
         }
         let middle_key = middle_key(text, range.start, length);
@@ -117,7 +117,7 @@ impl<'c> Lookup<'c> {
     }
 
     /// Which line this is.
-    pub fn place_of(&self, line: &Line) -> usize {
+    pub fn number_of(&self, line: &Line) -> usize {
         (std::ptr::from_ref(line).addr() - self.lines.as_ptr().addr()) / size_of::<Line>()
     }
 

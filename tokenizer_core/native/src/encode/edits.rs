@@ -29,12 +29,12 @@ impl<T: Source> Source for Changed<'_, T> {
         self.text.n_characters()
     }
 
-    fn n_bytes_at_most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         if let Some(utf8) = self.as_utf8() {
             return utf8.len();
         }
         let instead = self.changes.iter().map(|change| change.2.len());
-        self.text.n_bytes_at_most() + instead.sum::<usize>()
+        self.text.max_bytes() + instead.sum::<usize>()
     }
 
     fn around(&self, place: usize) -> Option<(u32, u32)> {

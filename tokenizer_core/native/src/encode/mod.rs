@@ -1,64 +1,73 @@
-//! Text to ids: the tables of a tokenizer, and the cache and the buffers of its calls. What a call
-//! does with them stands in `pieces.rs`.
+//! Text to ids.
 //!
-//! An encoder is immutable but for its cache, which all calls read and fill, and the buffers of its
-//! calls. Each call takes some buffers for itself, by a lock that it never waits for: with more calls
-//! at a time than buffers the others make their own, and a process forked while some were in use
-//! finds those locked for good and uses the rest.
+//! ```text
+//! text     special tokens are found first; what is between them is plain text
+//!   |      (specials; texts that Python keeps in other widths come window by window: windows, edits)
+//!   v
+//! window   "the cat sat ..."
+//!   |      64 bytes at a time become bits, one word for each class (split/blocks)
+//!   v
+//! ends     the |  cat|  sat| ...      where up to 256 pieces end: a batch (piece_ends)
+//!   |      32 pieces at a time get a key and a prefetch of their cache line
+//!   v
+//! group    [key, line] [key, line] ...    while the group before it is taken (probe)
+//!   |
+//!   +-- hit ----> ids unpacked from the line -----------------+
+//!   +-- miss ---> local cache, or merge; then kept (session)  |
+//!                                                             v
+//!                                     sink: end of a vector, or a count (sink)
+//! ```
+//!
+//! Long texts and batches are cut into tasks at places where every pattern has a boundary, and several
+//! threads encode these (windows, tasks).
 
 pub mod edits;
-mod parts;
 mod piece_ends;
 mod probe;
 mod session;
-pub mod sink;
+mod sink;
 pub mod specials;
+mod tables;
 mod tasks;
 pub mod windows;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use arc_swap::ArcSwapOption;
-
-use crate::cache::key::MAX_SHORT_BYTES;
-use crate::cache::{MAX_ENTRIES, PieceCache};
-use crate::decode::vocabulary::{TokenTable, Vocabulary};
-use crate::encode::session::{Buffers, Call, Session};
-use crate::encode::sink::Appender;
-use crate::merge::boundaries::Cuts;
-use crate::merge::pair_table::ID_BITS;
-use crate::merge::{Merge, Merger};
+use crate::cache::MAX_ENTRIES;
+use crate::decode::vocabulary::Vocabulary;
+use crate::encode::session::{Buffers, Session};
+use crate::encode::sink::{Appender, Counter, SLACK};
+use crate::encode::specials::SpecialTokens;
+use crate::encode::tables::{SharedCache, Tables};
+pub use crate::encode::tasks::Encoded;
+use crate::encode::tasks::run_in_threads;
+use crate::encode::windows::{Part, Source, Tasks, WINDOW, n_positions, take_source, window_for};
+use crate::mem::buffer_pool::{self, LARGE_BYTES};
+use crate::merge::Merge;
 use crate::simd::Kernel;
 use crate::split::Scanner;
 
-/// Buffers that an encoder keeps at most, of some kilobytes, and 4 MB where long pieces were met.
+/// An encoder keeps at most this many buffers: some kilobytes each, and 4 MB after long pieces.
 const MAX_BUFFERS: usize = 32;
 
-/// Tokens that the cache begins with at most, those of the lowest ids, which are the more frequent:
-/// about as many as GPT-2 has. All of a larger vocabulary would crowd out what the texts have.
-const MAX_SEEDS: usize = 50_000;
+/// Starting a thread for less than this does not pay.
+const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
 
+/// Encodes for one tokenizer; shared by any number of threads.
+///
+/// Only its cache, which all calls read and fill, and the buffers of its calls change. A call takes
+/// buffers by a lock that it never waits for: when all are in use it makes its own, and a process forked
+/// while some were in use finds those locked for good and uses the others.
 pub struct Encoder {
-    pub vocabulary: Vocabulary,
-    pub(crate) merger: Merger,
-    /// The tokens that are taken whole where a piece is one, which merging would not come to.
-    whole: Option<TokenTable>,
-    /// Short tokens that are what their bytes encode to: the cache starts with them.
-    seeds: Vec<u32>,
-    pub(crate) cuts: Cuts,
-    pub(crate) kernel: Kernel,
-    /// Made when it is first needed; a full one is replaced.
-    cache: ArcSwapOption<PieceCache>,
-    /// Held while a full cache is being replaced. A process forked meanwhile goes on with the full
-    /// one, which answers what it has.
-    replacing: Mutex<()>,
+    tables: Tables,
+    cache: SharedCache,
     buffers: Vec<Mutex<Option<Box<Buffers>>>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// How the cache has done.
+/// How often the cache was asked, and how full it is.
 pub struct Statistics {
     pub hits: u64,
     pub misses: u64,
@@ -68,7 +77,7 @@ pub struct Statistics {
 
 impl Encoder {
     /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
-    /// kind `ranks`; and whether pieces that are a token are taken whole.
+    /// kind `ranks`; and whether a piece that is a token becomes it without merging.
     ///
     /// Fails, with a message for people, where a byte has no token, an id is too large or there are
     /// too many merges.
@@ -78,185 +87,227 @@ impl Encoder {
         merges: Option<&[Merge]>,
         takes_whole: bool,
     ) -> Result<Encoder, String> {
-        if vocabulary.n_ids() > 1 << ID_BITS {
-            return Err(format!("an id of 2^{ID_BITS} or more"));
-        }
-        let mut start = [u32::MAX; 256];
-        for &(token, id) in tokens {
-            if vocabulary.token(id) != token {
-                return Err(format!("id {id} is not that of {token:?}"));
-            }
-            if let [byte] = *token {
-                start[usize::from(byte)] = id;
-            }
-        }
-        if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
-            return Err(format!("no token for byte 0x{byte:02x}"));
-        }
-        let mut merger = match merges {
-            Some(merges) => Merger::from_merges(start, merges, tokens)
-                .map_err(|error| format!("{} merges are too many", error.0))?,
-            None => Merger::from_ranks(start, tokens),
-        };
-        let (made, others): (Vec<_>, Vec<_>) =
-            tokens.iter().partition(|token| merger.makes(token.1));
-        let ids_of =
-            |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
-        let whole = if takes_whole {
-            ids_of(&others)
-        } else {
-            Vec::new()
-        };
-        let mut seeds = ids_of(&made);
-        seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
-        seeds.sort_unstable();
-        seeds.truncate(MAX_SEEDS);
-        merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
-        let cuts = Cuts::new(
-            merger.pairs(),
-            whole.iter().map(|&id| vocabulary.token(id)),
-            |id| vocabulary.token(id),
-        );
-        let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
+        let tables = Tables::build(vocabulary, tokens, merges, takes_whole)?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
         Ok(Encoder {
-            vocabulary,
-            merger,
-            whole,
-            seeds,
-            cuts,
-            kernel: Kernel::chosen(),
-            cache: ArcSwapOption::empty(),
-            replacing: Mutex::new(()),
+            tables,
+            cache: SharedCache::default(),
             buffers: (0..n_buffers).map(|_| Mutex::new(None)).collect(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         })
     }
 
-    /// The same on another kernel, counted from the fastest; None where the processor has fewer.
-    /// What the fuzz targets ask for.
+    /// The same with another set of instructions, counted from the fastest; None where the processor
+    /// has fewer. For the fuzz targets.
     #[doc(hidden)]
-    pub fn on_kernel(self, place: usize) -> Option<Encoder> {
-        let kernel = *Kernel::all().get(place)?;
-        Some(Encoder { kernel, ..self })
+    pub fn on_kernel(mut self, number: usize) -> Option<Encoder> {
+        self.tables.kernel = *Kernel::all().get(number)?;
+        Some(self)
     }
 
-    /// Appends the ids of `text`, split by `scanner`.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.tables.vocabulary
+    }
+
+    /// Appends the ids of plain text, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
-        self.with_session(scanner, |session| session.take(text, &mut Appender { out }));
+        self.with_session(|session| session.take(scanner, text, &mut Appender { out }));
     }
 
-    /// Takes buffers for the texts of one call.
-    pub(crate) fn with_session<T>(
+    /// Appends the ids of `text`, special tokens recognised.
+    pub fn encode_document(
         &self,
         scanner: Scanner,
-        work: impl FnOnce(&mut Session) -> T,
-    ) -> T {
-        self.with_call(|call| {
-            let mut session = Session {
-                encoder: self,
-                scanner,
-                call,
-                n_pieces: 0,
-            };
-            let result = work(&mut session);
-            (session.n_pieces, result)
-        })
+        specials: &SpecialTokens,
+        text: &str,
+        out: &mut Vec<u32>,
+    ) {
+        let sink = &mut Appender { out };
+        self.with_session(|session| session.take_document(scanner, specials, text, sink));
+    }
+
+    /// Appends the ids of each text, `prefix` before and `suffix` after them.
+    pub fn encode_with_affixes<T: AsRef<str>>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[T],
+        (prefix, suffix): (Option<u32>, Option<u32>),
+        encoded: &mut Encoded,
+    ) {
+        for text in texts {
+            encoded.ids.extend(prefix);
+            self.encode_document(scanner, specials, text.as_ref(), &mut encoded.ids);
+            encoded.ids.extend(suffix);
+            encoded.ends.push(encoded.ids.len() as u64);
+        }
     }
 
     /// Appends the ids of pieces that are already split.
     pub fn encode_pieces<'p>(&self, pieces: impl Iterator<Item = &'p str>, out: &mut Vec<u32>) {
         let mut sink = Appender { out };
-        self.with_call(|call| {
-            let mut n_pieces = 0;
+        self.with_session(|session| {
             for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
-                n_pieces += 1;
-                self.encode_split(piece, call, &mut sink);
+                session.take_piece(piece, &mut sink);
             }
-            (n_pieces, ())
         });
+    }
+
+    /// Appends the ids of a short text to `ids`, which are moved as they grow.
+    pub fn append_source<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &S,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
+        self.with_session(|session| {
+            take_source(session, scanner, specials, text, WINDOW, own, sink)
+        })
+    }
+
+    /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
+    pub fn count_document(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &str,
+        limit: Option<usize>,
+    ) -> usize {
+        let mut sink = Counter::up_to(limit);
+        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink));
+        sink.n_ids
+    }
+
+    /// The number of ids of a text, special tokens recognised.
+    pub fn count_source<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        text: &S,
+    ) -> Result<usize, S::Error> {
+        let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
+        self.with_session(|session| {
+            take_source(session, scanner, specials, text, WINDOW, own, sink)
+        })?;
+        Ok(sink.n_ids)
+    }
+
+    /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads. Fails with the
+    /// number of the first text that has no UTF-8.
+    pub fn encode_texts<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        n_threads: usize,
+    ) -> Result<Encoded, (usize, S::Error)> {
+        let n_bytes: usize = texts.iter().map(Source::max_bytes).sum();
+        let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
+        let window = window_for(texts.iter().map(n_positions).sum(), n_threads);
+        self.encode_in_windows(scanner, specials, texts, (window, n_threads))
+    }
+
+    /// As `encode_texts`, in windows of any size but 0: what the fuzz targets ask for.
+    #[doc(hidden)]
+    pub fn encode_in_windows<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        (window, n_threads): (usize, usize),
+    ) -> Result<Encoded, (usize, S::Error)> {
+        let n_bytes = texts.iter().map(Source::max_bytes).sum();
+        let mut encoded = Encoded::default();
+        if let Some(first) = texts.first() {
+            let ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
+            let ids = ids.ok_or_else(|| (0, first.no_memory()));
+            (encoded.ids, encoded.ends) = (ids?, Vec::with_capacity(texts.len()));
+        }
+        if n_threads > 1
+            && Tasks::of(texts, specials, window).nth(1).is_some()
+            && encoded.ids.try_reserve_exact(n_bytes).is_ok()
+        {
+            // Made before there are threads: several would each make one.
+            self.cache.current(&self.tables);
+            let mut tasks = Tasks::of(texts, specials, window);
+            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Encoded| {
+                self.with_session(|session| {
+                    let mut parts = task.iter();
+                    parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
+                })
+            };
+            return run_in_threads(n_threads, encoded.ids, || tasks.next(), encode);
+        }
+        let mut own = String::new();
+        self.with_session(|session| {
+            for (number, text) in texts.iter().enumerate() {
+                let sink = &mut Appender {
+                    out: &mut encoded.ids,
+                };
+                let taken = take_source(session, scanner, specials, text, window, &mut own, sink);
+                taken.map_err(|error| (number, error))?;
+                encoded.ends.push(encoded.ids.len() as u64);
+            }
+            Ok(())
+        })?;
+        if n_bytes >= LARGE_BYTES {
+            encoded.ids.shrink_to_fit();
+        }
+        Ok(encoded)
+    }
+
+    /// A vector for as many ids as this many bytes of text can have, at most one a byte. Where there is
+    /// no memory for that, one for the ids that the texts have: a vector that grew then would end the
+    /// process.
+    fn reserve_ids<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        n_bytes: usize,
+    ) -> Result<Option<Vec<u32>>, (usize, S::Error)> {
+        if n_bytes < LARGE_BYTES {
+            return Ok(buffer_pool::take_for_short_text(n_bytes));
+        }
+        if let Some(ids) = buffer_pool::take(n_bytes, SLACK) {
+            return Ok(Some(ids));
+        }
+        let mut n_ids = 0;
+        for (number, text) in texts.iter().enumerate() {
+            let counted = self.count_source(scanner, specials, text);
+            n_ids += counted.map_err(|error| (number, error))?;
+        }
+        Ok(buffer_pool::take(n_ids, SLACK))
     }
 
     pub fn statistics(&self) -> Statistics {
         Statistics {
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            entries: self
-                .cache
-                .load()
-                .as_ref()
-                .map_or(0, |cache| cache.n_entries() as u64),
+            entries: self.cache.n_entries() as u64,
             maximum: MAX_ENTRIES as u64,
         }
     }
 
-    /// The id of a token that is taken whole and that merging would not come to.
-    #[inline]
-    pub(crate) fn whole_id(&self, piece: &[u8]) -> Option<u32> {
-        self.whole.as_ref()?.get(&self.vocabulary, piece)
-    }
-
-    /// Replaces what a call works with by what stands for the encoder now; when that is the same,
-    /// and full, by its successor. A call that finds another one at it goes on with what it has, as
-    /// does one that finds no memory: what is full still answers.
-    #[cold]
-    pub(crate) fn renew(&self, cache: &mut Arc<PieceCache>) {
-        let _replacing = match self.replacing.try_lock() {
-            Ok(replacing) => replacing,
-            Err(TryLockError::WouldBlock) => return,
-            // It guards nothing that a panic could have left half done.
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-        };
-        let current = self.current_cache();
-        if Arc::ptr_eq(&current, cache) {
-            if let Ok(successor) = current.successor(self.kernel, self.seeds()) {
-                *cache = Arc::new(successor);
-                self.cache.store(Some(cache.clone()));
-            }
-        } else {
-            *cache = current;
-        }
-    }
-
-    pub(crate) fn current_cache(&self) -> Arc<PieceCache> {
-        if let Some(cache) = self.cache.load_full() {
-            return cache;
-        }
-        // Two calls that come first together both make one; nobody waits, so no fork can hang.
-        let cache = Arc::new(PieceCache::seeded(self.kernel, self.seeds()));
-        let none: Option<Arc<PieceCache>> = None;
-        let before = self.cache.compare_and_swap(&none, Some(cache.clone()));
-        before.clone().unwrap_or(cache)
-    }
-
-    fn seeds(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
-        let token = |&id: &u32| (self.vocabulary.token(id), id);
-        self.seeds.iter().map(token)
-    }
-
-    /// Runs `work`, and adds what it answers, the number of pieces, to the statistics.
-    fn with_call<T>(&self, work: impl FnOnce(&mut Call) -> (u64, T)) -> T {
+    /// Runs `work` as one call, and adds what it did to the statistics.
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {
         let mut guard = self.free_buffers();
         let mut own = None;
         let buffers = match &mut guard {
             Some(guard) => guard.get_or_insert_with(Buffers::new),
             None => own.insert(Buffers::new()),
         };
-        let misses = buffers.n_misses();
-        let mut call = Call {
-            cache: self.current_cache(),
-            buffers,
-        };
-        call.renew_if_full(self);
-        let (n_pieces, result) = work(&mut call);
-        call.count_entries();
-        let missed = buffers.n_misses() - misses;
-        self.misses.fetch_add(missed, Relaxed);
+        let mut session = Session::new(&self.tables, &self.cache, buffers);
+        let result = work(&mut session);
+        let done = session.finish();
+        self.misses.fetch_add(done.n_merged, Relaxed);
         // The parts of a long pre-token are missed one by one, and it is one piece.
-        self.hits
-            .fetch_add(n_pieces.saturating_sub(missed), Relaxed);
+        let n_hits = done.n_pieces.saturating_sub(done.n_merged);
+        self.hits.fetch_add(n_hits, Relaxed);
         result
     }
 
@@ -310,8 +361,8 @@ pub mod tests {
             for (_, scanner) in Scanner::NAMES {
                 let mut ids = Vec::new();
                 encoder.encode(scanner, &text, &mut ids);
-                let mut decoded = vec![0; encoder.vocabulary.decoded_len(&ids).unwrap()];
-                encoder.vocabulary.decode_into(&ids, &mut decoded);
+                let mut decoded = vec![0; encoder.vocabulary().decoded_len(&ids).unwrap()];
+                encoder.vocabulary().decode_into(&ids, &mut decoded);
                 assert_eq!(decoded, text.as_bytes());
                 let count = |limit| encoder.count_document(scanner, &none, &text, limit);
                 assert_eq!(count(None), ids.len());
@@ -330,7 +381,7 @@ pub mod tests {
         encoder.encode(Scanner::Gpt2, "the other the", &mut expected);
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                encoder.with_call::<()>(|_| panic!("as a bug would"));
+                encoder.with_session::<()>(|_| panic!("as a bug would"));
             });
             assert!(panicking.join().is_err());
             for _ in 0..80 {
@@ -365,7 +416,10 @@ pub mod tests {
                         let mut expected = Vec::new();
                         for word in &words {
                             let take = |ids: &[u32]| expected.extend_from_slice(ids);
-                            encoder.merger.encode(word.as_bytes(), &mut scratch, take);
+                            encoder
+                                .tables
+                                .merger
+                                .encode(word.as_bytes(), &mut scratch, take);
                         }
                         for _ in 0..2 {
                             let mut ids = Vec::new();

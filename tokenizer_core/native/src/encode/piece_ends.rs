@@ -2,15 +2,14 @@
 //!
 //! Where the next piece ends cannot be predicted; found in batches, this does not hold up the
 //! look-ups, and their waits for memory overlap. A piece is a pre-token, or a part of one where
-//! `cuts.rs` shows that its parts merge alone.
+//! `merge/boundaries.rs` shows that its parts merge alone.
 
 use std::marker::PhantomData;
 
-use crate::encode::parts::{WriteParts, flags, write_all_parts};
-use crate::merge::boundaries::Cuts;
-use crate::simd::Work;
+use crate::merge::boundaries::{Boundaries, Meeting, length_from};
+use crate::simd::{Instructions, Work};
 use crate::split::Grammar;
-use crate::split::blocks::classes::{BLOCK, Blocks, classes};
+use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::starts::BlockGrammar;
 
 /// Pieces that are found before they are looked up, and room for those of one more block.
@@ -19,8 +18,11 @@ pub const BATCH: usize = 256;
 pub const MAX_BATCH_BYTES: usize = 1 << 29;
 /// Of an end: what ends there begins inside a pre-token.
 pub const INSIDE: u32 = 1 << 30;
-/// Of an end: what ends there is a part of a pre-token, see `cuts.rs`.
+/// Of an end: what ends there is a part of a pre-token, see `merge/boundaries.rs`.
 pub const PART: u32 = 1 << 31;
+
+/// Of an end: where it is, without the flags.
+pub const END: u32 = !(PART | INSIDE);
 
 /// Room for a batch and one more block.
 pub type Ends = [u32; BATCH + BLOCK];
@@ -30,7 +32,7 @@ pub type Ends = [u32; BATCH + BLOCK];
 pub fn offset_of(n: usize, ends: &[u32]) -> usize {
     match n {
         0 => 0,
-        _ => (ends[n - 1] & !(PART | INSIDE)) as usize,
+        _ => (ends[n - 1] & END) as usize,
     }
 }
 
@@ -39,7 +41,7 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 /// where the first is for `encode_long`.
 pub struct FindEnds<'a, G> {
     pub grammar: PhantomData<G>,
-    pub cuts: &'a Cuts,
+    pub boundaries: &'a Boundaries,
     pub text: &'a [u8],
     pub start: usize,
     pub ends: &'a mut Ends,
@@ -51,7 +53,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
     #[inline(always)]
     fn run(self, kernel: K) -> usize {
         let FindEnds {
-            cuts,
+            boundaries,
             text,
             start,
             ends,
@@ -67,7 +69,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
             let places = places.expect("room for a block behind a batch");
             if classes.is_wide || inside != 0 {
                 let (n_written, inside_behind) = kernel.run(WriteParts {
-                    cuts,
+                    boundaries,
                     classes: &classes,
                     starts,
                     inside,
@@ -95,7 +97,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 ends[n] = (end - start) as u32 | flags(0, inside);
                 n += 1;
             } else {
-                let n_parts = write_all_parts(cuts, pre_token, inside, base, &mut ends[n..]);
+                let n_parts = write_all_parts(boundaries, pre_token, inside, base, &mut ends[n..]);
                 let Some(n_parts) = n_parts else {
                     break;
                 };
@@ -111,5 +113,207 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
             n -= 1;
         }
         n
+    }
+}
+
+/// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
+/// pre-token that starts, or to the last part that is sure to begin with a place to go on from.
+pub struct WriteParts<'a> {
+    pub boundaries: &'a Boundaries,
+    pub classes: &'a Classes,
+    /// Where pre-tokens start, the first of them at 0.
+    pub starts: u64,
+    /// 1 where what starts at 0 is a part and begins inside a pre-token, or 0.
+    pub inside: u32,
+    /// What begins with the block.
+    pub text: &'a [u8],
+    pub base: u32,
+    pub places: &'a mut [u32; BLOCK],
+}
+
+impl<K: Instructions> Work<K> for WriteParts<'_> {
+    /// How many there are, and `inside` of what starts where the last of them ends.
+    type Output = (usize, u32);
+
+    #[inline(always)]
+    fn run(self, _: K) -> (usize, u32) {
+        let WriteParts {
+            boundaries, starts, ..
+        } = self;
+        const ROOM: usize = BLOCK + size_of::<Meeting>();
+        let mut padded = [0; ROOM];
+        let text = match self.text.first_chunk::<ROOM>() {
+            Some(text) => text,
+            None => {
+                padded[..self.text.len()].copy_from_slice(self.text);
+                &padded
+            }
+        };
+        let Classes { inner, high, .. } = *self.classes;
+        // It could fall apart beside a character outside ASCII.
+        let may_cut = !inner & (high | high << 1) & !starts;
+        // Looked at are these places, the characters before them (those outside ASCII are such
+        // places themselves, or starts), and where pre-tokens start.
+        let before = may_cut >> 1 & !inner;
+        let looked_at = self.classes.may_go_on_inside(starts);
+        let mut left = (starts | may_cut | before) & looked_at & !1;
+        let (mut n, mut began_inside) = (0, self.inside);
+        let mut before = Meeting::at_start(text);
+        while left != 0 {
+            let place = left.trailing_zeros();
+            left &= left - 1;
+            let behind = Meeting::at(text, place as usize);
+            let may_join = boundaries.may_join(before, behind);
+            before = behind;
+            let is_cut = (may_cut >> place) as u32 & !may_join & 1;
+            let is_end = (starts >> place) as u32 & 1 | is_cut;
+            self.places[n % BLOCK] = (self.base + place) | flags(is_cut, began_inside);
+            n += is_end as usize;
+            // Of what is no end the next place knows nothing.
+            began_inside = if is_end != 0 { is_cut } else { began_inside };
+        }
+        (n, began_inside)
+    }
+}
+
+/// Writes to `ends` where the parts of a pre-token end, each plus `base`; answers how many there are.
+/// It may be the rest of one that began before, `inside` then is 1. None where there is no room for
+/// all.
+#[inline(never)]
+pub fn write_all_parts(
+    boundaries: &Boundaries,
+    pre_token: &[u8],
+    inside: u32,
+    base: u32,
+    ends: &mut [u32],
+) -> Option<usize> {
+    let (mut n, mut at, mut inside) = (0, 0, inside);
+    let mut before = Meeting::at_start(pre_token);
+    loop {
+        at += length_from(pre_token[at]);
+        if at >= pre_token.len() {
+            break;
+        }
+        let behind = Meeting::at(pre_token, at);
+        let is_plain = before.is_ascii() && behind.is_ascii();
+        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+            *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
+            (n, inside) = (n + 1, 1);
+        }
+        before = behind;
+    }
+    *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
+    Some(n + 1)
+}
+
+/// Of an end: whether it is a cut, and whether what ends there began inside a pre-token.
+#[inline(always)]
+pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
+    const { assert!(PART == 1 << 31 && INSIDE == 1 << 30) };
+    (is_cut | began_inside) << 31 | began_inside << 30
+}
+
+/// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
+/// up to a batch of them; returns how many, and where the last of them ends. None where the first
+/// has no end near.
+pub fn find_parts(
+    boundaries: &Boundaries,
+    text: &[u8],
+    start: usize,
+    end: usize,
+    ends: &mut Ends,
+) -> (usize, usize) {
+    let (mut n, mut at, mut last_end) = (0, start, start);
+    let mut before = Meeting::at_start(&text[at..]);
+    while n < BATCH {
+        at += length_from(text[at]);
+        if at >= end || at - start > MAX_BATCH_BYTES {
+            // Only the end of the pre-token is an end that needs no proof.
+            if at >= end && end - start <= MAX_BATCH_BYTES {
+                ends[n] = (end - start) as u32 | PART | INSIDE;
+                (n, last_end) = (n + 1, end);
+            }
+            break;
+        }
+        let behind = Meeting::at(text, at);
+        let is_plain = before.is_ascii() && behind.is_ascii();
+        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+            ends[n] = (at - start) as u32 | PART | INSIDE;
+            (n, last_end) = (n + 1, at);
+        }
+        before = behind;
+    }
+    if n == 0 { (0, end) } else { (n, last_end) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merge::pair_table::Pair;
+
+    const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
+
+    /// 中文, 文é, é文 and the like may join.
+    fn some_cuts() -> Boundaries {
+        let pairs = [(0, 1), (1, 3), (3, 1), (4, 0), (2, 2)].map(|(left, right)| Pair {
+            left,
+            right,
+            rank: 0,
+        });
+        Boundaries::new(pairs.into_iter(), [].into_iter(), |id| {
+            CHARACTERS[id as usize].as_bytes()
+        })
+    }
+
+    #[test]
+    fn all_parts_of_a_pre_token_are_written_or_none() {
+        let (boundaries, base) = (some_cuts(), 7);
+        let mut state = 3usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let mut n_alone = 0;
+        for round in 0..2000 {
+            let kinds = 1 + round % CHARACTERS.len();
+            let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
+            let mut at = 0;
+            let mut places = vec![];
+            for (i, character) in text.iter().enumerate() {
+                at += character.len();
+                let is_cut = text.get(i + 1).is_none_or(|behind| {
+                    let both = [*character, *behind].concat();
+                    let behind = Meeting::at(both.as_bytes(), character.len());
+                    let before = Meeting::at_start(both.as_bytes());
+                    !both.is_ascii() && boundaries.may_join(before, behind) & 1 == 0
+                });
+                if is_cut {
+                    places.push(at as u32);
+                }
+            }
+            n_alone += usize::from(places.len() == 1);
+            let inside = u32::from(round % 3 == 0);
+            let flags = |part: usize| match part {
+                0 if inside == 0 && places.len() == 1 => 0,
+                0 if inside == 0 => PART,
+                _ => PART | INSIDE,
+            };
+            let expected = (0..)
+                .zip(&places)
+                .map(|(part, &end)| (base + end) | flags(part));
+            let expected: Vec<u32> = expected.collect();
+            let text = text.concat();
+            for room in [expected.len() - 1, expected.len(), expected.len() + 3] {
+                let mut ends = vec![0; room];
+                let n = write_all_parts(&boundaries, text.as_bytes(), inside, base, &mut ends);
+                if room < expected.len() {
+                    assert_eq!(n, None);
+                } else {
+                    assert_eq!(n, Some(expected.len()));
+                    assert_eq!(ends[..expected.len()], expected, "{text}");
+                }
+            }
+        }
+        assert!((20..1900).contains(&n_alone), "{n_alone}");
     }
 }

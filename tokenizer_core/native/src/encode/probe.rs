@@ -1,7 +1,7 @@
-//! Where the pieces of a batch are looked up, a group at a time.
+//! Looking the pieces of a batch up in the shared cache, a group at a time.
 //!
-//! One function asks for the lines of a group while another takes what stands in those asked for
-//! before. Each is small: in one loop for both there are not enough registers.
+//! One function makes keys and prefetches lines for the next group while another takes the ids of the
+//! group before it. Each is small: one loop for both needs more registers than there are.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -11,27 +11,27 @@ use crate::cache::key::{MAX_SHORT_BYTES, words};
 use crate::cache::packed_ids::MiddleValue;
 use crate::cache::probe::Probe;
 use crate::cache::table::Line;
-use crate::encode::piece_ends::{INSIDE, PART, offset_of};
+use crate::encode::piece_ends::{END, offset_of};
 use crate::encode::sink::Sink;
 use crate::mem::prefetch::prefetch;
 use crate::simd::Work;
 
-/// Lines are asked for by so many pieces while those before are looked up: enough for memory to
-/// answer meanwhile, few enough that the processor takes them all. Asking for all of a batch first
-/// made it wait; asking for one and looking up another in turns wants more registers than there are.
+/// Pieces of a group: enough for their lines to arrive while the group before them is taken, few enough
+/// for the processor to queue all requests. Prefetching a whole batch made it wait, and alternating
+/// between one prefetch and one look-up needs more registers than there are.
 pub const GROUP: usize = 32;
 
-/// Where some pieces of a batch are looked up.
+/// The keys and lines of some pieces of a batch.
 pub struct Group<'c> {
-    /// The first `n` are written.
+    /// The first `n` are initialized.
     entries: [MaybeUninit<Entry<'c>>; GROUP],
-    pub n: usize,
+    n: usize,
 }
 
 #[derive(Clone, Copy)]
 pub struct Entry<'c> {
     pub key: u128,
-    /// That of the first table; of a longer piece any.
+    /// The line of a short piece in the first table; any line for a longer piece.
     pub line: &'c Line,
 }
 
@@ -46,68 +46,76 @@ impl<'c> Group<'c> {
     #[inline(always)]
     pub fn entries(&self) -> &[Entry<'c>] {
         let n = self.n.min(GROUP);
-        // SAFETY: so many are written.
+        // SAFETY: the first `n` entries are initialized: only `PrefetchLines` sets `n`, after it has
+        // written so many.
         unsafe { std::slice::from_raw_parts(self.entries.as_ptr().cast(), n) }
     }
 }
 
-/// Makes the keys of the pieces of `text` from `at` on that end at `ends`, counted from `start`, and
-/// asks for their lines. Answers where the last ends.
-pub struct Ask<'a, 'c> {
+/// Makes the keys of consecutive pieces and prefetches their lines.
+pub struct PrefetchLines<'a, 'c> {
     pub group: &'a mut Group<'c>,
     pub lookup: &'a Lookup<'c>,
-    pub text: &'a [u8],
+    /// The text from the start of the batch on.
+    pub batch: &'a [u8],
+    /// Where the first piece starts in `batch`.
     pub start: usize,
-    pub at: usize,
+    /// Where each piece ends in `batch`.
     pub ends: &'a [u32],
 }
 
-impl<K: Probe> Work<K> for Ask<'_, '_> {
+impl<K: Probe> Work<K> for PrefetchLines<'_, '_> {
+    /// Where the last piece ends in `batch`.
     type Output = usize;
 
     #[inline(always)]
     fn run(self, kernel: K) -> usize {
-        let end = self.start + offset_of(self.ends.len(), self.ends);
-        if end + 16 <= self.text.len() {
-            self.run_as::<K, true>(kernel);
+        let last = offset_of(self.ends.len(), self.ends);
+        let greatest = self.ends.iter().fold(0, |most, end| most.max(end & END)) as usize;
+        // No piece starts after the greatest end. Ends rise, so that is the last; but the unchecked
+        // loads must not rely on it.
+        let first = self.start;
+        if greatest.max(first) + 16 <= self.batch.len() {
+            // SAFETY: every piece starts at `first` or where another one ends.
+            unsafe { self.fill::<K, true>(kernel) };
         } else {
-            self.run_as::<K, false>(kernel);
+            // SAFETY: there is nothing to promise.
+            unsafe { self.fill::<K, false>(kernel) };
         }
-        end
+        last
     }
 }
 
-impl Ask<'_, '_> {
-    /// 16 bytes stand behind the last piece if they are `INNER`.
+impl PrefetchLines<'_, '_> {
+    /// # Safety
+    /// If `INNER`, at least 16 bytes of `batch` follow the start of each piece.
     #[inline(always)]
-    fn run_as<K: Probe, const INNER: bool>(self, kernel: K) {
-        let Ask {
+    unsafe fn fill<K: Probe, const INNER: bool>(self, kernel: K) {
+        let PrefetchLines {
             group,
             lookup,
-            text,
+            batch,
             start,
-            at: first,
             ends,
         } = self;
         assert!(ends.len() <= GROUP);
-        // Until all are written again.
+        // Entries are uninitialized until all are written.
         group.n = 0;
         let (finder, mut longer) = (*lookup, 0u32);
-        let (bytes, mut at) = (&text[start..], first - start);
+        let mut at = start;
         for (i, (end, entry)) in ends.iter().zip(&mut group.entries).enumerate() {
-            let end = (end & !(PART | INSIDE)) as usize;
-            let length = end - at;
+            let end = (end & END) as usize;
+            let length = end.wrapping_sub(at);
             if length > MAX_SHORT_BYTES {
-                // A call here would cost all others their registers.
+                // A call here would make all other iterations spill their registers.
                 longer |= 1 << i;
             } else {
-                debug_assert!(at < end && (!INNER || at + 16 <= bytes.len()));
                 let key = if INNER {
-                    // SAFETY: ends rise, so each of these starts before the last of them ends.
-                    let block = unsafe { &*bytes.as_ptr().add(at).cast::<[u8; 16]>() };
+                    // SAFETY: the caller's promise.
+                    let block = unsafe { &*batch.as_ptr().add(at).cast::<[u8; 16]>() };
                     kernel.key_in(block, length)
                 } else {
-                    kernel.key(bytes, at, length)
+                    kernel.key(batch, at, length)
                 };
                 let line = finder.line_of(kernel, key);
                 prefetch(line);
@@ -118,14 +126,10 @@ impl Ask<'_, '_> {
         while longer != 0 {
             let i = longer.trailing_zeros() as usize;
             longer &= longer - 1;
-            let at = if i == 0 {
-                first
-            } else {
-                start + offset_of(i, ends)
-            };
-            let length = start + offset_of(i + 1, ends) - at;
+            let at = if i == 0 { start } else { offset_of(i, ends) };
+            let length = offset_of(i + 1, ends) - at;
             group.entries[i].write(Entry {
-                key: lookup.key_of_longer(text, at, length),
+                key: lookup.key_of_longer(batch, at, length),
                 line: lookup.any_line(),
             });
         }
@@ -133,58 +137,104 @@ impl Ask<'_, '_> {
     }
 }
 
-/// Takes the ids of the pieces of a group from `place` on, up to one that does not stand in its line;
-/// answers which that is, and the cursor of the sink.
-pub struct TakeFound<'a, 'c, S: Sink> {
-    pub group: &'a Group<'c>,
-    pub place: usize,
-    pub sink: &'a mut S,
-    pub cursor: S::Cursor,
+/// Takes the ids of consecutive pieces of a group, up to the first whose key is in neither slot of its
+/// line.
+pub struct TakeHits<'a, 'c, S: Sink> {
+    group: &'a Group<'c>,
+    next: usize,
+    sink: &'a mut S,
+    cursor: S::Cursor,
 }
 
-impl<S: Sink, K: Probe> Work<K> for TakeFound<'_, '_, S> {
+impl<'a, 'c, S: Sink> TakeHits<'a, 'c, S> {
+    /// From the piece `next` of the group on.
+    ///
+    /// # Safety
+    /// The cursor is open for all these pieces, see `Sink`.
+    #[inline(always)]
+    pub unsafe fn new(
+        group: &'a Group<'c>,
+        next: usize,
+        sink: &'a mut S,
+        cursor: S::Cursor,
+    ) -> Self {
+        TakeHits {
+            group,
+            next,
+            sink,
+            cursor,
+        }
+    }
+}
+
+impl<S: Sink, K: Probe> Work<K> for TakeHits<'_, '_, S> {
+    /// The number of the piece that it stopped at, and the cursor.
     type Output = (usize, S::Cursor);
 
     #[inline(always)]
     fn run(self, kernel: K) -> (usize, S::Cursor) {
-        let TakeFound {
+        let TakeHits {
             group,
-            mut place,
+            mut next,
             sink,
             mut cursor,
         } = self;
         let entries = group.entries();
-        while place < entries.len() {
-            let Entry { key, line } = &entries[place];
-            let Some(found) = kernel.find(line, key) else {
+        while next < entries.len() {
+            let Entry { key, line } = &entries[next];
+            let Some(slot) = kernel.find(line, key) else {
                 break;
             };
-            // SAFETY: this is the value of one of the pieces that the sink was opened for, and the
-            // cursor went nowhere else.
-            cursor = unsafe { sink.take_value(cursor, kernel, line, found) };
-            place += 1;
+            // SAFETY: by the promise of `new` the cursor is open for this piece.
+            cursor = unsafe { sink.take_value(cursor, kernel, line, slot) };
+            next += 1;
         }
-        (place, cursor)
+        (next, cursor)
     }
 }
 
-/// Takes the ids of a piece that does not stand in a slot of its line, if it has the whole line, or stands
-/// in one of those beside it or in the second table; answers the cursor of the sink then.
-pub struct TakeElsewhere<'a, 'c, S: Sink> {
-    pub lookup: &'a Lookup<'c>,
-    pub text: &'a [u8],
-    pub range: Range<usize>,
-    pub entry: Entry<'c>,
-    pub sink: &'a mut S,
-    pub cursor: S::Cursor,
+/// Takes the ids of a piece that is in neither slot of its line, if it has the whole line, or is in a
+/// neighbouring line or in the second table.
+pub struct TakeDisplaced<'a, 'c, S: Sink> {
+    lookup: &'a Lookup<'c>,
+    text: &'a [u8],
+    range: Range<usize>,
+    entry: Entry<'c>,
+    sink: &'a mut S,
+    cursor: S::Cursor,
 }
 
-impl<S: Sink, K: Probe> Work<K> for TakeElsewhere<'_, '_, S> {
+impl<'a, 'c, S: Sink> TakeDisplaced<'a, 'c, S> {
+    /// Of the piece `text[range]`.
+    ///
+    /// # Safety
+    /// The cursor is open for this piece, see `Sink`.
+    #[inline(always)]
+    pub unsafe fn new(
+        lookup: &'a Lookup<'c>,
+        (text, range): (&'a [u8], Range<usize>),
+        entry: Entry<'c>,
+        sink: &'a mut S,
+        cursor: S::Cursor,
+    ) -> Self {
+        TakeDisplaced {
+            lookup,
+            text,
+            range,
+            entry,
+            sink,
+            cursor,
+        }
+    }
+}
+
+impl<S: Sink, K: Probe> Work<K> for TakeDisplaced<'_, '_, S> {
+    /// The cursor, if the piece was found.
     type Output = Option<S::Cursor>;
 
     #[inline(always)]
     fn run(self, kernel: K) -> Option<S::Cursor> {
-        let TakeElsewhere {
+        let TakeDisplaced {
             lookup,
             text,
             range,
@@ -194,8 +244,9 @@ impl<S: Sink, K: Probe> Work<K> for TakeElsewhere<'_, '_, S> {
         } = self;
         if range.len() <= MAX_SHORT_BYTES {
             if let Some(value) = line.get_wide(&words(key)) {
-                // SAFETY: the caller opened the sink for this piece too, and the cursor went nowhere else.
-                return Some(unsafe { sink.take_middle(cursor, MiddleValue::from_words(value)) });
+                let value = MiddleValue::from_words(value);
+                // SAFETY: by the promise of `new` the cursor is open for this piece.
+                return Some(unsafe { sink.take_middle(cursor, value) });
             }
             if let Some((line, slot)) = lookup.find_beyond(kernel, &key, line) {
                 // SAFETY: as above.

@@ -5,21 +5,12 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
-use crate::encode::Encoder;
-use crate::encode::session::Session;
-use crate::encode::sink::{Appender, Counter, Sink};
-use crate::mem::buffer_pool::LARGE_BYTES;
-use crate::split::Scanner;
-
-/// Less than this for each thread is not worth starting it.
-pub(crate) const MIN_BYTES_PER_THREAD: usize = LARGE_BYTES;
-
 /// The strings that are one id each, wherever they stand in a text.
 pub struct SpecialTokens {
     finder: Option<AhoCorasick>,
     ids: Vec<u32>,
     /// The characters that stand side by side in one.
-    beside: HashSet<(u32, u32)>,
+    pairs: HashSet<(u32, u32)>,
 }
 
 impl SpecialTokens {
@@ -41,25 +32,21 @@ impl SpecialTokens {
                 .map(|pair| (pair[0], pair[1]))
                 .collect::<Vec<_>>()
         };
-        let beside = tokens.iter().flat_map(|token| pairs_of(token.0)).collect();
-        Ok(SpecialTokens {
-            finder,
-            ids,
-            beside,
-        })
+        let pairs = tokens.iter().flat_map(|token| pairs_of(token.0)).collect();
+        Ok(SpecialTokens { finder, ids, pairs })
     }
 
     pub fn none() -> SpecialTokens {
         SpecialTokens {
             finder: None,
             ids: Vec::new(),
-            beside: HashSet::new(),
+            pairs: HashSet::new(),
         }
     }
 
     /// Whether one has these two characters side by side.
-    pub(crate) fn have_beside(&self, before: u32, behind: u32) -> bool {
-        self.beside.contains(&(before, behind))
+    pub(crate) fn any_contains_pair(&self, before: u32, behind: u32) -> bool {
+        self.pairs.contains(&(before, behind))
     }
 
     /// The first one that starts at `from` or later: the leftmost, and of those the longest.
@@ -73,85 +60,15 @@ impl SpecialTokens {
     }
 }
 
-/// The ids of some texts, one after the other, and where those of each end.
-#[derive(Debug, Default, PartialEq)]
-pub struct Batch {
-    pub ids: Vec<u32>,
-    pub ends: Vec<u64>,
-}
-
-impl Session<'_, '_> {
-    /// Takes the ids of `text`, special tokens recognised.
-    pub(crate) fn take_document(
-        &mut self,
-        specials: &SpecialTokens,
-        text: &str,
-        sink: &mut impl Sink,
-    ) {
-        let mut at = 0;
-        while sink.wants_more().is_continue()
-            && let Some((place, id)) = specials.find(text, at)
-        {
-            self.take(&text[at..place.start], sink);
-            sink.take(&[id]);
-            at = place.end;
-        }
-        self.take(&text[at..], sink);
-    }
-}
-
-impl Encoder {
-    /// Appends the ids of `text`, special tokens recognised.
-    pub fn encode_document(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &str,
-        out: &mut Vec<u32>,
-    ) {
-        self.with_session(scanner, |session| {
-            session.take_document(specials, text, &mut Appender { out });
-        });
-    }
-
-    /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
-    pub fn count_document(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &str,
-        limit: Option<usize>,
-    ) -> usize {
-        let mut sink = Counter::up_to(limit);
-        self.with_session(scanner, |session| {
-            session.take_document(specials, text, &mut sink);
-        });
-        sink.n_ids
-    }
-
-    /// Appends the ids of each text to the batch, `begin` before and `end` behind them.
-    pub fn encode_between_ids<T: AsRef<str>>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        texts: &[T],
-        (begin, end): (Option<u32>, Option<u32>),
-        batch: &mut Batch,
-    ) {
-        for text in texts {
-            batch.ids.extend(begin);
-            self.encode_document(scanner, specials, text.as_ref(), &mut batch.ids);
-            batch.ids.extend(end);
-            batch.ends.push(batch.ids.len() as u64);
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::encode::Encoder;
+    use crate::encode::sink::SLACK;
+    use crate::encode::tasks::Encoded;
     use crate::encode::tests::encoder;
-    use crate::mem::buffer_pool::room_for;
+    use crate::mem::buffer_pool::{self, LARGE_BYTES};
+    use crate::split::Scanner;
 
     pub const TOKENS: [(&str, u32); 4] =
         [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
@@ -223,7 +140,7 @@ pub(crate) mod tests {
     fn ids_of_a_byte_each_need_no_more_room_than_was_made() {
         let (encoder, text) = (encoder(), "qxz ".repeat(LARGE_BYTES));
         for _ in 0..2 {
-            let mut ids = room_for(text.len()).unwrap();
+            let mut ids = buffer_pool::take(text.len(), SLACK).unwrap();
             let room = ids.capacity();
             encoder.encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids);
             assert_eq!((ids.len(), ids.capacity()), (text.len(), room));
@@ -251,7 +168,7 @@ pub(crate) mod tests {
         let none: [&str; 0] = [];
         assert_eq!(
             encoder.encode_texts(Scanner::Gpt2, &SpecialTokens::none(), &none, 4),
-            Ok(Batch::default())
+            Ok(Encoded::default())
         );
     }
 }

@@ -7,94 +7,92 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use crate::encode::Encoder;
-use crate::encode::specials::Batch;
-
-impl Encoder {
-    /// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
-    /// of them does that does. Each thread has something of its own for all of its tasks. `ids` is
-    /// empty and has room for all.
-    pub(crate) fn encode_by_threads<K: Send, O: Default, E: Send>(
-        &self,
-        n_threads: usize,
-        mut ids: Vec<u32>,
-        next: impl FnMut() -> Option<K> + Send,
-        encode: impl Fn(&mut O, K, &mut Batch) -> Result<(), E> + Sync,
-    ) -> Result<Batch, E> {
-        let output = Output {
-            start: ids.as_mut_ptr(),
-            capacity: ids.capacity(),
-        };
-        let tasks = Mutex::new((0.., next));
-        let failure: Mutex<Option<(usize, E)>> = Mutex::new(None);
-        let assembly = Mutex::new(Assembly::default());
-        // Made before there are threads: several would each make one.
-        self.current_cache();
-        let take = || {
-            let (numbers, next) = &mut *tasks.lock().expect("cutting does not panic");
-            let is_over = failure.lock().expect("nothing panics with it").is_some();
-            if is_over {
-                None
-            } else {
-                numbers.next().zip(next())
-            }
-        };
-        let assembly_of_all = || assembly.lock().expect("a panic ends the call");
-        let work = || {
-            let (mut own, mut placed) = (O::default(), Vec::new());
-            while let Some((number, task)) = take() {
-                let mut made = assembly_of_all().memory_for_one(&mut placed);
-                if let Err(error) = encode(&mut own, task, &mut made) {
-                    // Those before it have all been taken, and may fail yet.
-                    let mut failure = failure.lock().expect("nothing panics with it");
-                    if failure.as_ref().is_none_or(|first| number < first.0) {
-                        *failure = Some((number, error));
-                    }
-                    return;
-                }
-                assembly_of_all().add(number, made, &mut placed);
-                for (at, made) in &placed {
-                    // SAFETY: `Assembly` gives every place to one batch only.
-                    unsafe { output.write(*at, &made.ids) };
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..n_threads {
-                // Where the system refuses another thread, those that are there do the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-        if let Some((_, error)) = failure.into_inner().expect("all threads have ended") {
-            return Err(error);
-        }
-        let assembly = assembly.into_inner().expect("all threads have ended");
-        assert!(assembly.waiting.is_empty() && assembly.n_ids <= ids.capacity());
-        // SAFETY: all threads have ended without a panic, and the batches they wrote lie side by
-        // side from 0 to `n_ids`, because each begins where the one before it ends.
-        unsafe { ids.set_len(assembly.n_ids) };
-        ids.shrink_to_fit();
-        let ends = assembly.ends;
-        Ok(Batch { ids, ends })
-    }
+/// The ids of some texts, one after the other, and where those of each end.
+#[derive(Debug, Default, PartialEq)]
+pub struct Encoded {
+    pub ids: Vec<u32>,
+    pub ends: Vec<u64>,
 }
 
+/// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
+/// of them does that does. Each thread has something of its own for all of its tasks. `ids` is
+/// empty and has room for all.
+pub fn run_in_threads<K: Send, O: Default, E: Send>(
+    n_threads: usize,
+    mut ids: Vec<u32>,
+    next: impl FnMut() -> Option<K> + Send,
+    encode: impl Fn(&mut O, K, &mut Encoded) -> Result<(), E> + Sync,
+) -> Result<Encoded, E> {
+    let output = Output {
+        start: ids.as_mut_ptr(),
+        capacity: ids.capacity(),
+    };
+    let tasks = Mutex::new((0.., next));
+    let failure: Mutex<Option<(usize, E)>> = Mutex::new(None);
+    let assembly = Mutex::new(Assembly::default());
+    let take = || {
+        let (numbers, next) = &mut *tasks.lock().expect("cutting does not panic");
+        let is_over = failure.lock().expect("nothing panics with it").is_some();
+        if is_over {
+            None
+        } else {
+            numbers.next().zip(next())
+        }
+    };
+    let assembly_of_all = || assembly.lock().expect("a panic ends the call");
+    let work = || {
+        let (mut own, mut placed) = (O::default(), Vec::new());
+        while let Some((number, task)) = take() {
+            let mut made = assembly_of_all().memory_for_one(&mut placed);
+            if let Err(error) = encode(&mut own, task, &mut made) {
+                // Those before it have all been taken, and may fail yet.
+                let mut failure = failure.lock().expect("nothing panics with it");
+                if failure.as_ref().is_none_or(|first| number < first.0) {
+                    *failure = Some((number, error));
+                }
+                return;
+            }
+            assembly_of_all().add(number, made, &mut placed);
+            for (at, made) in &placed {
+                // SAFETY: `Assembly` gives every place to one batch only.
+                unsafe { output.write(*at, &made.ids) };
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..n_threads {
+            // Where the system refuses another thread, those that are there do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    if let Some((_, error)) = failure.into_inner().expect("all threads have ended") {
+        return Err(error);
+    }
+    let assembly = assembly.into_inner().expect("all threads have ended");
+    assert!(assembly.waiting.is_empty() && assembly.n_ids <= ids.capacity());
+    // SAFETY: all threads have ended without a panic, and the batches they wrote lie side by
+    // side from 0 to `n_ids`, because each begins where the one before it ends.
+    unsafe { ids.set_len(assembly.n_ids) };
+    ids.shrink_to_fit();
+    let ends = assembly.ends;
+    Ok(Encoded { ids, ends })
+}
 /// Decides where the ids of each task stand, which is known once all tasks before it are done.
 #[derive(Default)]
 struct Assembly {
     /// What tasks have made that are done, from the first that is not placed on.
-    waiting: VecDeque<Option<Batch>>,
+    waiting: VecDeque<Option<Encoded>>,
     n_placed: usize,
     n_ids: usize,
     ends: Vec<u64>,
     /// Memory of what has been placed.
-    free: Vec<Batch>,
+    free: Vec<Encoded>,
 }
 
 impl Assembly {
     /// An empty batch for a task, of the memory of those that `placed` gives back.
-    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Batch)>) -> Batch {
+    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Encoded {
         self.free.extend(placed.drain(..).map(|(_, batch)| batch));
         let mut batch = self.free.pop().unwrap_or_default();
         batch.ids.clear();
@@ -103,7 +101,7 @@ impl Assembly {
     }
 
     /// Adds to `placed` what now has its place, with it.
-    fn add(&mut self, number: usize, made: Batch, placed: &mut Vec<(usize, Batch)>) {
+    fn add(&mut self, number: usize, made: Encoded, placed: &mut Vec<(usize, Encoded)>) {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
             self.waiting.resize_with(index + 1, || None);

@@ -6,18 +6,17 @@
 
 use std::ops::Range;
 
-use crate::encode::Encoder;
 use crate::encode::session::Session;
-use crate::encode::sink::{Appender, Counter, Sink};
-use crate::encode::specials::{Batch, MIN_BYTES_PER_THREAD, SpecialTokens};
-use crate::mem::buffer_pool::{self, LARGE_BYTES};
+use crate::encode::sink::{Appender, Sink};
+use crate::encode::specials::SpecialTokens;
+use crate::encode::tasks::Encoded;
 use crate::split::Scanner;
 use crate::split::safe_cuts::is_safe_cut;
 
 /// Places of a window, and as many more as there are to the next one for a cut: so few that the memory
 /// for one is soon there, so many that what each costs beside encoding does not count; and of texts that
 /// several threads shall have some of.
-const WINDOW: usize = 1 << 17;
+pub const WINDOW: usize = 1 << 17;
 const MIN_WINDOW: usize = 1 << 14;
 /// Windows that each thread shall have.
 const WINDOWS_PER_THREAD: usize = 8;
@@ -29,7 +28,7 @@ pub trait Source: Sync {
     fn n_characters(&self) -> usize;
 
     /// Bytes that all its UTF-8 has at most.
-    fn n_bytes_at_most(&self) -> usize;
+    fn max_bytes(&self) -> usize;
 
     /// The characters before and behind a place between two; None where it cannot be cut.
     fn around(&self, place: usize) -> Option<(u32, u32)>;
@@ -56,7 +55,7 @@ impl<T: AsRef<str> + Sync> Source for T {
         self.as_ref().len()
     }
 
-    fn n_bytes_at_most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         self.as_ref().len()
     }
 
@@ -80,151 +79,38 @@ impl<T: AsRef<str> + Sync> Source for T {
     }
 }
 
-impl Encoder {
-    /// The ids of `texts`, special tokens recognised, by up to `n_threads` threads. Fails with the place
-    /// of the first text that cannot be written.
-    pub fn encode_texts<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        texts: &[S],
-        n_threads: usize,
-    ) -> Result<Batch, (usize, S::Error)> {
-        let n_bytes: usize = texts.iter().map(Source::n_bytes_at_most).sum();
-        let n_threads = n_threads.min(n_bytes / MIN_BYTES_PER_THREAD);
-        let n_places: usize = texts.iter().map(n_places_of).sum();
-        let window = match n_threads {
-            0 | 1 => WINDOW,
-            n => (n_places / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
-        };
-        self.encode_in_windows(scanner, specials, texts, (window, n_threads))
-    }
-
-    /// As `encode_texts`, in windows of any size but 0: what the fuzz targets ask for.
-    #[doc(hidden)]
-    pub fn encode_in_windows<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        texts: &[S],
-        (window, n_threads): (usize, usize),
-    ) -> Result<Batch, (usize, S::Error)> {
-        let n_bytes = texts.iter().map(Source::n_bytes_at_most).sum();
-        let mut batch = Batch::default();
-        if let Some(first) = texts.first() {
-            let ids = self.room_for_ids_of(scanner, specials, texts, n_bytes)?;
-            let ids = ids.ok_or_else(|| (0, first.no_memory()));
-            (batch.ids, batch.ends) = (ids?, Vec::with_capacity(texts.len()));
-        }
-        if n_threads > 1
-            && Tasks::of(texts, specials, window).nth(1).is_some()
-            && batch.ids.try_reserve_exact(n_bytes).is_ok()
-        {
-            let mut tasks = Tasks::of(texts, specials, window);
-            let next = || tasks.next();
-            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Batch| {
-                self.with_session(scanner, |session| {
-                    task.iter()
-                        .try_for_each(|part| part.encode(session, specials, own, made))
-                })
-            };
-            return self.encode_by_threads(n_threads, batch.ids, next, encode);
-        }
-        let mut own = String::new();
-        self.with_session(scanner, |session| {
-            for (place, text) in texts.iter().enumerate() {
-                let sink = &mut Appender {
-                    out: &mut batch.ids,
-                };
-                let taken = session.take_source(specials, text, window, &mut own, sink);
-                taken.map_err(|error| (place, error))?;
-                batch.ends.push(batch.ids.len() as u64);
-            }
-            Ok(())
-        })?;
-        if n_bytes >= LARGE_BYTES {
-            batch.ids.shrink_to_fit();
-        }
-        Ok(batch)
-    }
-
-    /// Room for as many ids as so many bytes of text could have, as none stands for less than a byte; where
-    /// there is no memory for that, for those there are: a vector that grew then would end the process.
-    fn room_for_ids_of<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        texts: &[S],
-        n_bytes: usize,
-    ) -> Result<Option<Vec<u32>>, (usize, S::Error)> {
-        if n_bytes < LARGE_BYTES {
-            return Ok(buffer_pool::room_for_ids_of_little(n_bytes));
-        }
-        if let Some(ids) = buffer_pool::room_for(n_bytes) {
-            return Ok(Some(ids));
-        }
-        let mut n_ids = 0;
-        for (place, text) in texts.iter().enumerate() {
-            let counted = self.count_source(scanner, specials, text);
-            n_ids += counted.map_err(|error| (place, error))?;
-        }
-        Ok(buffer_pool::room_for(n_ids))
-    }
-
-    /// Appends the ids of a short text to `ids`, which are moved as they grow.
-    pub fn append_source<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &S,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
-        self.with_session(scanner, |session| {
-            session.take_source(specials, text, WINDOW, own, sink)
-        })
-    }
-
-    /// The number of ids of a text, special tokens recognised.
-    pub fn count_source<S: Source>(
-        &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &S,
-    ) -> Result<usize, S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
-        self.with_session(scanner, |session| {
-            session.take_source(specials, text, WINDOW, own, sink)
-        })?;
-        Ok(sink.n_ids)
+/// The size of windows for texts of so many positions.
+pub fn window_for(n_positions: usize, n_threads: usize) -> usize {
+    match n_threads {
+        0 | 1 => WINDOW,
+        n => (n_positions / (n * WINDOWS_PER_THREAD)).clamp(MIN_WINDOW, WINDOW),
     }
 }
 
-impl Session<'_, '_> {
-    /// Takes the ids of a text, special tokens recognised; `own` is memory for its windows.
-    fn take_source<S: Source>(
-        &mut self,
-        specials: &SpecialTokens,
-        text: &S,
-        window: usize,
-        own: &mut String,
-        sink: &mut impl Sink,
-    ) -> Result<(), S::Error> {
-        if let Some(utf8) = text.as_utf8() {
-            self.take_document(specials, utf8, sink);
-            return Ok(());
-        }
-        for window in Windows::of(text, specials, window) {
-            own.clear();
-            text.append_to(own, window)?;
-            self.take_document(specials, own, sink);
-        }
-        Ok(())
+/// Takes the ids of a text, special tokens recognised; `own` is memory for its windows.
+pub fn take_source<S: Source>(
+    session: &mut Session,
+    scanner: Scanner,
+    specials: &SpecialTokens,
+    text: &S,
+    window: usize,
+    own: &mut String,
+    sink: &mut impl Sink,
+) -> Result<(), S::Error> {
+    if let Some(utf8) = text.as_utf8() {
+        session.take_document(scanner, specials, utf8, sink);
+        return Ok(());
     }
+    for window in Windows::of(text, specials, window) {
+        own.clear();
+        text.append_to(own, window)?;
+        session.take_document(scanner, specials, own, sink);
+    }
+    Ok(())
 }
 
 /// A window of a text of several: what a thread encodes, with others, at a time.
-struct Part<'t, S> {
+pub struct Part<'t, S> {
     text: &'t S,
     /// The place of the text among the others.
     number: usize,
@@ -234,12 +120,14 @@ struct Part<'t, S> {
 }
 
 impl<S: Source> Part<'_, S> {
-    fn encode(
+    /// Appends its ids.
+    pub fn encode(
         &self,
         session: &mut Session,
+        scanner: Scanner,
         specials: &SpecialTokens,
         own: &mut String,
-        made: &mut Batch,
+        made: &mut Encoded,
     ) -> Result<(), (usize, S::Error)> {
         let window = self.window.clone();
         let utf8 = match self.text.as_utf8() {
@@ -252,7 +140,12 @@ impl<S: Source> Part<'_, S> {
             }
         };
         made.ids.reserve(utf8.len() / 3);
-        session.take_document(specials, utf8, &mut Appender { out: &mut made.ids });
+        session.take_document(
+            scanner,
+            specials,
+            utf8,
+            &mut Appender { out: &mut made.ids },
+        );
         if self.is_last {
             made.ends.push(made.ids.len() as u64);
         }
@@ -261,7 +154,7 @@ impl<S: Source> Part<'_, S> {
 }
 
 /// The windows of some texts, as many together as come to the size of one.
-struct Tasks<'t, S> {
+pub struct Tasks<'t, S> {
     texts: &'t [S],
     specials: &'t SpecialTokens,
     size: usize,
@@ -271,7 +164,7 @@ struct Tasks<'t, S> {
 }
 
 impl<'t, S: Source> Tasks<'t, S> {
-    fn of(texts: &'t [S], specials: &'t SpecialTokens, size: usize) -> Tasks<'t, S> {
+    pub fn of(texts: &'t [S], specials: &'t SpecialTokens, size: usize) -> Tasks<'t, S> {
         Tasks {
             texts,
             specials,
@@ -294,7 +187,7 @@ impl<'t, S: Source> Tasks<'t, S> {
         Some(Part {
             text,
             number,
-            window: start..cut.unwrap_or_else(|| n_places_of(text)),
+            window: start..cut.unwrap_or_else(|| n_positions(text)),
             is_last: cut.is_none(),
         })
     }
@@ -348,7 +241,7 @@ impl<S: Source> Iterator for Windows<'_, S> {
 }
 
 /// In a text as it is cut: bytes where its UTF-8 is there, otherwise characters.
-fn n_places_of<S: Source>(text: &S) -> usize {
+pub fn n_positions<S: Source>(text: &S) -> usize {
     text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
@@ -359,8 +252,9 @@ fn next_cut<S: Source>(
     start: usize,
     size: usize,
 ) -> Option<usize> {
-    let may_be_cut =
-        |(before, behind)| is_safe_cut(before, behind) && !specials.have_beside(before, behind);
+    let may_be_cut = |(before, behind)| {
+        is_safe_cut(before, behind) && !specials.any_contains_pair(before, behind)
+    };
     (start + size..text.n_characters()).find(|&place| text.around(place).is_some_and(may_be_cut))
 }
 

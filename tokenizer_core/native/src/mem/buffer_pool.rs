@@ -7,7 +7,6 @@
 
 use std::sync::Mutex;
 
-use crate::encode::sink::SLACK;
 use crate::mem::huge_pages;
 
 /// From so many bytes of text on room is made for as many ids as there could be, or are.
@@ -22,8 +21,8 @@ static KEPT: Mutex<Rooms> = Mutex::new(Rooms(Vec::new()));
 
 /// A vector that need not move while so many ids are appended; memory that is not written to is not
 /// used. None where there is not even the address space for it.
-pub fn room_for(n_ids: usize) -> Option<Vec<u32>> {
-    let n_wanted = n_ids + SLACK;
+pub fn take(n_ids: usize, slack: usize) -> Option<Vec<u32>> {
+    let n_wanted = n_ids + slack;
     let taken = (n_ids >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_wanted)));
     let mut ids = taken.flatten().flatten().unwrap_or_default();
     if ids.try_reserve_exact(n_wanted).is_err() {
@@ -37,7 +36,7 @@ pub fn room_for(n_ids: usize) -> Option<Vec<u32>> {
 }
 
 /// For the ids of little text, as many as there mostly are: the vector may move.
-pub fn room_for_ids_of_little(n_bytes: usize) -> Option<Vec<u32>> {
+pub fn take_for_short_text(n_bytes: usize) -> Option<Vec<u32>> {
     let n_usual = n_bytes / 3 + 8;
     let taken = (n_bytes >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_bytes)));
     let mut ids = taken.flatten().flatten().unwrap_or_default();
@@ -45,7 +44,7 @@ pub fn room_for_ids_of_little(n_bytes: usize) -> Option<Vec<u32>> {
 }
 
 /// Keeps the memory of ids that are no longer needed for others.
-pub fn keep(ids: Vec<u32>) {
+pub fn give_back(ids: Vec<u32>) {
     if ids.capacity() >= MIN_KEPT {
         kept(|rooms| rooms.keep(ids));
     }
@@ -88,6 +87,8 @@ impl Rooms {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SLACK: usize = 5000;
 
     #[test]
     fn the_largest_that_is_not_too_large_is_taken_once() {
@@ -134,12 +135,12 @@ mod tests {
             5 * LARGE_BYTES,
         ] {
             for _ in 0..3 {
-                let all = room_for(n).unwrap();
+                let all = take(n, SLACK).unwrap();
                 assert!(all.is_empty() && all.capacity() >= n + SLACK);
-                let usual = room_for_ids_of_little(n).unwrap();
+                let usual = take_for_short_text(n).unwrap();
                 assert!(usual.is_empty() && usual.capacity() >= n / 3);
-                keep(all);
-                keep(usual);
+                give_back(all);
+                give_back(usual);
             }
         }
     }

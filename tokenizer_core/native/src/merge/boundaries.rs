@@ -18,7 +18,7 @@ const N_LINES: (u32, u32) = (10, 3);
 /// Bits for each pair of characters, at least, where there may be as many.
 const BITS_PER_PAIR: u32 = 16;
 
-pub struct Cuts {
+pub struct Boundaries {
     /// A bit for each pair of bytes, the last before a place and the first behind it.
     by_bytes: Box<[u64; 1 << 10]>,
     /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
@@ -28,7 +28,7 @@ pub struct Cuts {
     shift: u32,
 }
 
-impl Cuts {
+impl Boundaries {
     /// Of all `pairs` that merge, and of the tokens that are taken `whole` though merging would not
     /// come to them: a pre-token that is one of these must not fall apart, so nothing is cut
     /// between characters that meet in one. `bytes_of` gives the bytes of an id.
@@ -36,8 +36,8 @@ impl Cuts {
         pairs: impl Iterator<Item = Pair>,
         whole: impl Iterator<Item = &'v [u8]>,
         bytes_of: impl Fn(u32) -> &'v [u8],
-    ) -> Cuts {
-        let mut cuts = Cuts {
+    ) -> Boundaries {
+        let mut cuts = Boundaries {
             by_bytes: Box::new([0; 1 << 10]),
             by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)],
             shift: u32::BITS - N_LINES.0,
@@ -219,7 +219,7 @@ mod tests {
         };
         let pairs = [pair(0, 1), pair(2, 3), pair(4, 5), pair(5, 6), pair(6, 7)];
         let whole = ["界é".as_bytes()];
-        let cuts = Cuts::new(pairs.into_iter(), whole.into_iter(), |id| {
+        let cuts = Boundaries::new(pairs.into_iter(), whole.into_iter(), |id| {
             tokens[id as usize]
         });
         let may_join = |before: char, behind: char| {
@@ -253,7 +253,7 @@ mod tests {
                     rank: 0,
                 })
             });
-            let cuts = Cuts::new(pairs, [].into_iter(), |id| {
+            let cuts = Boundaries::new(pairs, [].into_iter(), |id| {
                 characters[id as usize].as_bytes()
             });
             let mut n_wrong = 0;

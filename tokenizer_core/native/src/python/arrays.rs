@@ -25,7 +25,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: these are the parts of a vector that nothing else dropped, and no array has it any more.
         let ids = unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) };
-        buffer_pool::keep(ids);
+        buffer_pool::give_back(ids);
     }
 }
 

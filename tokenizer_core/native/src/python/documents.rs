@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use crate::encode::specials::Batch;
+use crate::encode::Encoded;
 use crate::python::gil::releasing_gil_if_long;
 
 /// Room for so many ids may stay with a thread.
@@ -39,7 +39,7 @@ pub fn encode<'py>(
     py: Python<'py>,
     texts: &[PyBackedBytes],
     narrow: bool,
-    encode: impl FnOnce(&[&str], &mut Batch) + Send,
+    encode: impl FnOnce(&[&str], &mut Encoded) + Send,
 ) -> PyResult<Arrays<'py>> {
     let lengths: Vec<u64> = texts.iter().map(|text| text.len() as u64).collect();
     let n_bytes = lengths.iter().sum::<u64>() as usize;
@@ -52,7 +52,7 @@ pub fn encode<'py>(
                 Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
             }
         }
-        let mut batch = Batch {
+        let mut batch = Encoded {
             ids: KEPT.take(),
             ends: Vec::with_capacity(texts.len() + 1),
         };

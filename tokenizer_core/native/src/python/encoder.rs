@@ -7,9 +7,10 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::decode::vocabulary::Vocabulary;
+use crate::encode::Encoded;
 use crate::encode::Encoder;
 use crate::encode::edits::Change;
-use crate::encode::specials::{Batch, SpecialTokens};
+use crate::encode::specials::SpecialTokens;
 use crate::json;
 use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
@@ -119,7 +120,7 @@ impl NativeEncoder {
         if text.code_point_len()? > MAX_SHORT {
             let ids = self.ids_of(py, text, 1, specials, &[])?;
             let list = self.list_of(py, &ids);
-            buffer_pool::keep(ids);
+            buffer_pool::give_back(ids);
             return list;
         }
         let encode = |ids| self.append_short(py, text, specials, ids);
@@ -158,7 +159,7 @@ impl NativeEncoder {
         if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
             let ids = self.ids_of(py, text, 1, specials, &changes)?;
             let json = json_of(&ids);
-            buffer_pool::keep(ids);
+            buffer_pool::give_back(ids);
             return json;
         }
         with_short_ids(|ids| self.append_short(py, text, specials, ids), json_of)
@@ -178,7 +179,7 @@ impl NativeEncoder {
             .zip(&batch.ends)
             .map(|(start, end)| self.list_of(py, &batch.ids[start as usize..*end as usize]))
             .collect::<PyResult<_>>()?;
-        buffer_pool::keep(batch.ids);
+        buffer_pool::give_back(batch.ids);
         PyList::new(py, lists)
     }
 
@@ -209,7 +210,7 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
         documents::encode(py, &texts, narrow, |texts, batch| {
-            encoder.encode_between_ids(scanner, specials, texts, around, batch);
+            encoder.encode_with_affixes(scanner, specials, texts, around, batch);
         })
     }
 
@@ -255,7 +256,7 @@ impl NativeEncoder {
         ids: &Bound<'py, PyList>,
         as_text: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        decoding::decode_list(&self.encoder.vocabulary, ids, as_text)
+        decoding::decode_list(self.encoder.vocabulary(), ids, as_text)
     }
 
     #[pyo3(signature = (ids, as_text=false))]
@@ -265,7 +266,7 @@ impl NativeEncoder {
         ids: PyReadonlyArray1<'py, u32>,
         as_text: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        decoding::decode_array(py, &self.encoder.vocabulary, &ids, as_text)
+        decoding::decode_array(py, self.encoder.vocabulary(), &ids, as_text)
     }
 
     /// (hits, misses, entries, maximum)
@@ -330,7 +331,7 @@ impl NativeEncoder {
         texts: &[Bound<'_, PyString>],
         num_threads: usize,
         specials: Option<&NativeSpecials>,
-    ) -> PyResult<Batch> {
+    ) -> PyResult<Encoded> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         with_texts(py, texts, |texts| {
             self.encoder
@@ -339,7 +340,8 @@ impl NativeEncoder {
     }
 
     fn list_of<'py>(&self, py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyList>> {
-        self.ints.list_of(py, self.encoder.vocabulary.n_ids(), ids)
+        self.ints
+            .list_of(py, self.encoder.vocabulary().n_ids(), ids)
     }
 }
 

@@ -70,7 +70,7 @@ impl Source for Text<'_> {
         }
     }
 
-    fn n_bytes_at_most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         let of_one = match self {
             Text::Utf8(_) => 1,
             Text::Latin1(_) => u8::MAX_BYTES,

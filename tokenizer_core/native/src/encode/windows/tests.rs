@@ -12,7 +12,7 @@ impl Source for Characters {
         self.0.len()
     }
 
-    fn n_bytes_at_most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         4 * self.0.len()
     }
 

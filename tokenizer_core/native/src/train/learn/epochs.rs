@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::first_merges::FirstMerges;
+use super::pair_numbers::{PairNumbers, hash_pair, key_of};
 use super::pair_queue::{Pair, PairQueue};
-use super::pair_table::{PairTable, hash_pair, key_of};
+use super::symbols::Unsigned;
 use super::ties::TieOrder;
-use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning, Unsigned};
+use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning};
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
@@ -66,7 +67,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             threshold: 0,
             pairs: Vec::new(),
             places: Vec::new(),
-            table: PairTable::new(),
+            table: PairNumbers::new(),
             queue: PairQueue::default(),
             before: vec![NO_NEIGHBOUR; n_symbols],
             after: vec![NO_NEIGHBOUR; n_symbols],
@@ -103,7 +104,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     pub(super) fn begin_next_epoch(&mut self, n_left: usize) {
         self.pairs = Vec::new();
         self.places = Vec::new();
-        self.table = PairTable::new();
+        self.table = PairNumbers::new();
         self.queue.clear();
         self.compact();
         // Every pair that had reached the old threshold was merged, or has fallen below it.
@@ -242,7 +243,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             found.push((P::of(place), number));
         });
         drop(sketch);
-        self.table = PairTable::new();
+        self.table = PairNumbers::new();
         let mut numbers = vec![NO_NUMBER; self.pairs.len()];
         let (mut old, mut kept) = (0, 0);
         let threshold = self.threshold;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::N_BYTES;
+use super::symbols::N_BYTES;
 
 /// Pairs of symbols with their ranks; the product of the pair of rank `k` is symbol `256 + k`.
 pub(super) struct FirstMerges {

@@ -1,9 +1,10 @@
 //! What one merge does: to the words it stands in, to its neighbours' counts, and which new pairs
 //! it makes.
 
+use super::pair_numbers::key_of;
 use super::pair_queue::Pair;
-use super::pair_table::key_of;
-use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour, Unsigned};
+use super::symbols::Unsigned;
+use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour};
 use crate::mem::prefetch::prefetch;
 
 const NOWHERE: u64 = u64::MAX;

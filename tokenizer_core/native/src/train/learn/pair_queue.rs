@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::Unsigned;
+use super::symbols::Unsigned;
 use super::ties::{TieOrder, Tied};
 
 /// A pair that reached the threshold when it arose. `count` is 0 once it is merged.

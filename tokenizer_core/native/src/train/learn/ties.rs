@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::N_BYTES;
+use super::symbols::N_BYTES;
 
 /// Which of several pairs with the highest count is merged first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! From a pair of symbols to the number of the pair.
 
-use super::Unsigned;
+use super::symbols::Unsigned;
 
 /// (left, right) -> number of the pair. Open addressing; nothing is ever removed before `clear`.
-pub(super) struct PairTable {
+pub(super) struct PairNumbers {
     keys: Vec<u64>,
     values: Vec<u32>,
     len: usize,
@@ -22,9 +22,9 @@ pub(super) fn key_of<S: Unsigned>(left: S, right: S) -> u64 {
     ((left.get() as u64) << 32) | right.get() as u64
 }
 
-impl PairTable {
+impl PairNumbers {
     pub(super) fn new() -> Self {
-        PairTable {
+        PairNumbers {
             keys: vec![NO_KEY; 1 << 10],
             values: vec![0; 1 << 10],
             len: 0,

@@ -23,19 +23,21 @@
 //!
 //! Free of Python types; knows nothing of files or text. `learn/` holds the parts: the tie rule
 //! (`ties`), the merges that are given (`first_merges`), the order of merging (`pair_queue`), the
-//! lookup of pairs (`pair_table`), the epochs (`epochs`) and what one merge does (`merging`).
+//! lookup of pairs (`pair_numbers`), the epochs (`epochs`) and what one merge does (`merging`).
 
 mod epochs;
 mod first_merges;
 mod merging;
+mod pair_numbers;
 mod pair_queue;
-mod pair_table;
+mod symbols;
 #[cfg(test)]
 mod tests;
 mod ties;
 
+use pair_numbers::PairNumbers;
 use pair_queue::{Pair, PairQueue};
-use pair_table::PairTable;
+use symbols::{N_BYTES, Unsigned};
 use ties::TieOrder;
 pub use ties::{TieBreak, TokenTable};
 
@@ -158,33 +160,6 @@ where
     }
 }
 
-const N_BYTES: usize = 256;
-
-/// The widths a symbol or a place may have.
-trait Unsigned: Copy + Eq {
-    const MAX: usize;
-    fn of(value: usize) -> Self;
-    fn get(self) -> usize;
-}
-
-macro_rules! unsigned {
-    ($($width:ty),*) => {$(
-        impl Unsigned for $width {
-            const MAX: usize = <$width>::MAX as usize;
-            #[inline(always)]
-            fn of(value: usize) -> Self {
-                debug_assert!(value <= <Self as Unsigned>::MAX);
-                value as $width
-            }
-            #[inline(always)]
-            fn get(self) -> usize {
-                self as usize
-            }
-        }
-    )*};
-}
-unsigned!(u16, u32, u64);
-
 /// The words that occur `count` times end at place `end`.
 #[derive(Clone, Copy)]
 struct Group {
@@ -225,7 +200,7 @@ struct Learner<S, P> {
     threshold: u64,
     pairs: Vec<Pair<S>>,
     places: Vec<P>,
-    table: PairTable,
+    table: PairNumbers,
     queue: PairQueue,
     before: Vec<Neighbour>,
     after: Vec<Neighbour>,

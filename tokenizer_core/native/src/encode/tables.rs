@@ -1,0 +1,150 @@
+//! What an encoder reads: the tables of a tokenizer, and the cache that its calls share.
+
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use arc_swap::ArcSwapOption;
+
+use crate::cache::PieceCache;
+use crate::cache::key::MAX_SHORT_BYTES;
+use crate::decode::vocabulary::{TokenTable, Vocabulary};
+use crate::merge::boundaries::Boundaries;
+use crate::merge::pair_table::ID_BITS;
+use crate::merge::{Merge, Merger};
+use crate::simd::Kernel;
+
+/// The cache begins with at most this many tokens, those of the lowest ids, which are the more frequent
+/// ones: about as many as GPT-2 has. All tokens of a larger vocabulary would crowd out the words of the
+/// texts.
+const MAX_SEEDS: usize = 50_000;
+
+/// The tables of a tokenizer, which never change.
+pub struct Tables {
+    pub vocabulary: Vocabulary,
+    pub merger: Merger,
+    pub boundaries: Boundaries,
+    pub kernel: Kernel,
+    /// The tokens that a whole piece becomes, though merging does not make them.
+    whole: Option<TokenTable>,
+    /// Short tokens that merging makes of their own bytes: the cache starts with them.
+    seeds: Vec<u32>,
+}
+
+impl Tables {
+    /// See `Encoder::build`.
+    pub fn build(
+        vocabulary: Vocabulary,
+        tokens: &[(&[u8], u32)],
+        merges: Option<&[Merge]>,
+        takes_whole: bool,
+    ) -> Result<Tables, String> {
+        if vocabulary.n_ids() > 1 << ID_BITS {
+            return Err(format!("an id of 2^{ID_BITS} or more"));
+        }
+        let mut start = [u32::MAX; 256];
+        for &(token, id) in tokens {
+            if vocabulary.token(id) != token {
+                return Err(format!("id {id} is not that of {token:?}"));
+            }
+            if let [byte] = *token {
+                start[usize::from(byte)] = id;
+            }
+        }
+        if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
+            return Err(format!("no token for byte 0x{byte:02x}"));
+        }
+        let mut merger = match merges {
+            Some(merges) => Merger::from_merges(start, merges, tokens)
+                .map_err(|error| format!("{} merges are too many", error.0))?,
+            None => Merger::from_ranks(start, tokens),
+        };
+        let (made, others): (Vec<_>, Vec<_>) =
+            tokens.iter().partition(|token| merger.makes(token.1));
+        let ids_of =
+            |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
+        let whole = if takes_whole {
+            ids_of(&others)
+        } else {
+            Vec::new()
+        };
+        let mut seeds = ids_of(&made);
+        seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
+        seeds.sort_unstable();
+        seeds.truncate(MAX_SEEDS);
+        merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        let boundaries = Boundaries::new(
+            merger.pairs(),
+            whole.iter().map(|&id| vocabulary.token(id)),
+            |id| vocabulary.token(id),
+        );
+        let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
+        Ok(Tables {
+            vocabulary,
+            merger,
+            boundaries,
+            kernel: Kernel::chosen(),
+            whole,
+            seeds,
+        })
+    }
+
+    /// The id of a token that a whole piece becomes, though merging does not make it.
+    #[inline]
+    pub fn whole_id(&self, piece: &[u8]) -> Option<u32> {
+        self.whole.as_ref()?.get(&self.vocabulary, piece)
+    }
+
+    fn seeds(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
+        let token = |&id: &u32| (self.vocabulary.token(id), id);
+        self.seeds.iter().map(token)
+    }
+}
+
+/// The cache of all calls, made when it is first needed and replaced when it is full. No call waits for
+/// another, so a process forked at any moment can go on.
+#[derive(Default)]
+pub struct SharedCache {
+    cache: ArcSwapOption<PieceCache>,
+    /// Held while a full cache is being replaced.
+    replacing: Mutex<()>,
+}
+
+impl SharedCache {
+    pub fn current(&self, tables: &Tables) -> Arc<PieceCache> {
+        if let Some(cache) = self.cache.load_full() {
+            return cache;
+        }
+        // Two calls that come first together both make one.
+        let cache = Arc::new(PieceCache::seeded(tables.kernel, tables.seeds()));
+        let none: Option<Arc<PieceCache>> = None;
+        let before = self.cache.compare_and_swap(&none, Some(cache.clone()));
+        before.clone().unwrap_or(cache)
+    }
+
+    /// How many pieces it holds.
+    pub fn n_entries(&self) -> usize {
+        let cache = self.cache.load();
+        cache.as_ref().map_or(0, |cache| cache.n_entries())
+    }
+
+    /// Replaces the cache of a call by the current one; if that is the same, and full, by its
+    /// successor. A call keeps its full cache, which still answers, while another call makes the
+    /// successor, and where there is no memory for one.
+    #[cold]
+    pub fn renew(&self, cache: &mut Arc<PieceCache>, tables: &Tables) {
+        let _replacing = match self.replacing.try_lock() {
+            Ok(replacing) => replacing,
+            Err(TryLockError::WouldBlock) => return,
+            // It guards nothing that a panic could have left half done.
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+        };
+        let current = self.current(tables);
+        if Arc::ptr_eq(&current, cache) {
+            if let Ok(successor) = current.successor(tables.kernel, tables.seeds()) {
+                *cache = Arc::new(successor);
+                self.cache.store(Some(cache.clone()));
+            }
+        } else {
+            *cache = current;
+        }
+    }
+}
