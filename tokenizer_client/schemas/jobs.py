@@ -26,10 +26,10 @@ from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import ALIASES, PATTERNS
 from tokenizer_core.registry.versions import ACTIVE, NAME
 from tokenizer_core.spec import MAX_TOKEN_ID
-from tokenizer_core.training.seed_tokens import make_seed_merges
 from tokenizer_core.training.vocabulary_plan import (
     MAX_RESERVED,
     VocabularyOptions,
+    make_seed_merges,
     plan_vocabulary,
 )
 
