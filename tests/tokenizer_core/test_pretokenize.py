@@ -145,7 +145,6 @@ def test_no_character_beyond_the_kinds_is_cut_otherwise():
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
 @given(head=st.text(KINDS, max_size=6), tail=st.text(KINDS, max_size=6), data=st.data())
-@settings(max_examples=300, deadline=None)
 def test_the_cuts_of_the_native_engine_change_nothing(pattern, head, tail, data):
     before, after = (data.draw(st.sampled_from(KINDS)) for _ in range(2))
     if is_cut_of_native_engine(before, after):
