@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokenizer_core.patterns import PATTERNS, SplitPattern
     from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
-    from tokenizer_core.text.text_cuts import TextPart, chunk_text, truncate_text
+    from tokenizer_core.text.truncate import TextPart, chunk_text, truncate_text
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training import train_bpe
 
@@ -43,13 +43,13 @@ _HOMES: Final = {
     "SplitPattern": "patterns",
     "StreamingDecoder": "streaming",
     "StreamingEncoder": "streaming",
-    "TextPart": "text.text_cuts",
+    "TextPart": "text.truncate",
     "Tokenizer": "tokenizer",
     "TokenizerCoreError": "errors",
     "TokenizerSpec": "spec",
-    "chunk_text": "text.text_cuts",
+    "chunk_text": "text.truncate",
     "train_bpe": "training",
-    "truncate_text": "text.text_cuts",
+    "truncate_text": "text.truncate",
 }
 
 

@@ -1,16 +1,28 @@
-r"""Text -> pre-tokens with the `regex` module: the reference splitter, whole or piece by piece.
+r"""Text -> pre-tokens with the `regex` module, whole or in parts, and the rule for cutting a text.
 
-What makes splitting piece by piece exact is written down here once, and streaming, windows and
-corpus chunks all rest on it. The named patterns do not look behind, so a split may be resumed at
-any pre-token boundary. They do look ahead, but never far: to decide a match that ends at `e` they
-read at most
+Two facts about the named patterns make splitting in parts exact. Everything that cuts a text
+relies on them.
 
-- two characters past `e` (an o200k word looks for `'ll` behind it);
-- the character behind the run of white space that holds `e` (`\s+(?!\S)`, `\s*[\r\n]+`);
-- the character behind the run of letters and marks that holds `e` (o200k's case backtracking).
+**The cut rule.** A text may be cut between a letter or digit and white space, and before a space
+that follows anything visible. Every named pattern has a boundary there, and neither side reads
+across it, whatever else the text holds. `find_safe_cut` and `find_last_safe_cut` find such cuts.
+The other cuts of the package are this rule with conditions added:
 
-So a match is settled, whatever follows, once `e` is three characters before the run of white
-space or of letters and marks that ends the text.
+- corpus chunks (`training.corpus_chunks`): and outside any special token;
+- parts of documents (`corpus.document_cuts`): and where NFC changes nothing across the cut;
+- long streams (`streaming`): the rule itself;
+- threads of the native engine (`is_safe_cut` in Rust): more cuts, which include these. A test of
+  this module compares both rules with the patterns, for every pair of characters.
+
+**Settled matches.** The named patterns do not look behind, so splitting may resume at any boundary.
+They look ahead, but not far: to decide a match that ends at `e` they read at most
+
+- two characters past `e` (an o200k word looks for `'ll` after it);
+- the character after the run of white space that holds `e` (`\s+(?!\S)`, `\s*[\r\n]+`);
+- the character after the run of letters and marks that holds `e` (o200k's case backtracking).
+
+So no later text changes a match once `e` is three characters before the last run of white space, or
+of letters and marks, in the text. `split_settled` returns these matches.
 """
 
 from __future__ import annotations
@@ -25,24 +37,22 @@ if TYPE_CHECKING:
     from tokenizer_core.patterns import SplitPattern
 
 WINDOW_CHARS: Final = 1 << 16
-"""Long texts are split in windows of this many characters: the list of pre-tokens stays in the
-processor's cache (a fifth faster than one list for 20 MB) and other threads get a turn between."""
+"""Long texts are split in windows of this many characters. The list of pre-tokens then stays in the
+processor's cache (a fifth faster than one list for 20 MB), and other threads get a turn."""
 
 _LOOK_AHEAD: Final = 3
-# `(?r)` searches backwards: the run that ends the text is found from its end.
+# `(?r)` searches backwards, from the end of the text.
 _TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
-# Between a letter or digit and white space, and before a space that follows anything visible,
-# every named pattern has a boundary, and neither side reads across it.
-_SAFE_PLACE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
-_SAFE_CUT = regex.compile(_SAFE_PLACE)
-_LATE_CUT_CHARS: Final = 1 << 12
-_LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_SAFE_PLACE})")
+_CUT_RULE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
+_SAFE_CUT = regex.compile(_CUT_RULE)
+_LAST_CUT_CHARS: Final = 1 << 12
+_LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_CUT_RULE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:
-    """All pre-tokens of `text`, in order; joined they are `text` again.
+    """All pre-tokens of `text`, in order; joined they equal `text`.
 
-    What a custom pattern leaves unmatched becomes a pre-token of its own, so nothing is lost.
+    Text that a custom pattern does not match becomes pre-tokens of its own.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -55,10 +65,9 @@ def split(text: str, pattern: SplitPattern) -> list[str]:
 
 
 def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
-    """The pre-tokens of `text` that stay as they are whatever is appended to it.
+    """The pre-tokens of `text` that no appended text changes, and the characters they cover.
 
-    Returns them with the number of characters they cover. Of a custom pattern nothing is known
-    before the text ends, so for one the answer is always `([], 0)`.
+    A custom pattern may look ahead any distance, so for one the result is always `([], 0)`.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -83,8 +92,8 @@ def split_in_windows(
 ) -> Iterator[list[str]]:
     """The same pre-tokens as `split`, in lists that cover about `window_chars` characters each.
 
-    A window in which nothing is settled (one pre-token longer than it) is doubled until something
-    is, which keeps the work linear in the length of the text.
+    While a window settles nothing (it holds part of one long pre-token), its size doubles; so the
+    work stays linear in the length of the text.
     """
     start, size = 0, window_chars
     if not pattern.is_named:
@@ -100,11 +109,11 @@ def split_in_windows(
 
 
 def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
-    """The first place at or after `start` where `text` may be cut in two without changing a
-    pre-token, whatever stands before and after it; None where there is none.
+    """The first index from `start` on where `text` may be cut without changing a pre-token; None
+    if there is none.
 
-    It depends only on the characters on both sides of the cut, so it can be looked for in any
-    part of a longer text. A custom pattern has no such place.
+    A cut depends only on the two characters beside it, so `text` may be part of a longer text. A
+    custom pattern has no cuts.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -118,10 +127,9 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
 
 
 def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
-    """The last place where `text` may be cut in two; see `find_safe_cut`.
+    """The last index where `text` may be cut; see `find_safe_cut`.
 
-    None where there is none in the last 4096 characters: in a long text without one, looking
-    further would take longer than splitting it.
+    None if the last 4096 characters have none: a longer search would take longer than splitting.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -130,7 +138,7 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     """
     if not pattern.is_named:
         return None
-    start = max(0, len(text) - _LATE_CUT_CHARS)
+    start = max(0, len(text) - _LAST_CUT_CHARS)
     found = _LAST_SAFE_CUT.search(text[start:])
     return start + found.start() if found else None
 

@@ -1,7 +1,6 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
-Formats read and write a spec, engines run one, artifacts store one. It stands alone so that all of
-these can share it without knowing each other.
+Formats read and write a spec, engines run one, the registry stores one.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ MAX_TOKEN_ID: Final = (1 << 20) - 1
 can always be allocated."""
 
 MAX_ADDED_TOKEN_CHARS: Final = 1024
-"""Longer special tokens are refused: looking for one costs its length at every place that begins
-like it."""
+"""Longer special tokens are refused: a search costs the token's length at every position where the
+text begins like it."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = ("token_to_id", "fingerprint")
@@ -44,16 +43,17 @@ class AddedToken:
     special: bool = True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenizerSpec:
-    """What a tokenizer is. Build it with `from_merges` or `from_ranks`, which copy and check.
+    """Everything that decides the ids of a tokenizer. `from_merges` and `from_ranks` build and
+    check it; they copy their arguments.
 
     - `kind`: `merges` applies an ordered list of pairs (GPT-2 files, tokenizer.json, the course's
       pickles); `ranks` merges any two neighbours whose joined bytes have a rank (tiktoken).
     - `vocab`: id -> bytes, added tokens included. `merges`: in order; empty for `ranks`.
     - `added_tokens`: in order; each is in `vocab` under its id.
-    - `ignore_merges`: a pre-token that is a vocabulary entry is taken whole (Llama 3).
-    - `prefix_ids`, `suffix_ids`: what the post-processor puts around a text when
+    - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
+    - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
     """
 
@@ -130,10 +130,24 @@ class TokenizerSpec:
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
         added = _place_added_tokens(entries, tokens)
         spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
-        # As `token_to_id` finds it: no special token is a rank, and no two tokens share one.
+        # Equal to the table of `token_to_id`: no special token is a rank, and ranks are unique.
         vars(spec)["token_to_id"] = MappingProxyType(dict(ranks))
         spec.check()
         return spec
+
+    def __repr__(self) -> str:
+        """Kind, sizes and names: the tables themselves would take megabytes.
+
+        Example:
+            >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
+            >>> spec  # doctest: +ELLIPSIS
+            <TokenizerSpec merges: 256 tokens (0 added), 0 merges, pattern gpt2, ... fingerprint...>
+        """
+        return (
+            f"<TokenizerSpec {self.kind}: {len(self.vocab)} tokens ({len(self.added_tokens)} "
+            f"added), {len(self.merges)} merges, pattern {self.pattern.name}, normalizer "
+            f"{self.normalizer}, fingerprint {self.fingerprint[:12]}>"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenizerSpec):
@@ -144,7 +158,7 @@ class TokenizerSpec:
         return hash(self.fingerprint)
 
     def __getstate__(self) -> dict[str, object]:
-        # A mapping proxy cannot be pickled, and what is derived need not be.
+        # A mapping proxy cannot be pickled; derived values are computed again.
         state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
         return state | {"vocab": dict(self.vocab)}
 
@@ -154,8 +168,9 @@ class TokenizerSpec:
 
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:
-        """bytes -> id of the tokens that encoding can produce from plain text: added tokens are
-        in it only where they came with the learned vocabulary. The smallest id wins a tie."""
+        """bytes -> id of the tokens that encoding can produce from plain text. Added tokens are
+        included only if merges make them too. Of tokens with the same bytes the smallest id wins.
+        """
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
         made = {left + right for left, right in self.merges} if long_added else set()
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}
@@ -169,7 +184,7 @@ class TokenizerSpec:
 
     @cached_property
     def largest_id(self) -> int:
-        """The largest id; token files take their width from it, not from the count."""
+        """The largest id; it decides the width of ids in token files."""
         return max(self.vocab)
 
     @property
@@ -189,7 +204,7 @@ class TokenizerSpec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) over all that decides an id; equal fingerprints give equal ids.
+        """sha256 (hex) over everything that decides an id; equal fingerprints give equal ids.
 
         The hashed bytes are a sequence of fields, each a u64 little-endian length and the field:
         a format word, kind, `ignore_merges` as 0 or 1, pattern name and expression, Unicode
@@ -233,7 +248,7 @@ class TokenizerSpec:
             yield from map(number, ids)
 
     def check(self) -> None:
-        """Raise InvalidSpecError unless this can be run by an engine and decoded."""
+        """Raise InvalidSpecError unless an engine can run this spec."""
         _check_vocab(self.vocab)
         _check_added_tokens(self.vocab, self.added_tokens)
         sides = set(map(len, self.merges)), set(map(type, chain.from_iterable(self.merges)))

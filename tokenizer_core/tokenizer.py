@@ -19,7 +19,7 @@ from tokenizer_core.batches import (
     plain_policy,
 )
 from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.segmented_encoding import join_with_offsets
+from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.normalize import changed, normalize_nfc, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.spec import TokenizerSpec

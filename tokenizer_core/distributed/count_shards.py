@@ -1,15 +1,13 @@
 """The work of counting: count a shard of the corpus, and write its counts in partitions.
 
 The bytes of a pre-token alone decide its partition, so its counts from all shards meet there.
-Within a partition each shard's counts are sorted: a run, in the format of `spilled_counts`.
+Within a partition each shard's counts are sorted: a run, as `training.counts` writes it.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
-from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
+from tokenizer_core.engines.native_training import NativeCounter
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
@@ -28,7 +26,7 @@ from tokenizer_core.training.count_pretokens import (
     choose_counting_engine,
     count_chunk,
 )
-from tokenizer_core.training.spilled_counts import CountTable, Entry, StoredCounts, write_entry
+from tokenizer_core.training.counts import CountTable, Entry, view, write_entry
 
 _CHUNK_BYTES: Final = 1 << 20
 _BATCH: Final = 1 << 16
@@ -127,27 +125,7 @@ def sorted_entries(counts: Mapping[str, int]) -> Iterator[Entry]:
         >>> list(sorted_entries({"b": 1, "a": 2}))
         [(b'a', 2), (b'b', 1)]
     """
-    if isinstance(counts, NativeCounts):
-        return _entries_of_columns(counts.sorted().columns(_BATCH))
-    entries = counts.items() if isinstance(counts, StoredCounts) else sorted(counts.items())
-    return ((pre_token.encode(), count) for pre_token, count in entries)
-
-
-def _entries_of_columns(columns: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[Entry]:
-    for lengths, counts, text in columns:
-        decoded = text.decode()
-        start = 0
-        for length, count in zip(_numbers("I", lengths), _numbers("Q", counts), strict=True):
-            yield decoded[start : start + length].encode(), count
-            start += length
-
-
-def _numbers(typecode: str, data: bytes) -> array[int]:
-    values: array[int] = array(typecode)
-    values.frombytes(data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
+    return ((pre_token.encode(), count) for pre_token, count in view(counts).sorted().entries())
 
 
 def _write_partitions(entries: Iterable[Entry], n_partitions: int, folder: Path) -> list[int]:

@@ -16,14 +16,14 @@ from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.training.pretoken_counts import MAX_SUM, CorpusSource, PretokenCounts
-from tokenizer_core.training.spilled_counts import (
+from tokenizer_core.training.counts import (
     MAX_RUNS,
     Entry,
-    StoredCounts,
+    FileCounts,
     merge_runs,
     write_entry,
 )
+from tokenizer_core.training.pretoken_counts import MAX_SUM, CorpusSource, PretokenCounts
 
 MERGED: Final = "merged"
 """The name of a partition's only run."""
@@ -88,7 +88,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
         raise CorpusError("the corpus has more bytes than 64 bits count; count less of it")
     with _merged(corpus.partitions, attempt) as entries:
         summed = _Summed(entries)
-        counts = StoredCounts(summed, attempt.scratch)
+        counts = FileCounts.write(summed, attempt.scratch)
     if summed.n_bytes + corpus.special_bytes != n_bytes:
         raise RunError(
             f"the pre-tokens of a corpus of {n_bytes} bytes have {summed.n_bytes} and its special "

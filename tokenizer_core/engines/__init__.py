@@ -1,8 +1,8 @@
-"""Engines compute ids. Which one runs is chosen here, in one place, and every one is exact.
+"""Engines compute ids. This module chooses which engine runs.
 
-`native` is there where its compiled module was built, and `auto` takes it then. `python` is always
-there, and `auto` takes it where the other is not. Asking by name for one that is not there is an
-error, never a silent fallback; `choose_engine` says which one runs and why.
+`auto` takes `native` if its compiled module is installed, and `python` otherwise. Asking by name
+for an engine that cannot run is an error, never a silent fallback. `choose_engine` says which
+engine runs and why.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ENGINE_VARIABLE: Final = "TOKENIZER_ENGINE"
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Which engine runs (`python` or `native`) and why, in a clause for people to read.
+    """The engine that runs (`python` or `native`), and why, as a clause for people to read.
 
-    `native_unavailable` says why the native one cannot run here; None where it can.
+    `native_unavailable` says why the native engine cannot run here; None if it can.
     """
 
     name: str
@@ -48,20 +48,20 @@ class EngineChoice:
 
     @property
     def is_fallback(self) -> bool:
-        """Whether `auto` took the Python engine only because the native one is not there."""
+        """Whether `auto` took the Python engine because the native one cannot run."""
         return self.name == "python" and self.reason == self.native_unavailable
 
 
 def choose_engine(engine: str = "auto") -> EngineChoice:
     """The engine that runs for `auto`, `python` or `native`, and why.
 
-    `auto` asks the environment variable TOKENIZER_ENGINE first; without it, it is `native` where
-    the compiled module is there and fits, and `python` elsewhere.
+    `auto` reads the environment variable TOKENIZER_ENGINE first. If it is unset, `auto` takes
+    `native` if the compiled module is installed and fits, and `python` otherwise.
 
     Raises:
-        EngineUnavailableError: an engine this installation does not have, or no engine, where the
-            environment names it.
-        ValueError: a name that is no engine.
+        EngineUnavailableError: this installation does not have the engine, or TOKENIZER_ENGINE
+            names none.
+        ValueError: `engine` names no engine.
     """
     asked = (os.environ.get(ENGINE_VARIABLE) or "auto") if engine == "auto" else engine
     if asked not in ("auto", "python", "native"):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
+from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
-from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -106,7 +106,7 @@ def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
     return _native.cut_json_text(document)
 
 
-class NativeEngine(SegmentedEncoding):
+class NativeEngine(BaseEngine):
     """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
 
     name = "native"
@@ -200,17 +200,17 @@ class NativeEngine(SegmentedEncoding):
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        begin_end_ids: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, with the ids `around` each of them."""
+        """The ids of all texts, each between its begin and end id."""
         if self._is_compiled:
             specials = self._specials[matcher]
-            arrays = self._encoder.encode_documents(list(texts), around, narrow, specials)
+            arrays = self._encoder.encode_documents(list(texts), begin_end_ids, as_uint16, specials)
             return EncodedDocuments(*arrays)
-        return super().encode_documents(texts, around, matcher, narrow=narrow)
+        return super().encode_documents(texts, begin_end_ids, matcher, as_uint16=as_uint16)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, one after the other."""

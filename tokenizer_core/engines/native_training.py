@@ -71,19 +71,27 @@ class NativeCounts(Mapping[str, int]):
         """UTF-8 bytes of all pre-tokens, each once."""
         return self._words.text_bytes()
 
-    def columns(self, n_words: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """So many pre-tokens at a time: the characters of each (u32, little-endian), the count of
-        each (u64), and all of them joined, in UTF-8."""
-        place = 0
+    def columns(self) -> tuple[Iterator[bytes], Iterator[bytes], Iterator[bytes]]:
+        """The columns of a file of counts, sorted and in blocks; see `training.counts`."""
+        ordered = self.sorted()
+        # Each column makes its own pass, so that no column is ever whole in memory.
+        return (
+            (lengths for lengths, _, _ in ordered._blocks()),
+            (counts for _, counts, _ in ordered._blocks()),
+            (text for _, _, text in ordered._blocks()),
+        )
+
+    def _blocks(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        position = 0
         while True:
-            lengths, counts, text, place = self._words.columns(place, n_words)
+            lengths, counts, text, position = self._words.columns(position, _BATCH)
             if not lengths:
                 return
             yield lengths, counts, text
 
     def entries(self) -> Iterator[tuple[str, int]]:
         """The entries, without a dict of them."""
-        for lengths, counts, joined in self.columns(_BATCH):
+        for lengths, counts, joined in self._blocks():
             text, start = joined.decode(), 0
             sizes = struct.iter_unpack("<I", lengths)
             for (size,), (count,) in zip(sizes, struct.iter_unpack("<Q", counts), strict=True):

@@ -1,9 +1,9 @@
-"""The seam between the tokenizer and what computes its ids.
+"""The interface between the tokenizer and the engine that computes its ids.
 
-An engine does whole calls: normalized texts and the special tokens to look for in, ids out; ids
-in, bytes out. What is around them (the policy of special tokens, normalizing, streaming) is the
-same for every engine and lives above; where a text is to be normalized an engine says. Every engine
-gives identical results; only speed differs.
+An engine takes a normalized text and the special tokens to look for, and returns ids; or it takes
+ids and returns bytes. The special-token policy, normalization and streaming are the same for every
+engine, and the layers above implement them. Every engine gives identical results; only the speed
+differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """How an engine's pre-token cache has done; `maximum` entries bound it."""
+    """Use of an engine's pre-token cache; it holds at most `maximum` entries."""
 
     hits: int
     misses: int
@@ -31,7 +31,7 @@ class CacheStatistics:
 
 
 class EncodedDocuments(NamedTuple):
-    """The ids of several documents, one after the other.
+    """The ids of several documents, joined.
 
     - `ids`: shape (n_tokens,).
     - `offsets`: shape (n_documents + 1,): document `i` is `ids[offsets[i]:offsets[i + 1]]`.
@@ -44,15 +44,15 @@ class EncodedDocuments(NamedTuple):
 
 
 class Engine(Protocol):
-    """Encodes and decodes for one TokenizerSpec. Immutable from outside and thread-safe."""
+    """Encodes and decodes for one TokenizerSpec. Thread-safe."""
 
     name: str
     has_threads: bool
-    """Whether `num_threads` means anything."""
+    """Whether the engine uses `num_threads`."""
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`, which is normalized. Each of the added tokens that `matcher` finds in it
-        is its own id; without a matcher all is plain text.
+        """Ids of a normalized text. Each added token that `matcher` finds becomes its own id;
+        without a matcher the whole text is plain.
 
         Raises:
             UnicodeEncodeError: `text` holds a lone surrogate.
@@ -66,8 +66,8 @@ class Engine(Protocol):
         matcher: SpecialTokenMatcher | None = None,
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode`, as an array of shape (n_tokens,), uint32. `changes` of the text come first,
-        as `nfc_changes` gives them: an engine may do without the text that they make."""
+        """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes` applied.
+        `nfc_changes` gives them; an engine need not build the changed text."""
         ...
 
     def encode_to_json(
@@ -79,9 +79,9 @@ class Engine(Protocol):
         prefix_ids: Sequence[int] = (),
         suffix_ids: Sequence[int] = (),
     ) -> tuple[bytes, int]:
-        """The ids as the text of a JSON array without white space, and their number: for a
-        response, which needs neither an array nor a Python int. Both include prefix and suffix;
-        `changes` as in `encode_to_numpy`."""
+        """The ids as a JSON array without white space, and their number, including prefix and
+        suffix. A response needs neither a NumPy array nor Python ints. `changes` as in
+        `encode_to_numpy`."""
         ...
 
     def encode_batch(
@@ -106,35 +106,36 @@ class Engine(Protocol):
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        begin_end_ids: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """As `encode_batch_to_numpy` by one thread, of texts as UTF-8, with the ids `around` each:
-        before and behind it. `narrow` ids are uint16.
+        """As `encode_batch_to_numpy` with one thread, of texts in UTF-8. Each text's ids get the
+        begin id before them and the end id after them, if not None. With `as_uint16` the ids are
+        uint16.
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.
-            ValueError: an id is not `narrow`.
+            ValueError: an id does not fit uint16.
         """
         ...
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
-        """Ids of pre-tokens that are already split, one after the other."""
+        """Ids of pre-tokens, joined."""
         ...
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
-        """The number of ids of `text`; may stop counting once it is over `limit`."""
+        """The number of ids of `text`; counting may stop above `limit`."""
         ...
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC.
+        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC.
 
         Raises:
-            UnicodeEncodeError: the text holds a lone surrogate, if the engine looks for one.
+            UnicodeEncodeError: the text holds a lone surrogate. Not every engine checks.
         """
         ...
 
@@ -147,8 +148,7 @@ class Engine(Protocol):
         ...
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`; bytes that are not UTF-8 as `errors` says, in the words of
-        `bytes.decode`.
+        """The text of `ids`. `errors` is as in `bytes.decode`.
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.
@@ -157,8 +157,8 @@ class Engine(Protocol):
         ...
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """The text of a JSON array, without white space, of ids of shape (n_tokens,): for an
-        answer over the network, which needs no Python int of any id."""
+        """Ids of shape (n_tokens,) as a JSON array without white space. A response needs no Python
+        ints."""
         ...
 
     def cache_statistics(self) -> CacheStatistics:

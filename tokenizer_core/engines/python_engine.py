@@ -1,10 +1,10 @@
-"""The reference engine: byte-level BPE in plain Python, complete and exact.
+"""The Python engine: exact byte-level BPE without the compiled module.
 
-A text is split by `pretokenize`, each pre-token goes through an LRU cache in front of `_bpe`, and
-`_bpe` merges by rank: the pair of the lowest rank first, the leftmost of equals. Short pre-tokens
-scan a list, long ones use a heap, so that a megabyte of one letter costs O(n log n).
+`pretokenize` splits a text. Each pre-token goes through an LRU cache in front of `_bpe`, which
+merges the pair of the lowest rank first, the leftmost of equals. For a short pre-token it scans a
+list; for a long one it uses a heap, so a megabyte of one letter costs O(n log n).
 
-One algorithm serves both kinds of tokenizer because of how symbols are written:
+One algorithm serves both kinds of tokenizer because of how it writes symbols:
 - kind `ranks`: a symbol is its bytes, and the key of a pair is their concatenation;
 - kind `merges`: a symbol is the character `chr(id)`, and the key of a pair is the two-character
   string. Ids are below 2^20, and every number below that is a character.
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
-from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pretokenize import split_in_windows
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 CACHE_ENTRIES: Final = 1 << 16
 MAX_CACHED_CHARS: Final = 64
-"""Longer pre-tokens are never cached: with the number of entries this bounds the cache in bytes
-(160 MB measured if every entry is 64 characters of four bytes that all stay single tokens; 15 to 20
-MB on real text)."""
+"""Longer pre-tokens are not cached. Together with the number of entries this bounds the cache:
+160 MB if every entry is 64 four-byte characters that stay single tokens, 15 to 20 MB on real text
+(measured)."""
 
 HEAP_FROM_SYMBOLS: Final = 160
 """Pre-tokens of more symbols than this are merged with a heap. The scan costs n^2 at the speed of
-`min` over a list, the heap n log n at the speed of Python; they cross between 120 and 200."""
+`min` over a list, the heap n log n at the speed of Python; the two cross between 120 and 200."""
 
 _NO_RANK: Final = 1 << 30
 
 
-class PythonEngine(SegmentedEncoding):
+class PythonEngine(BaseEngine):
     """Encodes and decodes for one spec; see `protocol.Engine`. Safe to share between threads."""
 
     name = "python"
@@ -55,8 +55,8 @@ class PythonEngine(SegmentedEncoding):
         super().__init__(spec)
         self._pattern = spec.pattern
         self._vocab = dict(spec.vocab)
-        # A plain function over tables, not a method: a cache that held the engine would keep a
-        # retired tokenizer alive after a swap.
+        # A plain function over tables, not a method: a cache that refers to the engine would keep
+        # a retired tokenizer alive after a swap.
         self._bpe = _make_bpe(spec)
         self._cached_bpe = lru_cache(maxsize=CACHE_ENTRIES)(self._bpe)
 
@@ -66,11 +66,11 @@ class PythonEngine(SegmentedEncoding):
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""
-        # An array gives Python ints, which a dict finds faster than NumPy's.
+        # `tolist` gives Python ints; a dict finds these faster than NumPy's.
         return join_tokens(self._vocab, ids.tolist() if isinstance(ids, np.ndarray) else list(ids))
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`; bytes that are not UTF-8 as `errors` says."""
+        """The text of `ids`; `errors` as in `bytes.decode`."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def cache_statistics(self) -> CacheStatistics:
@@ -100,8 +100,8 @@ class PythonEngine(SegmentedEncoding):
         return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
-        # One pass in C to see whether any is too long to be cached, then one pass in C over the
-        # cache: asking each pre-token in Python would cost more than all the rest.
+        # Two passes in C, one for the lengths and one over the cache: a check of each pre-token in
+        # Python would cost more than everything else.
         if max(map(len, pre_tokens), default=0) <= MAX_CACHED_CHARS:
             return map(self._cached_bpe, pre_tokens)
         return (
@@ -196,11 +196,11 @@ def _merge_by_scan(
 def _merge_by_heap(
     symbols: list[Any], rank_of_pair: Mapping[Any, int], product: Mapping[int, Any]
 ) -> list[Any]:
-    """As `_merge_by_scan` in O(n log n); gives the merged symbols back.
+    """As `_merge_by_scan` in O(n log n); returns the merged symbols.
 
-    Symbols stay where they are; `after` and `before` link those that are left. A heap entry is
-    `rank << 32 | place`, so the heap orders by rank, then from the left. An entry is stale when
-    the pair at its place has another rank by now.
+    Symbols keep their index; `after` and `before` link the remaining ones. A heap entry is
+    `rank << 32 | index`, so the heap orders by rank, then from the left. An entry is stale when
+    the pair at its index has another rank by now.
     """
     get = rank_of_pair.get
     n = len(symbols)
@@ -208,28 +208,28 @@ def _merge_by_heap(
     before = list(range(-1, n - 1))
     ranks = list(map(get, map(add, symbols, symbols[1:]), repeat(_NO_RANK)))
     ranks.append(_NO_RANK)
-    heap = [rank << 32 | place for place, rank in enumerate(ranks) if rank != _NO_RANK]
+    heap = [rank << 32 | index for index, rank in enumerate(ranks) if rank != _NO_RANK]
     heapify(heap)
     while heap:
         entry = heappop(heap)
-        rank, place = entry >> 32, entry & 0xFFFFFFFF
-        if ranks[place] != rank:
+        rank, index = entry >> 32, entry & 0xFFFFFFFF
+        if ranks[index] != rank:
             continue
-        gone = after[place]
-        symbols[place] = product[rank]
+        gone = after[index]
+        symbols[index] = product[rank]
         symbols[gone] = None
         ranks[gone] = _NO_RANK
-        follower = after[place] = after[gone]
+        follower = after[index] = after[gone]
         if follower < n:
-            before[follower] = place
-            new_rank = ranks[place] = get(symbols[place] + symbols[follower], _NO_RANK)
+            before[follower] = index
+            new_rank = ranks[index] = get(symbols[index] + symbols[follower], _NO_RANK)
             if new_rank != _NO_RANK:
-                heappush(heap, new_rank << 32 | place)
+                heappush(heap, new_rank << 32 | index)
         else:
-            ranks[place] = _NO_RANK
-        previous = before[place]
+            ranks[index] = _NO_RANK
+        previous = before[index]
         if previous >= 0:
-            new_rank = ranks[previous] = get(symbols[previous] + symbols[place], _NO_RANK)
+            new_rank = ranks[previous] = get(symbols[previous] + symbols[index], _NO_RANK)
             if new_rank != _NO_RANK:
                 heappush(heap, new_rank << 32 | previous)
     return [symbol for symbol in symbols if symbol is not None]

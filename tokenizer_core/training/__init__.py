@@ -8,17 +8,17 @@ from tokenizer_core.training.learn_merges import (
     TieBreak,
     learn_merges,
 )
-from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
+from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts, Pruning
 from tokenizer_core.training.prune_counts import prune_counts
-from tokenizer_core.training.pruning import Pruning
 from tokenizer_core.training.trainer import (
+    CurvePoint,
     TrainingProgress,
+    TrainingReport,
     TrainingResult,
     train,
     train_bpe,
     train_from_counts,
 )
-from tokenizer_core.training.training_report import CurvePoint, TrainingReport
 from tokenizer_core.training.vocabulary_plan import VocabularyOptions
 
 __all__ = [

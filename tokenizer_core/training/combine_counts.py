@@ -14,8 +14,7 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts
-from tokenizer_core.training.pruning import Pruning
+from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts, Pruning
 
 
 def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> PretokenCounts:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenizer_core.engines import resolve_engine
+from tokenizer_core.engines.native_training import NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import run_tasks
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
-from tokenizer_core.training.native_kernels import count_natively
+from tokenizer_core.training.counts import CountTable
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
-from tokenizer_core.training.spilled_counts import CountTable
 
 DecodeErrors = Literal["strict", "replace"]
 
@@ -218,20 +218,41 @@ def _count_in_threads(
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
 ) -> tuple[Mapping[str, int], int, int]:
-    counted = count_natively(
-        files,
-        planner,
-        pattern=rules.pattern,
-        special_tokens=rules.special_tokens,
-        num_threads=workers,
-        ceiling=None if ceiling is None else (ceiling[0], os.fspath(ceiling[1])),
-        progress=progress,
-        while_waiting=while_waiting,
-    )
-    if isinstance(counted, Chunk):
-        count_chunk(rules, counted)  # raises what is wrong with it, in the same words
-        raise counted.file.changed()
+    """Count in threads of the compiled module while this thread plans and hashes chunks."""
+    chunks: list[Chunk] = []
+    limit = None if ceiling is None else (ceiling[0], os.fspath(ceiling[1]))
+    with NativeCounter(rules.pattern.name, rules.special_tokens, workers, limit) as counter:
+        for file in files:
+            if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
+                break
+        counted = counter.finish()
+    if isinstance(counted, int):  # the first chunk that cannot be counted
+        count_chunk(rules, chunks[counted])  # raises what is wrong with it, in the same words
+        raise chunks[counted].file.changed()
+    progress(sum(file.size_bytes for file in files))
     return counted
+
+
+def _submit_all(
+    counter: NativeCounter,
+    file: CorpusFile,
+    planner: ChunkPlanner,
+    chunks: list[Chunk],
+    progress: Callable[[int], object],
+    while_waiting: Callable[[], object] | None,
+) -> bool:
+    descriptor = file.open()
+    try:
+        for chunk in planner.plan(file):
+            if while_waiting is not None:
+                while_waiting()
+            chunks.append(chunk)
+            if not counter.submit(descriptor, chunk.start, chunk.end):
+                return False
+            progress(counter.bytes_done())
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:

@@ -38,6 +38,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
+from tokenizer_core.engines.native_training import NativeCounts
+
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")
 
@@ -117,6 +119,31 @@ def learn_merges(
     return learn_with_queue(
         counts, n_merges, PairBuckets, tie_break=tie_break, rules=rules, after_merge=after_merge
     )
+
+
+def learn_natively(
+    counts: Mapping[str, int],
+    n_merges: int,
+    *,
+    tie_break: TieBreak = "lexicographic",
+    rules: LearningRules = NO_RULES,
+    after_merge: Callable[[int], object] | None = None,
+) -> LearnedMerges:
+    """As `learn_merges`, but `after_merge` is called several times a second and at the end only.
+
+    Raises:
+        ValueError: as `learn_merges`; or the counts do not fit 64 bits.
+    """
+    check_tie_break(tie_break)
+    learned = NativeCounts.of(counts).learn(
+        n_merges,
+        tie_break,
+        after_merge,
+        min_frequency=rules.min_frequency,
+        max_token_length=rules.max_token_length,
+        first_merges=rules.first_merges,
+    )
+    return LearnedMerges(*learned)
 
 
 def check_tie_break(tie_break: str) -> None:

@@ -1,14 +1,11 @@
-"""PretokenCounts: how often each pre-token occurs in a corpus, with what it was counted by.
+"""PretokenCounts: how often each pre-token occurs in a corpus, and how the corpus was counted.
 
-Counting is most of the time of a training run and does not depend on the vocabulary size; kept in
-a file, the counts train another size in seconds and without the corpus. They stand apart from the
-counting so that learning from saved counts needs nothing of it. May import `errors`, `patterns`,
-`documents`, `storage`, `formats.whole_files`, `pruning`, and `saved_counts`, `spilled_counts` and
-`engines.native_training`, whose counts are taken as they are.
+Counting takes most of the time of a training run and does not depend on the vocabulary size. Saved
+counts train another size in seconds, without the corpus.
 
 The file, all numbers little-endian: the magic line, u64 length of the header, the header (JSON),
-u32 length in characters of each pre-token, u64 count of each, the pre-tokens joined in UTF-8,
-sha256 of everything before it. Pre-tokens are sorted, so equal counts give equal files.
+the three columns of `counts`, and the sha256 of everything before it. Pre-tokens are sorted, so
+equal counts give equal files.
 """
 
 from __future__ import annotations
@@ -16,35 +13,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
+import stat
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from itertools import accumulate, islice
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from tokenizer_core.blobs import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.documents.corpus_addresses import is_address
-from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
-from tokenizer_core.training.pruning import Pruning
-from tokenizer_core.training.saved_counts import open_regular, read_saved_counts
-from tokenizer_core.training.spilled_counts import StoredCounts
+from tokenizer_core.training.counts import FileCounts, ReadAt, read_from, view
 
 MAX_FILE_BYTES: Final = 1 << 36
-"""More than any counts that would fit into memory."""
+"""Larger than any counts that fit into memory."""
 
 MAX_SUM: Final = (1 << 64) - 1
-"""Of the bytes of all pre-tokens; the native learner counts in 64 bits."""
+"""Limit of the bytes of all pre-tokens: the native learner counts in 64 bits."""
 
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
-_BATCH: Final = 1 << 16
+_HASH_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +49,61 @@ class CorpusSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Pruning:
+    """What `prune_counts` dropped from counts.
+
+    - `min_count`: pre-tokens with fewer occurrences were dropped. For combined counts, the largest
+      of theirs.
+    - `n_distinct`: distinct pre-tokens dropped; one dropped from two counts is counted twice.
+      `n_pre_tokens`, `n_bytes`: their occurrences, and the UTF-8 bytes of these.
+    - `bound`: no pair of tokens occurs more often than this in the dropped pre-tokens, whatever was
+      merged before. So in the whole text each learned merge occurs at most this many times less
+      than the best pair at that moment (`prune_counts` has the proof).
+    """
+
+    min_count: int
+    n_distinct: int
+    n_pre_tokens: int
+    n_bytes: int
+    bound: int
+
+    @classmethod
+    def combined(cls, parts: Iterable[tuple[Pruning, int]]) -> Pruning:
+        """The pruning of a weighted sum of counts, given as (pruning, weight); bounds add up too.
+
+        Example:
+            >>> Pruning.combined([(Pruning(2, 9, 9, 50, 4), 3), (Pruning(3, 5, 8, 40, 2), 1)])
+            Pruning(min_count=3, n_distinct=14, n_pre_tokens=35, n_bytes=190, bound=14)
+        """
+        listed = list(parts)
+        return cls(
+            min_count=max(part.min_count for part, _ in listed),
+            n_distinct=sum(part.n_distinct for part, _ in listed),
+            n_pre_tokens=sum(weight * part.n_pre_tokens for part, weight in listed),
+            n_bytes=sum(weight * part.n_bytes for part, weight in listed),
+            bound=sum(weight * part.bound for part, weight in listed),
+        )
+
+    @classmethod
+    def parse(cls, table: dict[str, Any]) -> Pruning:
+        """The pruning from its `asdict`; ValueError, KeyError or TypeError for other tables."""
+        values = [table[field.name] for field in fields(cls)]
+        if len(table) != len(values) or any(type(n) is not int or n < 0 for n in values):
+            raise ValueError("pruning is not five numbers, 0 or above")
+        return cls(*values)
+
+
+@dataclass(frozen=True, slots=True)
 class PretokenCounts:
     """Counts of the pre-tokens of a corpus, and everything that decided them.
 
     - `counts`: pre-token -> occurrences (at least 1). Special tokens are cut out, never counted.
     - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: stretches of text
       between special tokens that are not empty.
-    - `n_spills`: how often counting came to its memory ceiling and went on on the disk.
-    - `weights`: how often each of the sources was counted, in their order; empty: once each.
-    - `pruning`: what was left out, where `prune_counts` left something out. `n_pre_tokens` and
-      `n_pre_token_bytes` are without it.
+    - `n_spills`: how often counting reached its memory ceiling and wrote to the disk.
+    - `weights`: how often each source was counted, in the order of `sources`; empty: once each.
+    - `pruning`: what `prune_counts` dropped, if anything. `n_pre_tokens` and `n_pre_token_bytes`
+      do not include it.
     """
 
     counts: Mapping[str, int]
@@ -82,30 +119,22 @@ class PretokenCounts:
 
     @property
     def source_weights(self) -> tuple[int, ...]:
-        """The weight of each source, also where all are 1."""
+        """The weight of each source, even if all are 1."""
         return self.weights or (1,) * len(self.sources)
 
     @property
     def n_pre_tokens(self) -> int:
-        """Pre-tokens of the corpus that were not left out, repetitions included."""
-        if isinstance(self.counts, NativeCounts | StoredCounts):
-            return self.counts.n_pre_tokens
-        return sum(self.counts.values())
+        """Pre-tokens that were not pruned, repetitions included."""
+        return view(self.counts).n_pre_tokens
 
     @property
     def n_pre_token_bytes(self) -> int:
-        """UTF-8 bytes of these pre-tokens, which is the corpus without its special tokens."""
-        if isinstance(self.counts, NativeCounts):
-            return self.counts.n_bytes
-        return sum(
-            count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
-            for pre_token, count in self.counts.items()
-        )
+        """UTF-8 bytes of these pre-tokens: the corpus without its special tokens."""
+        return view(self.counts).n_bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to a file, whole or not at all (a temporary file beside it, renamed).
-
-        At an address (`s3://bucket/news.counts`) they are put from a temporary file.
+        """Write the counts to a file, or an address (`s3://bucket/news.counts`), whole or not at
+        all.
 
         Raises:
             OSError: the file cannot be written.
@@ -128,7 +157,7 @@ class PretokenCounts:
         yield digest.digest()
 
     def _render_fields(self) -> Iterator[bytes]:
-        columns = _columns_of(self.counts)
+        counts = view(self.counts)
         header = {
             "pattern": {"name": self.pattern.name, "expression": self.pattern.expression},
             "unicode_tables": self.unicode_tables,
@@ -137,8 +166,8 @@ class PretokenCounts:
             "n_bytes": self.n_bytes,
             "n_documents": self.n_documents,
             "n_distinct": len(self.counts),
-            "n_pre_tokens": self.n_pre_tokens,
-            "text_bytes": columns.text_bytes,
+            "n_pre_tokens": counts.n_pre_tokens,
+            "text_bytes": counts.text_bytes,
         }
         if self.weights:
             header["weights"] = list(self.weights)
@@ -148,9 +177,8 @@ class PretokenCounts:
         yield _MAGIC
         yield len(rendered).to_bytes(8, "little")
         yield rendered
-        yield from columns.lengths
-        yield from columns.counts
-        yield from columns.text
+        for column in counts.columns():
+            yield from column
 
     @classmethod
     def load(
@@ -161,21 +189,21 @@ class PretokenCounts:
         special_tokens: Sequence[str] | None = None,
         on_disk: bool = False,
     ) -> PretokenCounts:
-        """Read counts that `save` wrote, and check that they are what is expected.
+        """Read counts that `save` wrote, from a path or an address.
 
-        With `pattern` or `special_tokens` given, the counts must have been made with the same. From
-        an address they are fetched into a temporary file first. With `on_disk` they stay in the
-        file, open as long as they are needed, and are read from it each time they are gone through.
+        The counts must have been made with `pattern` and `special_tokens`, if these are given. With
+        `on_disk` the counts stay in the file, which stays open, and each iteration reads it again.
 
         Raises:
-            FormatError: the file is no such file, is cut short, or is damaged.
-            CorpusError: it was counted with another pattern, other special tokens, or other
+            FormatError: the file is not a file of counts, is cut short, or is damaged.
+            CorpusError: the corpus was counted with another pattern, other special tokens, or other
                 Unicode tables than those of this installation.
             OSError: the file cannot be read.
-            StorageError: the storage at the address cannot be reached, or has nothing of that name.
+            StorageError: the storage at the address cannot be reached, or has no object of that
+                name.
         """
         name = os.fspath(path)
-        loaded = _read_on_disk(name) if on_disk else _parse(_read(name), name)
+        loaded = _load(name, on_disk=on_disk)
         loaded._check_fits(name, pattern, special_tokens)
         return loaded
 
@@ -200,98 +228,82 @@ class PretokenCounts:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What the file holds behind its header, in parts, which are made when they are asked for."""
-
-    lengths: Iterable[bytes]
-    counts: Iterable[bytes]
-    text: Iterable[bytes]
-    text_bytes: int
-
-
-def _columns_of(counts: Mapping[str, int]) -> _Columns:
-    if isinstance(counts, NativeCounts):
-        words = counts.sorted()
-        # Gone through for each column, so that no column is ever whole in memory.
-        return _Columns(
-            (lengths for lengths, _, _ in words.columns(_BATCH)),
-            (numbers for _, numbers, _ in words.columns(_BATCH)),
-            (text for _, _, text in words.columns(_BATCH)),
-            words.text_bytes,
-        )
-    if isinstance(counts, StoredCounts):
-        return _Columns(*counts.columns(), counts.text_bytes)
-    pre_tokens = sorted(counts)
-    return _Columns(
-        _render_numbers("I", map(len, pre_tokens)),
-        _render_numbers("Q", map(counts.__getitem__, pre_tokens)),
-        _render_text(pre_tokens),
-        sum(len(part) for part in _render_text(pre_tokens)),
-    )
-
-
-def _render_text(pre_tokens: Iterable[str]) -> Iterator[bytes]:
-    rest = iter(pre_tokens)
-    while part := list(islice(rest, _BATCH)):
-        yield "".join(part).encode()
-
-
-def _render_numbers(typecode: str, numbers: Iterable[int]) -> Iterator[bytes]:
-    rest = iter(numbers)
-    while values := array(typecode, islice(rest, _BATCH)):
-        if sys.byteorder == "big":
-            values.byteswap()
-        yield values.tobytes()
-
-
-def _parse_numbers(typecode: str, data: bytes) -> array[int]:
-    values: array[int] = array(typecode)
-    values.frombytes(data)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
-
-
-def _parse(data: bytes, name: str) -> PretokenCounts:
-    """The counts in `data`; every length is checked against what is there before it is used."""
-    if not data.startswith(_MAGIC):
-        raise FormatError(f"{name} is not a file of pre-token counts")
-    damaged = _damaged(name)
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if len(body) < len(_MAGIC) + 8 or hashlib.sha256(body).digest() != digest:
-        raise damaged
-    header_start = len(_MAGIC) + 8
-    header_end = header_start + int.from_bytes(body[len(_MAGIC) : header_start], "little")
-    if header_end > len(body):
-        raise damaged
-    try:
-        header = json.loads(body[header_start:header_end])
-        return _parse_header(header, _parse_counts(header, body[header_end:]), name)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise error if isinstance(error, FormatError) else damaged from None
-
-
-def _read_on_disk(name: str) -> PretokenCounts:
+def _load(name: str, *, on_disk: bool) -> PretokenCounts:
     with _local(name) as path:
-        file = open_regular(path)
+        if not on_disk:
+            data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
+            return _parse(lambda start, n: data[start : start + n], len(data), name, on_disk=False)
+        file = _open_regular(path)
     try:
-        if os.pread(file.fileno(), len(_MAGIC), 0) != _MAGIC:
-            raise FormatError(f"{name} is not a file of pre-token counts")
-        return _parse_header(*read_saved_counts(file, _MAGIC), name)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        size = os.fstat(file.fileno()).st_size
+        return _parse(read_from(file), size, name, on_disk=True)
+    except FormatError:
         file.close()
-        raise error if isinstance(error, FormatError) else _damaged(name) from None
+        raise
+
+
+@contextmanager
+def _local(name: str) -> Iterator[str]:
+    """The path of a file, or of a temporary copy of the object at an address."""
+    if not is_address(name):
+        yield name
+        return
+    storage, stored_name = open_stored(name, read_only=True)
+    with tempfile.TemporaryDirectory() as folder:
+        storage.fetch(stored_name, path := Path(folder, "counts"))
+        yield str(path)
+
+
+def _open_regular(path: str) -> IO[bytes]:
+    # O_NONBLOCK: opening a FIFO nobody writes to must not wait for a writer.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FormatError(f"{path!r:.200} is not a regular file; give the path of a file")
+    return file
+
+
+def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenCounts:
+    """The counts in a file; every length is checked against its size before it is used."""
+    if read_at(0, len(_MAGIC)) != _MAGIC:
+        raise FormatError(f"{name} is not a file of pre-token counts")
+    try:
+        header, body = _parse_parts(read_at, size)
+        return _parse_header(header, body if on_disk else dict(body.entries()), name)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        damaged = f"{name} is damaged or cut short; count the corpus again"
+        raise FormatError(damaged) from None
+
+
+def _parse_parts(read_at: ReadAt, size: int) -> tuple[dict[str, Any], FileCounts]:
+    """The header and the body of a file whose hash is right; ValueError when it is not."""
+    header_start = len(_MAGIC) + 8
+    header_bytes = int.from_bytes(read_at(len(_MAGIC), 8), "little")
+    body_start = header_start + header_bytes
+    end = size - _DIGEST_BYTES
+    if body_start > end or _hash(read_at, end) != read_at(end, _DIGEST_BYTES):
+        raise ValueError("the file does not have the hash it should have")
+    header = json.loads(read_at(header_start, header_bytes))
+    n_distinct, text_bytes = _parse_size(header["n_distinct"]), _parse_size(header["text_bytes"])
+    body = FileCounts.in_body(read_at, body_start, n_distinct, text_bytes)
+    if body_start + body.n_column_bytes != end:
+        raise ValueError("the lengths do not add up")
+    return header, body
+
+
+def _hash(read_at: ReadAt, end: int) -> bytes:
+    digest = hashlib.sha256()
+    for start in range(0, end, _HASH_BYTES):
+        digest.update(read_at(start, min(_HASH_BYTES, end - start)))
+    return digest.digest()
 
 
 def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) -> PretokenCounts:
-    n_pre_tokens = n_bytes = 0
-    for pre_token, count in counts.items():
-        n_pre_tokens += count
-        n_bytes += count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
-    if n_pre_tokens != _parse_size(header["n_pre_tokens"]):
+    if view(counts).n_pre_tokens != _parse_size(header["n_pre_tokens"]):
         raise ValueError("the counts do not add up")
-    if n_bytes > MAX_SUM:
+    if view(counts).n_bytes > MAX_SUM:
         raise FormatError(
             f"{name} counts more bytes than 64 bits hold; count the corpus again, or give smaller "
             f"weights"
@@ -307,27 +319,6 @@ def _parse_header(header: dict[str, Any], counts: Mapping[str, int], name: str) 
         weights=_parse_weights(header),
         pruning=Pruning.parse(header["pruning"]) if "pruning" in header else None,
     )
-
-
-def _damaged(name: str) -> FormatError:
-    return FormatError(f"{name} is damaged or cut short; count the corpus again")
-
-
-@contextmanager
-def _local(name: str) -> Iterator[str]:
-    """The path of a file, or of a copy of what is at an address, which is gone afterwards."""
-    if not is_address(name):
-        yield name
-        return
-    storage, stored_name = open_stored(name, read_only=True)
-    with tempfile.TemporaryDirectory() as folder:
-        storage.fetch(stored_name, path := Path(folder, "counts"))
-        yield str(path)
-
-
-def _read(name: str) -> bytes:
-    with _local(name) as path:
-        return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
 
 
 def _parse_pattern(fields: dict[str, Any]) -> SplitPattern:
@@ -355,22 +346,3 @@ def _parse_weights(header: dict[str, Any]) -> tuple[int, ...]:
     if not all(type(weight) is int and weight >= 1 for weight in weights):
         raise ValueError("a weight is no number above 0")
     return tuple(weights)
-
-
-def _parse_counts(header: dict[str, Any], body: bytes) -> dict[str, int]:
-    n_distinct, text_bytes = _parse_size(header["n_distinct"]), _parse_size(header["text_bytes"])
-    lengths_end = 4 * n_distinct
-    counts_end = lengths_end + 8 * n_distinct
-    if len(body) != counts_end + text_bytes:
-        raise ValueError("the lengths do not add up")
-    ends = list(accumulate(_parse_numbers("I", body[:lengths_end]), initial=0))
-    numbers = _parse_numbers("Q", body[lengths_end:counts_end])
-    text = body[counts_end:].decode("utf-8")
-    if ends[-1] != len(text):
-        raise ValueError("the pre-tokens do not add up to the text")
-    counts = {
-        text[start:end]: number for start, end, number in zip(ends, ends[1:], numbers, strict=False)
-    }
-    if len(counts) != n_distinct or "" in counts or 0 in counts.values():
-        raise ValueError("a pre-token is empty, repeated or never counted")
-    return counts

@@ -31,17 +31,16 @@ occur less often than B times themselves, as late ones do, the bound says nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.engines.native_training import NativeCounts
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts
-from tokenizer_core.training.pruning import Pruning
+from tokenizer_core.training.counts import view
+from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts, Pruning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +74,7 @@ def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
     following = np.zeros(1 << 16, np.uint64)
     kept: dict[str, int] = {}
     n_distinct = n_pre_tokens = n_bytes = 0
-    entries = iter(_entries(counts.counts))
+    entries = view(counts.counts).entries()
     while batch := list(islice(entries, _BATCH)):
         kept.update(entry for entry in batch if entry[1] >= min_count)
         rare = [(pre_token.encode(), count) for pre_token, count in batch if count < min_count]
@@ -94,11 +93,6 @@ def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
     dropped = Pruning(min_count, n_distinct, n_pre_tokens, n_bytes, int(following.max()))
     before = [] if counts.pruning is None else [(counts.pruning, 1)]
     return replace(counts, counts=kept, pruning=Pruning.combined([*before, (dropped, 1)]))
-
-
-def _entries(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    # A dict of all of them is what `items` would make of packed counts.
-    return counts.entries() if isinstance(counts, NativeCounts) else counts.items()
 
 
 def _add_adjacent_bytes(following: NDArray[np.uint64], words: Sequence[tuple[bytes, int]]) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
@@ -30,10 +30,9 @@ from tokenizer_core.training.learn_merges import (
     TieBreak,
     check_tie_break,
     learn_merges,
+    learn_natively,
 )
-from tokenizer_core.training.native_kernels import learn_natively
-from tokenizer_core.training.pretoken_counts import PretokenCounts
-from tokenizer_core.training.training_report import TrainingReport, describe_merges
+from tokenizer_core.training.pretoken_counts import PretokenCounts, Pruning
 from tokenizer_core.training.vocabulary_plan import (
     NO_OPTIONS,
     VocabularyOptions,
@@ -44,6 +43,11 @@ from tokenizer_core.training.vocabulary_plan import (
 Path = str | os.PathLike[str]
 
 _POLL_SECONDS: Final = 0.1
+_SAMPLE_SECONDS: Final = 0.2
+
+CURVE_POINTS: Final = 100
+_ROUND_SIZES: Final = frozenset(n * 10**power for n in (1, 2, 5) for power in range(2, 7))
+_SHOWN_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,72 @@ class TrainingProgress:
     done: int
     total: int
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What a vocabulary of this size, padding left out, makes of the text it was trained on."""
+
+    vocab_size: int
+    n_tokens: int
+    bytes_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """Figures of one training run. Sizes in bytes, times in seconds of wall clock.
+
+    - `engine` learned; `counting_engine` counted, None when the counts came from elsewhere.
+    - `options`: what was asked of the vocabulary beside its size. `n_seed_merges` and `n_reserved`:
+      how many merges its seed tokens took, and its reserved tokens, padding included.
+    - `learned_vocab_size`: the size the run was asked for, larger than `vocab_size` where this is a
+      smaller one cut from it. Times and memory are of the run.
+    - `curve`: exact, of about a hundred sizes from the smallest to this one, spread evenly over
+      their logarithm, and of 500, 1,000, 2,000, 5,000 and so on.
+    - `stopped_early`: why there are fewer merges than asked for, or None.
+    - `peak_memory_bytes`: resident memory of this process and its workers together, at its
+      highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
+      ever held, before training too (`ru_maxrss`).
+    - `longest_token_text`: the longest learned token, U+FFFD for what is not UTF-8 in it; cut off
+      at 200 characters.
+    - `bytes_per_token`: on the text that was trained on, special tokens left out.
+    - `seconds_counting`: 0 when the counts came from a file.
+    - `pruning`: what was left out of the counts before learning, and how far a merge may be from
+      the best; None where nothing was. Tokens and pre-tokens are of what was kept.
+    """
+
+    engine: str
+    counting_engine: str | None
+    tie_break: str
+    num_workers: int
+    options: VocabularyOptions
+    learned_vocab_size: int
+    vocab_size: int
+    n_merges: int
+    n_seed_merges: int
+    n_reserved: int
+    stopped_early: str | None
+    seconds_counting: float
+    seconds_learning: float
+    peak_memory_bytes: int
+    peak_own_memory_bytes: int
+    n_bytes: int
+    n_documents: int
+    n_pre_tokens: int
+    n_distinct_pre_tokens: int
+    n_tokens: int
+    bytes_per_token: float
+    longest_token_bytes: int
+    longest_token_text: str
+    curve: tuple[CurvePoint, ...]
+    pruning: Pruning | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as a dict that `json.dumps` takes."""
+        figures = asdict(self)
+        figures["curve"] = list(figures["curve"])
+        figures["options"]["seed_tokens"] = list(self.options.seed_tokens)
+        return figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +331,37 @@ def train_from_counts(
     )
 
 
+class PeakMemory:
+    """The largest resident memory of this process and its children together, seen by `sample`.
+
+    A machine must have the sum over processes at one moment, and `ru_maxrss` includes the time
+    before training; so this samples. Memory shared by processes counts once for each.
+    """
+
+    def __init__(self) -> None:
+        # psutil takes tens of milliseconds to import, which every worker process would pay.
+        import psutil
+
+        self._process = psutil.Process()
+        self._gone = psutil.Error
+        self._next_sample = 0.0
+        self.peak_bytes = 0
+
+    def sample(self, *, now: bool = False) -> None:
+        """Sample, unless the last sample is recent (finding the children takes milliseconds)."""
+        moment = time.monotonic()
+        if moment < self._next_sample and not now:
+            return
+        total = 0
+        for process in [self._process, *self._process.children(recursive=True)]:
+            try:
+                total += process.memory_info().rss
+            except self._gone:
+                continue  # it ended meanwhile
+        self.peak_bytes = max(self.peak_bytes, total)
+        self._next_sample = time.monotonic() + _SAMPLE_SECONDS
+
+
 class _Watch:
     """Passes on progress, asks whether to cancel, and samples memory, each not too often."""
 
@@ -269,9 +370,6 @@ class _Watch:
         progress: Callable[[TrainingProgress], object] | None,
         should_cancel: Callable[[], bool] | None,
     ) -> None:
-        # psutil takes tens of milliseconds to import, which every worker process would pay.
-        from tokenizer_core.training.process_memory import PeakMemory
-
         self._progress = progress
         self._should_cancel = should_cancel
         self._next_poll = 0.0
@@ -357,3 +455,58 @@ def _peak_own_memory_bytes() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def describe_merges(
+    plan: VocabularyPlan, learned: LearnedMerges, spec: TokenizerSpec, n_bytes: int
+) -> dict[str, Any]:
+    """The fields of a report that are about these merges; `n_bytes` is of all pre-tokens."""
+    longest = max((left + right for left, right in learned.merges), key=len, default=b"")
+    n_specials = len(spec.special_tokens)
+    return {
+        "vocab_size": len(spec.vocab),
+        "n_merges": len(learned.merges),
+        "n_seed_merges": len(plan.rules.first_merges),
+        "n_reserved": n_specials - len(plan.special_tokens),
+        "stopped_early": _say_why(plan.options) if learned.no_pair_left else None,
+        "n_tokens": learned.n_tokens,
+        "bytes_per_token": _ratio(n_bytes, learned.n_tokens),
+        "longest_token_bytes": len(longest),
+        "longest_token_text": longest.decode("utf-8", "replace")[:_SHOWN_CHARS],
+        "curve": _curve(plan, learned, n_bytes),
+    }
+
+
+def _say_why(options: VocabularyOptions) -> str:
+    limits = []
+    if options.min_frequency > 1:
+        limits.append(f"occurs at least {options.min_frequency} times (min_frequency)")
+    if options.max_token_length is not None:
+        limits.append(f"makes at most {options.max_token_length} bytes (max_token_length)")
+    if limits:
+        return (
+            f"no pair is left to merge that {' and '.join(limits)}; "
+            f"a larger vocabulary needs more text or wider limits"
+        )
+    return (
+        "no pair is left to merge: every pre-token of the corpus has become one token; "
+        "a larger vocabulary needs more text"
+    )
+
+
+def _curve(plan: VocabularyPlan, learned: LearnedMerges, n_bytes: int) -> tuple[CurvePoint, ...]:
+    smallest = plan.n_other + len(plan.rules.first_merges)
+    last = len(learned.token_counts) - 1
+    growth = (smallest + last) / smallest
+    spread = [round(smallest * growth ** (step / CURVE_POINTS)) for step in range(CURVE_POINTS)]
+    sizes = {*spread, *_ROUND_SIZES, smallest + last}
+    return tuple(
+        CurvePoint(size, n_tokens, _ratio(n_bytes, n_tokens))
+        for size in sorted(sizes)
+        if smallest <= size <= smallest + last
+        for n_tokens in [learned.token_counts[size - smallest]]
+    )
+
+
+def _ratio(n_bytes: int, n_tokens: int) -> float:
+    return round(n_bytes / n_tokens, 4) if n_tokens else 0.0

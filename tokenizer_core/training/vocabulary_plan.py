@@ -1,31 +1,39 @@
-"""What a vocabulary is to be made of beside learned merges, checked before any work is done.
+"""The tokens of a vocabulary beside the learned ones, checked before counting begins.
 
-Ids are given in this order, and are dense: the 256 bytes, the special tokens, the products of the
-merges (those of the seed tokens first), reserved tokens. So neither reserving nor padding changes
-the id of any other token, and a larger vocabulary gives those of a smaller one their ids.
+Ids are dense and in this order: the 256 bytes, the special tokens, the products of the merges
+(those of the seed tokens first), the reserved tokens. So neither reserving nor padding changes the
+id of another token, and a larger vocabulary keeps the ids of a smaller one.
 
-Apart from the trainer because sizes are cut from one run with it as well.
+A *seed token* is one token from the start. Byte-level BPE reaches every token by merges, so a seed
+gets the merges that lead from its bytes to it, before any merge is learned; each takes an id.
+Because these merges come first, a seed that is a whole pre-token always becomes one token. Inside a
+longer pre-token it becomes one only if no other merge takes its bytes first; no BPE vocabulary can
+promise more. Refused by name: a seed that the split pattern divides (no merge crosses the end of a
+pre-token), one that holds a special token (those are cut out first), and a single byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
 from tokenizer_core.training.learn_merges import LearningRules
-from tokenizer_core.training.seed_tokens import Merge, make_seed_merges
+
+Merge = tuple[bytes, bytes]
 
 MAX_RESERVED: Final = 1 << 14
-"""A manifest names every special token, and has room for more than twice as many."""
+"""Limit of reserved tokens. A manifest names each one and has room for twice as many."""
 
 LLAMA3_RESERVED_NAME: Final = "<|reserved_special_token_{}|>"
 
 MAX_SEED_CHARS: Final = 1 << 19
-"""Of all seed tokens, which stand there too."""
+"""Limit of the characters of all seed tokens, which the manifest names too."""
 
 _N_BYTES: Final = 256
 _SHORTEST_PRODUCT_BYTES: Final = 2
@@ -33,15 +41,15 @@ _SHORTEST_PRODUCT_BYTES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class VocabularyOptions:
-    """What may be asked of a vocabulary beside its size; by default nothing.
+    """Options of a vocabulary beside its size; the defaults change nothing.
 
-    - `min_frequency`: pairs that occur less often are not merged, which may end learning early.
-    - `max_token_length`: most bytes of a learned token.
-    - `seed_tokens`: text that is one token from the start (see `seed_tokens`).
-    - `n_reserved`: special tokens with an id and no meaning yet, inside `vocab_size`; named
-      `reserved_name` with its number for `{}`.
-    - `pad_to_multiple`: the number of tokens is made a multiple of this with more of them, so that
-      the vocabulary may be larger than `vocab_size`.
+    - `min_frequency`: pairs with fewer occurrences are not merged, which may end learning early.
+    - `max_token_length`: the largest number of bytes of a learned token.
+    - `seed_tokens`: texts that are one token from the start; see the module.
+    - `n_reserved`: special tokens with an id and no meaning yet, counted in `vocab_size`; each is
+      named `reserved_name` with its number for `{}`.
+    - `pad_to_multiple`: further reserved tokens make the number of tokens a multiple of this, so
+      the vocabulary may become larger than `vocab_size`.
     """
 
     min_frequency: int = 1
@@ -57,7 +65,7 @@ NO_OPTIONS: Final = VocabularyOptions()
 
 @dataclass(frozen=True, slots=True)
 class VocabularyPlan:
-    """Options that were found possible. Make it with `plan_vocabulary`."""
+    """Options that passed all checks. `plan_vocabulary` makes it."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
@@ -66,14 +74,14 @@ class VocabularyPlan:
 
     @property
     def n_other(self) -> int:
-        """Tokens that no merge makes: bytes, special and reserved ones, padding left out."""
+        """Tokens that no merge makes: bytes, special and reserved tokens, without padding."""
         return _N_BYTES + len(self.special_tokens) + self.options.n_reserved
 
     def n_merges(self, vocab_size: int) -> int:
-        """How many merges a vocabulary of this size has, those of the seeds included.
+        """The number of merges of a vocabulary of this size, those of the seeds included.
 
         Raises:
-            VocabSizeError: this size cannot be trained; names the bound.
+            VocabSizeError: this size is too small or too large; names the bound.
         """
         n_seed_merges = len(self.rules.first_merges)
         smallest = self.n_other + n_seed_merges
@@ -98,7 +106,7 @@ class VocabularyPlan:
         return vocab_size - self.n_other
 
     def make_spec(self, merges: Sequence[Merge]) -> TokenizerSpec:
-        """The tokenizer of these merges, with everything that was planned.
+        """The spec of a tokenizer with these merges and the planned tokens.
 
         Raises:
             InvalidSpecError: a reserved token is a learned token too.
@@ -106,8 +114,8 @@ class VocabularyPlan:
         vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
         for token in self.special_tokens:
             vocab[len(vocab)] = token.encode()
-        # A product is never a token already (see `learn_merges`), and never a special token: a
-        # stretch of text holds none. Counts made by hand may break the second; the id is shared.
+        # A product is never a token already (see `learn_merges`) and never a special token: the
+        # text between special tokens holds none. Counts made by hand may; then they share the id.
         known = set(vocab.values())
         for left, right in merges:
             if left + right not in known:
@@ -136,11 +144,11 @@ class VocabularyPlan:
 def plan_vocabulary(
     special_tokens: Sequence[str], pattern: SplitPattern, options: VocabularyOptions = NO_OPTIONS
 ) -> VocabularyPlan:
-    """The plan, once it is certain that it can be followed for any text.
+    """Check the options and return a plan that works for any text.
 
     Raises:
-        InvalidSpecError: a special token, seed token or reserved name cannot be had, or a number
-            is out of range.
+        InvalidSpecError: a special token, seed token or reserved name is impossible, or a number is
+            out of range.
     """
     specials = check_special_tokens(special_tokens)
     if options.min_frequency < 1:
@@ -172,11 +180,11 @@ def plan_vocabulary(
 
 
 def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
-    """The special tokens, once it is certain that each can have an id of its own.
+    """Check that each special token can have an id of its own, and return them.
 
     Raises:
         InvalidSpecError: one is empty, a single byte, not encodable as UTF-8, or given twice; or
-            a string was given where a list of strings is meant.
+            the argument is one string instead of a list of strings.
     """
     if isinstance(special_tokens, str):
         raise InvalidSpecError(
@@ -224,3 +232,95 @@ def _check_reserved_name(name: str, special_tokens: Sequence[str]) -> None:
                 f"the special token {token!r:.60} may be a reserved one too; choose another "
                 f"reserved_name"
             )
+
+
+def make_seed_merges(
+    seed_tokens: Sequence[str],
+    *,
+    pattern: SplitPattern,
+    special_tokens: Sequence[str] = (),
+    max_token_length: int | None = None,
+) -> list[Merge]:
+    """The merges that make one token of each seed, in the order of the seeds.
+
+    The merges so far split a seed into parts, and new merges join these from the left. So a seed
+    costs one id less than it has parts; `ing` before `king` makes `king` cheaper.
+
+    Raises:
+        InvalidSpecError: a seed is impossible; says which and why.
+
+    Example:
+        >>> from tokenizer_core.patterns import PATTERNS
+        >>> make_seed_merges(["ing", "king"], pattern=PATTERNS["gpt2"])
+        [(b'i', b'n'), (b'in', b'g'), (b'k', b'ing')]
+    """
+    if isinstance(seed_tokens, str):
+        raise InvalidSpecError(f"seed_tokens must be a list of strings: [{seed_tokens!r:.60}]")
+    if len(set(seed_tokens)) != len(seed_tokens):
+        twice = next(seed for seed in seed_tokens if list(seed_tokens).count(seed) > 1)
+        raise InvalidSpecError(f"the seed token {twice!r:.60} is given twice")
+    ranks: dict[Merge, int] = {}
+    for seed in seed_tokens:
+        _check_seed(seed, pattern, special_tokens, max_token_length)
+        parts = _apply(ranks, seed.encode())
+        while len(parts) > 1:
+            pair = parts[0], parts[1]
+            ranks[pair] = len(ranks)
+            parts = _join(parts, pair)  # the newest merge: no earlier one still applies
+    return list(ranks)
+
+
+def _check_seed(
+    seed: str, pattern: SplitPattern, special_tokens: Sequence[str], max_token_length: int | None
+) -> None:
+    if not isinstance(seed, str) or not seed:
+        raise InvalidSpecError(f"the seed token {seed!r:.60} must be a string that is not empty")
+    try:
+        n_bytes = len(seed.encode())
+    except UnicodeEncodeError:
+        raise InvalidSpecError(
+            f"the seed token {seed!r:.60} holds a lone surrogate, which is no text"
+        ) from None
+    if n_bytes == 1:
+        raise InvalidSpecError(f"the seed token {seed!r} is a single byte and has an id already")
+    if max_token_length is not None and n_bytes > max_token_length:
+        raise InvalidSpecError(
+            f"the seed token {seed!r:.60} has {n_bytes} bytes, more than max_token_length "
+            f"{max_token_length}; leave it out or allow longer tokens"
+        )
+    special = next((token for token in special_tokens if token in seed), None)
+    if special is not None:
+        raise InvalidSpecError(
+            f"the seed token {seed!r:.60} holds the special token {special!r:.60}, which is cut "
+            f"out of the text first; leave it out"
+        )
+    pre_tokens = split(seed, pattern)
+    if len(pre_tokens) > 1:
+        raise InvalidSpecError(
+            f"the seed token {seed!r:.60} cannot be one token: the pattern {pattern.name} splits "
+            f"it into {pre_tokens!r:.80}, and merges stay inside a pre-token; leave it out, or "
+            f"make it a special token"
+        )
+
+
+def _apply(ranks: dict[Merge, int], data: bytes) -> list[bytes]:
+    """The parts of these bytes after all merges."""
+    parts = [data[i : i + 1] for i in range(len(data))]
+    while found := [pair for pair in pairwise(parts) if pair in ranks]:
+        parts = _join(parts, min(found, key=ranks.__getitem__))
+    return parts
+
+
+def _join(parts: Sequence[bytes], pair: Merge) -> list[bytes]:
+    """The parts with this pair merged everywhere, left to right."""
+    left, right = pair
+    joined: list[bytes] = []
+    is_open = False  # whether the last part may still join the next one
+    for part in parts:
+        if is_open and part == right:
+            joined[-1] = left + right
+            is_open = False
+        else:
+            joined.append(part)
+            is_open = part == left
+    return joined

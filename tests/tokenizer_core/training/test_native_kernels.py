@@ -21,7 +21,7 @@ from tokenizer_core.training import (
     train,
     train_from_counts,
 )
-from tokenizer_core.training.native_kernels import learn_natively
+from tokenizer_core.training.learn_merges import learn_natively
 
 SPECIAL = "<|endoftext|>"
 

@@ -15,9 +15,9 @@ from tokenizer_core.training import (
     CorpusSource,
     PretokenCounts,
     prune_counts,
-    saved_counts,
     train_from_counts,
 )
+from tokenizer_core.training import counts as counts_module
 
 COUNTS = PretokenCounts(
     counts={" low": 3, "low": 1, "漢字": 1 << 40, "😀": 2, "\x00": 7, "é": 1},
@@ -206,8 +206,8 @@ def test_train_two_sizes_from_saved_counts(load, saved):
 
 def test_on_the_disk_are_all_entries_in_order_and_any_file_is_pruned_alike(tmp_path, monkeypatch):
     """Read a few at a time, in pieces that cut characters."""
-    monkeypatch.setattr(saved_counts, "_BATCH", 7)
-    monkeypatch.setattr(saved_counts, "_TEXT_BYTES", 13)
+    monkeypatch.setattr(counts_module, "_BATCH", 7)
+    monkeypatch.setattr(counts_module, "_TEXT_BYTES", 13)
     counts = {f"{'é漢😀a'[i % 4]}{i * 7919:x}": 1 + i % 4 for i in range(1000)}
     whole = replace(COUNTS, counts=counts)
     whole.save(tmp_path / "counts")

@@ -25,7 +25,7 @@ from tokenizer_core.training import (
     prune_counts,
     train_from_counts,
 )
-from tokenizer_core.training.spilled_counts import CountTable
+from tokenizer_core.training.counts import CountTable
 
 GPT2 = PATTERNS["gpt2"]
 

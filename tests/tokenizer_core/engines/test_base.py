@@ -3,14 +3,14 @@
 import pytest
 
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines.segmented_encoding import SegmentedEncoding
+from tokenizer_core.engines.base import BaseEngine
 
 
 def test_an_engine_that_cannot_encode_plain_text_cannot_be_made():
-    class Unfinished(SegmentedEncoding):
+    class Unfinished(BaseEngine):
         pass
 
-    class Finished(SegmentedEncoding):
+    class Finished(BaseEngine):
         def _encode_plain(self, text: str) -> list[int]:
             return list(text.encode())
 

@@ -1,6 +1,7 @@
-"""Whole texts over an engine that encodes plain text: special tokens cut out, results joined.
+"""BaseEngine: everything an engine does beyond encoding plain text.
 
-What every engine inherits and a faster one overrides.
+It cuts out special tokens, joins results and renders JSON. Every engine inherits it; a faster
+engine overrides what it does faster.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 _JSON_WINDOW: Final = 1 << 15
-"""Ids rendered at a time: one `json.dumps` of a million ids would hold the GIL for 80 ms."""
+"""Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""
 
 
-class SegmentedEncoding(ABC):
-    """The part of `protocol.Engine` that follows from encoding plain text, which each engine must
-    do its own way; the rest it may do faster."""
+class BaseEngine(ABC):
+    """`protocol.Engine` on top of `_encode_plain`, which each engine must implement."""
 
     has_threads = False
 
@@ -37,7 +37,7 @@ class SegmentedEncoding(ABC):
         self._added = {token.content: token.id for token in spec.added_tokens}
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`, split by the spec's pattern; what `matcher` finds is one id each."""
+        """Ids of `text`; each special token that `matcher` finds is one id."""
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain(text)
         ids: list[int] = []
@@ -55,8 +55,8 @@ class SegmentedEncoding(ABC):
         matcher: SpecialTokenMatcher | None = None,
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes`. One thread,
-        whatever is asked for."""
+        """As `encode` of the text with `changes`, as uint32 of shape (n_tokens,). Always uses one
+        thread."""
         del num_threads
         text = changed(text, changes)
         if matcher is None or not matcher.may_match(text):
@@ -101,21 +101,21 @@ class SegmentedEncoding(ABC):
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """The ids of all texts, and where those of each begin and the last end."""
+        """The ids of all texts, and the offsets of each text's ids."""
         del num_threads
         return join_with_offsets([self.encode_to_numpy(text, None, matcher) for text in texts])
 
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        begin_end_ids: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, with the ids `around` each of them."""
+        """The ids of all texts, each between its begin and end id."""
         encoded = (self.encode_to_numpy(text.decode(), None, matcher) for text in texts)
-        return join_documents(texts, encoded, around, narrow=narrow)
+        return join_documents(texts, encoded, begin_end_ids, as_uint16=as_uint16)
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
@@ -132,7 +132,7 @@ class SegmentedEncoding(ABC):
         return total
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
+        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
         return changes_by_nfc(text)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
@@ -141,7 +141,7 @@ class SegmentedEncoding(ABC):
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]:
-        """Ids of `text`, in which no special token is looked for."""
+        """Ids of `text`, taken as plain text."""
 
     def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
         return np.array(self._encode_plain(text), dtype=np.uint32)
@@ -154,25 +154,25 @@ class SegmentedEncoding(ABC):
 def join_documents(
     texts: Sequence[bytes],
     encoded: Iterable[NDArray[np.uint32]],
-    around: tuple[int | None, int | None],
+    begin_end_ids: tuple[int | None, int | None],
     *,
-    narrow: bool,
+    as_uint16: bool,
 ) -> EncodedDocuments:
-    """The texts and their ids, as `Engine.encode_documents` gives them."""
-    before, behind = (np.array([] if id_ is None else [id_], np.uint32) for id_ in around)
-    ids, offsets = join_with_offsets([np.concatenate((before, i, behind)) for i in encoded])
+    """The ids of the texts, each between its begin and end id, as `Engine.encode_documents`."""
+    begin, end = (np.array([] if id_ is None else [id_], np.uint32) for id_ in begin_end_ids)
+    ids, offsets = join_with_offsets([np.concatenate((begin, i, end)) for i in encoded])
     n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
-    if not narrow:
+    if not as_uint16:
         return EncodedDocuments(ids, offsets, n_bytes)
     if len(ids) and ids.max() > np.iinfo(np.uint16).max:
-        raise ValueError("an id does not fit two bytes; do without narrow")
+        raise ValueError("an id does not fit two bytes; leave out as_uint16")
     return EncodedDocuments(ids.astype(np.uint16), offsets, n_bytes)
 
 
 def join_with_offsets(
     parts: Sequence[NDArray[np.uint32]],
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Ids one after the other, and where those of each part begin and the last end."""
+    """The parts joined, shape (n_tokens,), and their offsets, shape (n_parts + 1,)."""
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.uint32), offsets

@@ -11,7 +11,7 @@ import pytest
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.reference import count_words
 from tokenizer_core.training import PretokenCounts, count_pretokens, train, train_from_counts
-from tokenizer_core.training.spilled_counts import MAX_RUNS, CountTable, StoredCounts
+from tokenizer_core.training.counts import MAX_RUNS, CountTable, FileCounts
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
 SPECIAL = "<|e|>"
@@ -46,7 +46,7 @@ def test_a_table_comes_back_from_the_disk_as_it_was(scratch):
         expected.add(counts)
     assert table.n_spills > 2 * MAX_RUNS
     stored, plain = table.finish(), expected.finish()
-    assert isinstance(stored, StoredCounts)
+    assert isinstance(stored, FileCounts)
     assert list(stored.items()) == sorted(plain.items())
     assert list(stored) == sorted(plain)
     assert sum(stored.values()) == sum(plain.values())

@@ -1,0 +1,463 @@
+"""Counts of pre-tokens: one protocol, and the counts that are larger than memory.
+
+Learning, saving, pruning and distributing need the same few things of any counts. `Counts` names
+them, and `view` gives them for any mapping:
+
+    DictCounts     a dict in memory
+    NativeCounts   packed by the compiled module (`engines.native_training`)
+    FileCounts     three columns on the disk: scratch files, or the body of a saved file
+
+The columns are the body of a file of counts, little-endian, sorted by pre-token:
+
+    lengths   u32 per pre-token, its length in characters
+    counts    u64 per pre-token
+    text      all pre-tokens joined, UTF-8
+
+`CountTable` adds up counts under a memory ceiling. When its dict reaches the ceiling, the table
+writes it to the disk as a sorted run and empties it. At the end it merges all runs into one
+`FileCounts`, reading each run from front to back. Scratch files have no name, so none is left
+behind when a process ends.
+"""
+
+from __future__ import annotations
+
+import codecs
+import heapq
+import io
+import os
+import struct
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, TypeAlias
+
+from tokenizer_core.engines.native_training import NativeCounts
+
+Entry: TypeAlias = tuple[bytes, int]
+"""A pre-token in UTF-8 and its occurrences."""
+
+Columns: TypeAlias = tuple[Iterator[bytes], Iterator[bytes], Iterator[bytes]]
+"""Lengths, counts and text, each in blocks of any size."""
+
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+"""`read_at(start, n_bytes)` gives these bytes of a file, fewer at its end."""
+
+MAX_RUNS: Final = 64
+"""This many runs are merged into one, which bounds the number of open files."""
+
+_LENGTH_BYTES: Final = 4
+_COUNT_BYTES: Final = 8
+_ENTRY_BYTES: Final = 160
+"""Memory of a dict's entry beside its key: its slot while the dict grows, and its number."""
+
+_BATCH: Final = 1 << 16
+_WRITE_BATCH: Final = 1 << 14
+_TEXT_BYTES: Final = 1 << 20
+_BUFFER_BYTES: Final = 1 << 16
+_RECORD: Final = struct.Struct("<IQ")
+
+
+class Counts(Protocol):
+    """What all counts offer beside the mapping of pre-token (str) to occurrences (int)."""
+
+    @property
+    def n_pre_tokens(self) -> int:
+        """Pre-tokens, repetitions included."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """UTF-8 bytes of all pre-tokens, repetitions included."""
+        ...
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all pre-tokens, each once."""
+        ...
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """The entries in any order; no dict of them is made."""
+        ...
+
+    def sorted(self) -> Counts:
+        """The same counts, with `entries` in the order of the pre-tokens."""
+        ...
+
+    def columns(self) -> Columns:
+        """The three columns of the sorted counts; see the module."""
+        ...
+
+
+def view(counts: Mapping[str, int]) -> Counts:
+    """`counts` as `Counts`, without a copy.
+
+    Example:
+        >>> list(view({"low": 2, "é": 1}).columns()[2]), view({"low": 2, "é": 1}).n_bytes
+        ([b'low\\xc3\\xa9'], 8)
+    """
+    return counts if isinstance(counts, NativeCounts | FileCounts) else DictCounts(counts)
+
+
+class DictCounts:
+    """A mapping in memory as `Counts`."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+
+    @property
+    def n_pre_tokens(self) -> int:
+        """As `Counts`."""
+        return sum(self._counts.values())
+
+    @property
+    def n_bytes(self) -> int:
+        """As `Counts`."""
+        return sum_bytes(self._counts.items())
+
+    @property
+    def text_bytes(self) -> int:
+        """As `Counts`."""
+        return sum_bytes((pre_token, 1) for pre_token in self._counts)
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """As `Counts`."""
+        return iter(self._counts.items())
+
+    def sorted(self) -> DictCounts:
+        """As `Counts`."""
+        return DictCounts(dict(sorted(self._counts.items())))
+
+    def columns(self) -> Columns:
+        """As `Counts`."""
+        pre_tokens = sorted(self._counts)
+        return (
+            _render_numbers("I", map(len, pre_tokens)),
+            _render_numbers("Q", map(self._counts.__getitem__, pre_tokens)),
+            _render_text(pre_tokens),
+        )
+
+
+def read_from(file: IO[bytes]) -> ReadAt:
+    """Reads an open file at any position. Keeps the file open."""
+    return lambda start, n_bytes: os.pread(file.fileno(), n_bytes, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `n_bytes` bytes from `start` on of what `read_at` reads."""
+
+    read_at: ReadAt
+    start: int
+    n_bytes: int
+
+    def read(self, start: int, n_bytes: int) -> bytes:
+        """At most `n_bytes` bytes from `start` of the column."""
+        return self.read_at(self.start + start, min(n_bytes, self.n_bytes - start))
+
+    def blocks(self) -> Iterator[bytes]:
+        """The column in blocks."""
+        for start in range(0, self.n_bytes, _BUFFER_BYTES):
+            yield self.read(start, _BUFFER_BYTES)
+
+
+class FileCounts(Mapping[str, int]):
+    """Sorted counts in columns on the disk. Equal to a dict of the same entries.
+
+    Each iteration reads the columns from their beginnings, and several may run at once. Asking for
+    a single entry makes a dict of all. Pickled, it is a dict.
+
+    Raises:
+        ValueError: during an iteration: the columns do not fit together, the pre-tokens do not
+            rise, or a count is 0.
+    """
+
+    def __init__(self, lengths: Column, counts: Column, text: Column) -> None:
+        self._lengths, self._counts, self._text = lengths, counts, text
+        self._dict: dict[str, int] | None = None
+
+    @classmethod
+    def write(cls, entries: Iterable[Entry], folder: Path | None) -> FileCounts:
+        """Write sorted entries to scratch files without names in `folder`.
+
+        Raises:
+            OSError: the folder is full or cannot be used.
+        """
+        # The files stay open, and so on the disk, as long as a column refers to them.
+        lengths, counts, text = (
+            tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=folder)  # noqa: SIM115
+            for _ in range(3)
+        )
+        rest = iter(entries)
+        while batch := list(islice(rest, _WRITE_BATCH)):
+            pre_tokens = [pre_token for pre_token, _ in batch]
+            joined = b"".join(pre_tokens)
+            plain = pre_tokens if joined.isascii() else map(bytes.decode, pre_tokens)
+            lengths.write(_little_endian(array("I", map(len, plain))).tobytes())
+            counts.write(_little_endian(array("Q", [count for _, count in batch])).tobytes())
+            text.write(joined)
+        for file in (lengths, counts, text):
+            file.flush()
+        columns = [Column(read_from(file), 0, file.tell()) for file in (lengths, counts, text)]
+        return cls(*columns)
+
+    @classmethod
+    def in_body(cls, read_at: ReadAt, start: int, n_entries: int, text_bytes: int) -> FileCounts:
+        """The counts whose columns follow each other from byte `start` on."""
+        counts_start = start + _LENGTH_BYTES * n_entries
+        text_start = counts_start + _COUNT_BYTES * n_entries
+        return cls(
+            Column(read_at, start, _LENGTH_BYTES * n_entries),
+            Column(read_at, counts_start, _COUNT_BYTES * n_entries),
+            Column(read_at, text_start, text_bytes),
+        )
+
+    @property
+    def n_column_bytes(self) -> int:
+        """Bytes of the three columns together."""
+        return self._lengths.n_bytes + self._counts.n_bytes + self._text.n_bytes
+
+    @property
+    def n_pre_tokens(self) -> int:
+        """As `Counts`."""
+        numbers = (self._numbers("Q", self._counts, n) for n in range(0, len(self), _BATCH))
+        return sum(map(sum, numbers))
+
+    @property
+    def n_bytes(self) -> int:
+        """As `Counts`."""
+        return sum_bytes(self.entries())
+
+    @property
+    def text_bytes(self) -> int:
+        """As `Counts`."""
+        return self._text.n_bytes
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """As `Counts`, in the order of the pre-tokens."""
+        text = _TextReader(self._text)
+        previous = ""
+        for first in range(0, len(self), _BATCH):
+            lengths = self._numbers("I", self._lengths, first)
+            counts = self._numbers("Q", self._counts, first)
+            joined, start = text.read(sum(lengths)), 0
+            for length, count in zip(lengths, counts, strict=True):
+                pre_token = joined[start : start + length]
+                if pre_token <= previous or not count:
+                    raise ValueError("a pre-token is empty, repeated, out of order or not counted")
+                yield pre_token, count
+                previous, start = pre_token, start + length
+        text.finish()
+
+    def sorted(self) -> FileCounts:
+        """As `Counts`: they are sorted."""
+        return self
+
+    def columns(self) -> Columns:
+        """As `Counts`: the columns as they are on the disk."""
+        return self._lengths.blocks(), self._counts.blocks(), self._text.blocks()
+
+    def items(self) -> ItemsView[str, int]:
+        """The entries in the order of the pre-tokens."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[int]:
+        """The occurrences in the order of the pre-tokens."""
+        return _Values(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return (pre_token for pre_token, _ in self.entries())
+
+    def __len__(self) -> int:
+        return self._lengths.n_bytes // _LENGTH_BYTES
+
+    def __getitem__(self, pre_token: str) -> int:
+        if self._dict is None:
+            self._dict = dict(self.entries())
+        return self._dict[pre_token]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self.entries()),)
+
+    def _numbers(self, typecode: str, column: Column, first: int) -> array[int]:
+        """A batch of numbers of a column, from number `first` on."""
+        values = array(typecode)
+        n_values = min(_BATCH, len(self) - first)
+        values.frombytes(column.read(first * values.itemsize, n_values * values.itemsize))
+        if len(values) != n_values:
+            raise ValueError("the file has become shorter")
+        return _little_endian(values)
+
+
+class _Items(ItemsView[str, int]):
+    _mapping: FileCounts
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return self._mapping.entries()
+
+
+class _Values(ValuesView[int]):
+    _mapping: FileCounts
+
+    def __iter__(self) -> Iterator[int]:
+        return (count for _, count in self._mapping.entries())
+
+
+class _TextReader:
+    """Reads a column of UTF-8 by numbers of characters."""
+
+    def __init__(self, column: Column) -> None:
+        self._column, self._position = column, 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._ahead = ""
+
+    def read(self, n_chars: int) -> str:
+        """The next characters; ValueError when the column has fewer."""
+        parts, n_read = [self._ahead], len(self._ahead)
+        while n_read < n_chars:
+            data = self._column.read(self._position, _TEXT_BYTES)
+            if not data:
+                raise ValueError("the pre-tokens do not add up to the text")
+            self._position += len(data)
+            is_last = self._position == self._column.n_bytes
+            parts.append(self._decoder.decode(data, final=is_last))
+            n_read += len(parts[-1])
+        joined = "".join(parts)
+        self._ahead = joined[n_chars:]
+        return joined[:n_chars]
+
+    def finish(self) -> None:
+        """Raise ValueError unless the column was read to its end."""
+        if self._ahead or self._position != self._column.n_bytes:
+            raise ValueError("the pre-tokens do not add up to the text")
+
+
+class CountTable:
+    """Adds up counts in a dict of about `max_bytes` at most, and beyond that on the disk."""
+
+    def __init__(self, max_bytes: int | None = None, folder: Path | None = None) -> None:
+        self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
+        self._folder = folder
+        self._counts: dict[str, int] = {}
+        self._bytes = 0
+        self._runs: list[IO[bytes]] = []
+        self.n_spills = 0
+        """How often the dict was written to the disk."""
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add these counts.
+
+        Raises:
+            OSError: the scratch folder is full or cannot be used.
+        """
+        table = self._counts
+        for pre_token, count in counts.items():
+            known = table.get(pre_token)
+            if known is not None:
+                table[pre_token] = known + count
+                continue
+            table[pre_token] = count
+            self._bytes += sys.getsizeof(pre_token) + _ENTRY_BYTES
+            if self._bytes > self._max_bytes:
+                self._spill()
+                table = self._counts
+
+    def finish(self) -> Mapping[str, int]:
+        """The sum of all counts added: the dict when it never reached the ceiling.
+
+        Raises:
+            OSError: the scratch folder is full or cannot be used.
+        """
+        if not self._runs:
+            return self._counts
+        self._spill()
+        return FileCounts.write(merge_runs(self._runs), self._folder)
+
+    def _spill(self) -> None:
+        counts, self._counts, self._bytes = self._counts, {}, 0
+        self.n_spills += 1
+        # The order of the characters is that of their bytes in UTF-8.
+        self._runs.append(self._write((t.encode(), counts[t]) for t in sorted(counts)))
+        if len(self._runs) >= MAX_RUNS:
+            self._runs = [self._write(merge_runs(self._runs))]
+
+    def _write(self, entries: Iterable[Entry]) -> IO[bytes]:
+        # The file stays open, and so on the disk, as long as the run is needed.
+        run = tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=self._folder)  # noqa: SIM115
+        for entry in entries:
+            write_entry(run, entry)
+        run.flush()
+        return run
+
+
+def write_entry(run: IO[bytes], entry: Entry) -> None:
+    """Append an entry to a run: u32 length in bytes, u64 count, little-endian, the pre-token."""
+    pre_token, count = entry
+    run.write(_RECORD.pack(len(pre_token), count))
+    run.write(pre_token)
+
+
+def merge_runs(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
+    """The entries of all runs in order, each pre-token once. Reads all runs at once."""
+    entries = heapq.merge(*map(_read_run, runs))
+    pre_token, count = next(entries, (b"", 0))
+    for other, more in entries:
+        if other == pre_token:
+            count += more
+        else:
+            yield pre_token, count
+            pre_token, count = other, more
+    if pre_token:
+        yield pre_token, count
+
+
+def _read_run(run: IO[bytes]) -> Iterator[Entry]:
+    file = io.BufferedReader(_PositionedReader(run), _BUFFER_BYTES)
+    while record := file.read(_RECORD.size):
+        length, count = _RECORD.unpack(record)
+        yield file.read(length), count
+
+
+class _PositionedReader(io.RawIOBase):
+    """Reads a file from its beginning with a position of its own: several may read one at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file  # open as long as it is read
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        n_read = os.preadv(self._file.fileno(), [buffer], self._position)
+        self._position += n_read
+        return n_read
+
+
+def sum_bytes(entries: Iterable[tuple[str, int]]) -> int:
+    """UTF-8 bytes of these pre-tokens, each as often as it was counted."""
+    return sum(
+        count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
+        for pre_token, count in entries
+    )
+
+
+def _render_numbers(typecode: str, numbers: Iterable[int]) -> Iterator[bytes]:
+    """A column of numbers, in blocks."""
+    rest = iter(numbers)
+    while values := array(typecode, islice(rest, _BATCH)):
+        yield _little_endian(values).tobytes()
+
+
+def _render_text(pre_tokens: Sequence[str]) -> Iterator[bytes]:
+    for first in range(0, len(pre_tokens), _BATCH):
+        yield "".join(pre_tokens[first : first + _BATCH]).encode()
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
