@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from pydantic import ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from tokenizer_core.training.seed_tokens import make_seed_merges
 
 from app.jobs.worker.context import vocabulary_options
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import ALIASES, PATTERNS
-from tokenizer_core.training.vocabulary_plan import plan_vocabulary
+from tokenizer_core.training.vocabulary_plan import make_seed_merges, plan_vocabulary
 
 
 class CheckedTrainRequest(TrainRequest):
