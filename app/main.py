@@ -1,8 +1,8 @@
-"""create_app: the service, put together.
+"""create_app: assembles the service.
 
     uvicorn app.main:create_app --factory
 
-Settings are read here, once; what the handlers need is built by the lifespan and closed by it.
+`create_app` reads the settings once; the lifespan of the app builds the services and closes them.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ ROUTERS: Final = (
 )
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001
-"""How long a thread may hold the interpreter while the event loop wants it. With Python's 5 ms a
-small request took 60 ms beside a large one, because it waits its turn several times."""
+"""How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
+a small request waits several times and took 60 ms while a large one was running."""
 
 _SAMPLE_SECONDS: Final = 0.5
 
-# What it would record of requests and errors is what `problems` takes care not to repeat.
+# FastAPI's telemetry would record input of clients, which a problem document never repeats.
 _NO_TELEMETRY: Final = {
     "tracing": False,
     "metrics": False,
@@ -117,7 +117,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for line in unknown_variables():
         log.warning(line)
     engine = choose_engine(settings.engine)
-    _say_engine(engine)
+    _log_engine(engine)
     service_metrics = ServiceMetrics()
     traces = open_traces()
     app = _Service(
@@ -156,7 +156,7 @@ class _Service(FastAPI):
     """FastAPI behind our own middleware: the observer, and the fast path for hot routes."""
 
     access_keys: AccessKeys
-    services: Services  # from when the lifespan has begun
+    services: Services  # set by the lifespan
 
     def __init__(
         self, service_metrics: ServiceMetrics, traces: Traces | None, **options: Any
@@ -166,7 +166,7 @@ class _Service(FastAPI):
         super().__init__(**options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As the base classes, whose two calls do nothing else here."""
+        """As in the base classes, in one call instead of two."""
         scope["app"] = self
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
@@ -178,7 +178,7 @@ class _Service(FastAPI):
         return find_fast_routes(self)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Once, with the first request, when all routes are there."""
+        """Called once, with the first request, after all routes are included."""
         fast_path = FastPath(super().build_middleware_stack(), self.fast_routes)
         observer = RequestObserver(fast_path, self._service_metrics, problem_of)
         return observer if self._traces is None else Tracing(observer, self._traces.tracer)
@@ -241,7 +241,7 @@ async def _lifespan(
 def _guard(
     settings: Settings, service_metrics: ServiceMetrics, fast_paths: Collection[str]
 ) -> ConnectionGuard:
-    """The limits of this process' connections, for a server that runs `app.http.protocol`."""
+    """The limits of the connections of this process, which `app.http.protocol` applies."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
         header_seconds=settings.header_seconds,
@@ -263,17 +263,17 @@ def _open_jobs(settings: Settings) -> JobStore:
 
 
 def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -> None:
-    """Remove what processes that were killed left of their uploads and token files."""
+    """Remove unfinished uploads and token files of dead processes."""
     try:
         stored.sweep()
         names = written.left_over()
         written.sweep(names, [job.id for job in job_store.unfinished()])
-    except (OSError, JobDatabaseError) as error:  # nothing is wrong with what is served
+    except (OSError, JobDatabaseError) as error:  # serving works without it
         log.warning("files that were left over cannot be removed: %s", error)
 
 
-def _say_engine(engine: EngineChoice) -> None:
-    """One line on what computes the ids; a warning where it is not what could be."""
+def _log_engine(engine: EngineChoice) -> None:
+    """Log which engine computes the ids; warn if it is the fallback."""
     if engine.is_fallback:
         log.warning(
             "the Python engine runs, many times slower than the native one: %s", engine.reason
@@ -283,7 +283,7 @@ def _say_engine(engine: EngineChoice) -> None:
 
 
 async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None:
-    """Measure the lag of the event loop, and carry what was counted elsewhere over."""
+    """Measure the lag of the event loop, and publish the counts of caches and tallies."""
     while True:
         started = time.perf_counter()
         await asyncio.sleep(_SAMPLE_SECONDS)
@@ -294,7 +294,7 @@ async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None
 
 
 def _handlers(app: FastAPI) -> list[tuple[str, str]]:
-    """(method, route template) of every route; `/v1` counts under the bare one."""
+    """(method, route template) of every route; a route under `/v1` counts as the plain one."""
     pairs: set[tuple[str, str]] = set()
     for context in iter_route_contexts(app.routes):
         path = getattr(context.original_route, "path", None)

@@ -1,6 +1,6 @@
 """The child process of a job, as its server sees it: start, events, permission to publish, end.
 
-The child leads a session of its own: a signal to the server's terminal does not reach it, and one
+The child leads a new session: a signal to the server's terminal does not reach it, and one
 signal ends it with all its workers. The server holds a pipe to the child's standard input open for
 as long as it runs. When the server dies, by whatever means, the pipe closes and the child exits.
 The child writes one JSON object per line to standard output, and its log to standard error.
