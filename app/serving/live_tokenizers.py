@@ -26,6 +26,7 @@ from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from app.serving.pointer import PointerWatch
 from app.serving.swap import Swap
 from app.serving.workers import WorkerStates
+from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
     ArtifactStorageError,
     TokenizerCoreError,
@@ -258,9 +259,9 @@ class LiveTokenizers:
         self._reason = self._failed = None
         self._write_state()
         try:
-            staged = self._run_dir / f"last_good.{self._states.new_state().pid}.new"
-            staged.write_text(json.dumps({"tokenizer": str(serving.ref)}), encoding="utf-8")
-            staged.replace(self._run_dir / "last_good.json")
+            new = self._run_dir / f"last_good.{self._states.new_state().pid}.new"
+            with replacing(self._run_dir / "last_good.json", staged=new) as staged:
+                staged.write_text(json.dumps({"tokenizer": str(serving.ref)}), encoding="utf-8")
         except OSError as error:
             log.warning("the last good version cannot be noted: %s", error)
 
