@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 
 
 class Pace:
-    """How long to wait for the next piece of what must come at a minimum rate.
+    """How long to wait for the next piece of data that must arrive at a minimum rate.
 
-    It begins with `grace_seconds`. Waiting uses that up, and every piece gives as long again as it
-    may take at `bytes_per_second`, up to `most_seconds`: who was quick may pause, but not for ever.
+    The time starts at `grace_seconds`. Waiting uses it up, and each piece adds the time that it may
+    take at `bytes_per_second`, up to `most_seconds`. So a fast sender may pause, but not for ever.
 
     Example:
         >>> pace = Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024)
@@ -39,7 +39,7 @@ class Pace:
         self._bytes_per_second = bytes_per_second
 
     def note(self, *, waited_seconds: float, n_bytes: int) -> None:
-        """`n_bytes` came after so long."""
+        """`n_bytes` arrived after `waited_seconds`."""
         gained = n_bytes / self._bytes_per_second
         self.seconds_left = min(self._most_seconds, self.seconds_left - waited_seconds + gained)
 

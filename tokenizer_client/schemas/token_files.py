@@ -1,7 +1,7 @@
 """What a request to encode corpora may say, and how token files are described, as pydantic models.
 
 It stands alone so that the route, the preparation of a job and the OpenAPI document share one
-definition. What only a look at the tokenizer or the disk can tell is `encode_inputs`'.
+definition. The service checks what needs the tokenizer or the disk.
 """
 
 from __future__ import annotations

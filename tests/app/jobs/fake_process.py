@@ -84,7 +84,7 @@ class FakeProcess:
 
 
 class FakeRunner:
-    """A runner on an artifacts folder of its own; `started` has the children that await orders."""
+    """A runner on its own artifacts folder; `started` has the children that it started."""
 
     def __init__(self, artifacts_dir: Path, **settings: Any) -> None:
         self.settings = Settings(artifacts_dir=artifacts_dir, **{"engine": "python", **settings})

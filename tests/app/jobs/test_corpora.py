@@ -1,4 +1,4 @@
-"""CorpusStore: what is swept and what is not, and uploads at the same time."""
+"""CorpusStore: which files `sweep` removes, and concurrent uploads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put(store: CorpusStore, corpus_id: str, text: bytes) -> None:
 
 
 def test_only_what_nobody_writes_or_names_is_swept(store: CorpusStore, tmp_path: Path) -> None:
-    store.sweep()  # there is no folder yet
+    store.sweep()  # the folder does not exist yet
     put(store, "kept", b"kept")
     under_way = store.begin("later")
     under_way.write(b"half")

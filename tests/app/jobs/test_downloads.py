@@ -1,4 +1,4 @@
-"""input_urls: what is fetched, from where, and everything that must not be (row 25)."""
+"""input_urls: which URLs a job downloads, and which it refuses (row 25)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Origin:
-    """A server on the loopback that answers what it is told, byte for byte."""
+    """A server on the loopback that sends the bytes that a test gives it."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -33,7 +33,7 @@ class Origin:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def answer(self, path: str, *parts: bytes) -> str:
-        """Have these parts answered; an empty one: wait for the test to end."""
+        """Set the parts of the response; an empty part waits for the end of the test."""
         self.answers[path] = list(parts)
         return f"http://127.0.0.1:{self.port}{path}"
 
@@ -125,7 +125,7 @@ def test_files_are_fetched_in_order(origin: Origin, tmp_path: Path) -> None:
 def test_a_name_is_resolved_once_and_connected_to_where_it_led(
     origin: Origin, tmp_path: Path
 ) -> None:
-    """Rebinding: whoever looked again would be led elsewhere."""
+    """Rebinding: a second look-up would return another address."""
     origin.answer("/a", whole(TEXT))
     resolve, asked = answering(["127.0.0.1"], ["169.254.169.254"])
     url = f"http://data.example.org:{origin.port}/a"
@@ -133,7 +133,7 @@ def test_a_name_is_resolved_once_and_connected_to_where_it_led(
     assert fetch(tmp_path, entry, url, resolve=resolve) == [TEXT]
     assert asked == ["data.example.org"]
     assert b"Host: data.example.org:%d\r\n" % origin.port in origin.requests[0]
-    # For the next URL it is looked at anew, and what it leads to by then is refused.
+    # The next URL is resolved again, and its new address is refused.
     assert refusal(tmp_path, entry, url, resolve=resolve).code == "download_refused"
     assert len(origin.requests) == 1
 

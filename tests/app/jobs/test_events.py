@@ -1,7 +1,7 @@
 """Jobs as server-sent events: in this process, and over a real socket.
 
-Where no trainer is needed the job belongs to the test: a server leaves alone what a living process
-holds, so that what happens to it is exactly what the test does.
+Most jobs here belong to the process of the test: a server leaves the job of a running process
+alone, so that only the test changes it.
 """
 
 from __future__ import annotations

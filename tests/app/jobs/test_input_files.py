@@ -1,4 +1,4 @@
-"""Row 24: what a caller names is opened under a corpus root, or not at all."""
+"""Row 24: a path of a caller is opened under a corpus root, or refused."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Training by corpus id: what a job is bound to when it is made."""
+"""Training by corpus id: a job keeps the files that it was made for."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
     assert store.take_over(running, OTHER, if_lease_ended=True) is None
     assert store.finish(running, "succeeded")
     assert claim(store).owner_host == this_host()
-    with sqlite3.connect(path) as old:  # a server of 0.1.0 beside this one goes on
+    with sqlite3.connect(path) as old:  # a server of release 0.1.0 still uses the table
         old.execute(insert, ("later", "queued", "queued", None))
     assert store.count_unfinished() == 2
     later = store.get("later")

@@ -1,4 +1,4 @@
-"""Where token files stand: published by rename, apart from what is unfinished, names that are."""
+"""The layout of token files: published by rename, unfinished ones apart, valid names only."""
 
 from __future__ import annotations
 

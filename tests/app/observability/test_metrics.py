@@ -216,7 +216,7 @@ def test_times_are_handed_over_as_the_library_takes_them(seconds: list[float], d
         if data.draw(st.booleans()):
             tally.hand_over()
     tally.hand_over()
-    tally.hand_over()  # of what is known nothing is added again
+    tally.hand_over()  # the second call adds nothing
     lines = [values(generate_latest(registry).decode()) for registry in registries]
     assert lines[0].keys() == lines[1].keys()
     assert lines[0] == pytest.approx(lines[1])

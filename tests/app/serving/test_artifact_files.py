@@ -1,4 +1,4 @@
-"""What is rendered once is kept, within the bound."""
+"""Rendered files are cached, within the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hot swap in one process and over several, and what happens when the disk is wrong."""
+"""The hot swap in one process and over several, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_a_retired_tokenizer_is_freed(
             retired, tokenizer = weakref.ref(held), weakref.ref(held.tokenizer)
             await live.promote(other)
             gc.collect()
-            assert retired() is held  # a request that began before keeps what it has
+            assert retired() is held  # an earlier request keeps its reference
             del held
             gc.collect()
             assert retired() is None
@@ -340,7 +340,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         deadline = time.monotonic() + 60
         while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
             time.sleep(0.05)
-        check(client, other)  # it keeps what it has
+        check(client, other)  # the active version stays
         assert 'swaps_total{result="failed"} 1.0' in client.get("/metrics").text
     with make_client() as client:
         check(client, other)  # and starts with the last good one
