@@ -12,7 +12,6 @@ Every call blocks: use a thread.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
@@ -35,6 +34,7 @@ from app.jobs.errors import (
 )
 from app.jobs.input_files import InputFile, find_input_file
 from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
+from tokenizer_core.blobs.locks import try_lock, wait_for_lock
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.registry.versions import NAME
 
@@ -187,9 +187,7 @@ class CorpusStore:
     def _sweep_file(self, name: str) -> None:
         path = self._files / name
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(file):
                 return  # a process is writing it
             # Check again: it may have been published between the check and the lock.
             if name not in {corpus.file for corpus in self.all()}:
@@ -209,7 +207,7 @@ class CorpusStore:
         """Hold the lock on the records, for some milliseconds only."""
         make_folder(self._folder)
         with (self._folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for_lock(lock)
             yield
 
 
@@ -287,7 +285,7 @@ def _open_locked(folder: Path) -> tuple[Path, io.FileIO]:
     while True:
         path = folder / f"{secrets.token_hex(16)}.txt"
         file = io.FileIO(path, "x")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        wait_for_lock(file)
         if path.exists():
             os.fchmod(file.fileno(), 0o600)
             return path, file

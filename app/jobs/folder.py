@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from app.jobs.input_files import InputFile, find_input_file
+from tokenizer_core.blobs.atomic_files import write_whole_file
 
 LOG_TAIL_LINES: Final = 20
 _LOG_TAIL_BYTES: Final = 16 * 1024
@@ -95,19 +96,19 @@ class JobFolder:
         folder = self.documents_path
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if separator is not None:
-            _write_synced(folder / "documents.txt", separator.join(documents).encode())
+            _write(folder / "documents.txt", separator.join(documents).encode())
             names = ["documents.txt"]
         else:
             names = [f"{index:05d}.txt" for index in range(len(documents))]
             for name, document in zip(names, documents, strict=True):
-                _write_synced(folder / name, document.encode())
+                _write(folder / name, document.encode())
         return [find_input_file([folder], name) for name in names]
 
     def write_request(self, request: Mapping[str, Any]) -> None:
         """Write the request for the child process."""
         self.make()
         self.scratch_path.mkdir(exist_ok=True, mode=0o700)
-        _write_synced(self.path / "request.json", json.dumps(request).encode())
+        _write(self.path / "request.json", json.dumps(request).encode())
 
     def read_request(self) -> dict[str, Any]:
         """Reads `write_request`."""
@@ -163,9 +164,5 @@ def escape_control_characters(text: str) -> str:
     )
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _write(path: Path, data: bytes) -> None:
+    write_whole_file(path, data, mode=0o600)

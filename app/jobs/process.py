@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ import psutil
 
 import app
 from app.serving.workers import ProcessIdentity
+from tokenizer_core.blobs.locks import try_record_lock
 
 if TYPE_CHECKING:
     from app.jobs.kinds import JobKind
@@ -220,7 +220,7 @@ class JobLock:
         """
         descriptor = self._open()
         deadline = time.monotonic() + timeout_seconds
-        while not _try_lock(descriptor):
+        while not try_record_lock(descriptor):
             if time.monotonic() > deadline:
                 os.close(descriptor)
                 return False
@@ -231,21 +231,13 @@ class JobLock:
         """Whether no other process holds it. Not for the process that holds it."""
         descriptor = self._open()
         try:
-            return _try_lock(descriptor)
+            return try_record_lock(descriptor)
         finally:
             os.close(descriptor)
 
     def _open(self) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 def signal_group(leader_pid: int, number: signal.Signals) -> None:

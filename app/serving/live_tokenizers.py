@@ -26,6 +26,7 @@ from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from app.serving.pointer import PointerWatch
 from app.serving.swap import Swap
 from app.serving.workers import WorkerStates
+from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
     ArtifactStorageError,
     TokenizerCoreError,
@@ -259,8 +260,8 @@ class LiveTokenizers:
         self._write_state()
         try:
             staged = self._run_dir / f"last_good.{self._states.new_state().pid}.new"
-            staged.write_text(json.dumps({"tokenizer": str(serving.ref)}), encoding="utf-8")
-            staged.replace(self._run_dir / "last_good.json")
+            with replacing(self._run_dir / "last_good.json", staged=staged):
+                staged.write_text(json.dumps({"tokenizer": str(serving.ref)}), encoding="utf-8")
         except OSError as error:
             log.warning("the last good version cannot be noted: %s", error)
 

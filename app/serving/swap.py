@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import time
 from typing import TYPE_CHECKING, Final, Protocol
@@ -21,6 +20,7 @@ from app.serving.errors import (
     SwapFailedError,
     SwapTimeoutError,
 )
+from tokenizer_core.blobs.locks import try_lock
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -168,12 +168,8 @@ async def hold_promotion_lock(path: Path, timeout_seconds: float) -> AsyncIterat
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_seconds
     with path.open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise PromotionInProgressError from None
-                await asyncio.sleep(_LOCK_RETRY_SECONDS)
+        while not try_lock(lock):
+            if time.monotonic() >= deadline:
+                raise PromotionInProgressError
+            await asyncio.sleep(_LOCK_RETRY_SECONDS)
         yield

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from tokenizer_core.blobs.atomic_files import replacing
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
@@ -137,9 +139,8 @@ class WorkerStates:
     def write(self, state: WorkerState) -> None:
         """Publish what this process serves. Raises OSError if the folder is not writable."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        staged = self._own.with_suffix(".new")
-        staged.write_text(json.dumps(asdict(state)), encoding="utf-8")
-        staged.replace(self._own)
+        with replacing(self._own, staged=self._own.with_suffix(".new")) as staged:
+            staged.write_text(json.dumps(asdict(state)), encoding="utf-8")
 
     def remove(self) -> None:
         """Remove the file of this process, which serves no longer."""
