@@ -19,6 +19,8 @@ from typing import Final
 from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
+from tokenizer_core.blobs.atomic_files import replacing
+
 log = logging.getLogger("app.observability.metrics")
 
 FIRST_BYTES: Final = 1 << 16
@@ -96,13 +98,8 @@ def _make_reserved(path: Path) -> None:
         with path.open("ab") as file:
             _reserve(file.fileno(), max(FIRST_BYTES, os.fstat(file.fileno()).st_size))
         return
-    unnamed = path.with_suffix(".new")
-    try:
-        with unnamed.open("wb") as file:
-            _reserve(file.fileno(), FIRST_BYTES)
-        unnamed.rename(path)
-    finally:
-        unnamed.unlink(missing_ok=True)
+    with replacing(path, staged=path.with_suffix(".new")) as unnamed, unnamed.open("wb") as file:
+        _reserve(file.fileno(), FIRST_BYTES)
 
 
 def _reserve(descriptor: int, n_bytes: int) -> None:

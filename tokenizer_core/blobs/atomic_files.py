@@ -133,16 +133,18 @@ def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
         raise
 
 
-def write_whole_file(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
+def write_whole_file(
+    path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, mode: int = 0o666
+) -> None:
     """Write `data`, or its parts in order, to `path`.
 
-    A crash leaves the old file or the new one, never a part. The umask decides who may read it.
+    A crash leaves the old file or the new one, never a part. The umask applies to `mode`.
 
     Raises:
         OSError: the folder is missing or not writable, the disk is full; `path` is untouched.
     """
     with replacing(Path(path)) as staged:
-        write_synced(staged, data, mode=0o666)
+        write_synced(staged, data, mode=mode)
 
 
 def replace_synced(path: Path, data: bytes) -> None:

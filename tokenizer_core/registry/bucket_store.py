@@ -101,11 +101,11 @@ class BucketArtifactStore(Artifacts):
         if found is not None:
             return found
         if not self._is_unreachable():
-            answer: Future[ArtifactRef] = Future()
-            threading.Thread(target=self._resolve_into, args=(wanted, answer), daemon=True).start()
+            future: Future[ArtifactRef] = Future()
+            threading.Thread(target=self._resolve_into, args=(wanted, future), daemon=True).start()
             with contextlib.suppress(TimeoutError):
-                return answer.result(PATIENCE_SECONDS)
-            self._overdue = answer
+                return future.result(PATIENCE_SECONDS)
+            self._overdue = future
         return self.resolve(wanted)
 
     def remove(self, name: str, version: str) -> None:
@@ -209,14 +209,14 @@ class BucketArtifactStore(Artifacts):
         if self._is_unreachable():
             raise ArtifactStorageError(errno.EIO, f"{self._address} was unreachable a moment ago")
 
-    def _resolve_into(self, wanted: str, answer: Future[ArtifactRef]) -> None:
+    def _resolve_into(self, wanted: str, future: Future[ArtifactRef]) -> None:
         try:
             name, at, _ = wanted.partition("@")
             versions = [] if at or name == ACTIVE else self._version_names(checked_name(name))
             found = self._find_cached(f"{name}@{versions[-1]}") if versions else None
-            answer.set_result(found or self.resolve(wanted))
+            future.set_result(found or self.resolve(wanted))
         except Exception as error:
-            answer.set_exception(error)
+            future.set_exception(error)
 
     def _find_cached(self, wanted: str) -> ArtifactRef | None:
         """The version `name@version`, if it is in the cache."""

@@ -1,4 +1,4 @@
-"""Small tokenizers, documents of ids, and token files of them, for the tests beside this."""
+"""Small tokenizers, documents of ids, and token files, for the tests of this folder."""
 
 from pathlib import Path
 

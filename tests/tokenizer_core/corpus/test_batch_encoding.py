@@ -1,4 +1,4 @@
-"""Batches become ids, in order, whoever works on them."""
+"""Batches become ids, in order, with any workers."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def documents(part: SplitPart) -> list[list[int]]:
 
 @pytest.mark.parametrize("is_continued", [False, True])
 @pytest.mark.parametrize("is_open", [False, True])
-def test_tokens_stand_around_whole_documents_only(is_continued: bool, is_open: bool) -> None:
+def test_tokens_are_put_around_complete_documents_only(is_continued: bool, is_open: bool) -> None:
     plan = plan_token_files(NARROW, begin_of_document="<|begin|>", end_of_document="<|end|>")
     batch = batch_of(["ab", "", "é"], is_continued=is_continued, is_open=is_open)
     (part,) = BatchEncoder(NARROW, plan, 0.0).encode(batch).parts

@@ -1,4 +1,4 @@
-"""Documents of files become the ids of each, with what the plan puts around them."""
+"""The ids of each document of files, with the ids that the plan puts around it."""
 
 import gzip
 import hashlib
@@ -176,7 +176,7 @@ def test_a_document_longer_than_a_batch_is_encoded_in_pieces(
     assert [files.decode_document(index, NARROW) for index in (0, 2)] == ["a", "b"]
 
 
-def test_what_cannot_be_encoded_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_encoding_leaves_nothing(tmp_path: Path) -> None:
     def fails(error: type[Exception], match: str, **options: object) -> None:
         with pytest.raises(error, match=match):
             encode(tmp_path, ["text <|end|>"], **options)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ def test_what_cannot_be_encoded_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "python"])
 @pytest.mark.parametrize("batch_bytes", [20, 1 << 19])
-def test_bytes_that_are_not_utf8_are_told_by_file_and_place(
+def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, batch_bytes: int
 ) -> None:
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)

@@ -1,4 +1,4 @@
-"""Encoding that is interrupted goes on from its checkpoint, to the same bytes."""
+"""An interrupted encoding resumes from its checkpoint and writes the same bytes."""
 
 import gzip
 import json
@@ -75,7 +75,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("layout", ["raw", "npy", "megatron", "llmc"])
-def test_wherever_it_stops_the_bytes_are_the_same(
+def test_resuming_after_any_batch_gives_the_same_bytes(
     layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = write_corpus(tmp_path)
@@ -159,7 +159,7 @@ def test_other_files_or_settings_are_refused(tmp_path: Path) -> None:
     assert content(tmp_path / "t") == content(tmp_path / "expected")
 
 
-def test_the_checkpoint_of_somebody_elses_writer_is_refused(tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_caller_is_refused(tmp_path: Path) -> None:
     files, plan = write_corpus(tmp_path), plan_token_files(NARROW)
     with TokenFilesWriter(tmp_path / "tokens", plan) as writer:
         writer.append([97, 98])
@@ -171,7 +171,7 @@ def test_the_checkpoint_of_somebody_elses_writer_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_files_in_stores_are_gone_on_with_unless_they_were_written_anew(tmp_path: Path) -> None:
+def test_files_in_stores_are_resumed_unless_they_changed(tmp_path: Path) -> None:
     store = fsspec.filesystem("memory")
     paths = write_corpus(tmp_path)
     store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})

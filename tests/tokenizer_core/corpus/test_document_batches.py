@@ -1,4 +1,4 @@
-"""Batches hold all documents of all files, in order, from any place on."""
+"""Batches hold all documents of all files, in order, from any position on."""
 
 import gzip
 import json
@@ -73,7 +73,7 @@ def test_all_documents_come_in_order(files: list[str], batch_bytes: int) -> None
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 50])
-def test_from_each_place_the_rest_comes(files: list[str], batch_bytes: int) -> None:
+def test_each_position_gives_the_rest(files: list[str], batch_bytes: int) -> None:
     batches = read(files, batch_bytes)
     for number, batch in enumerate(batches):
         place = CorpusPosition.from_fields(json.loads(json.dumps(batch.position.to_fields())))

@@ -40,7 +40,7 @@ def test_pieces_of_ends_join_to_the_whole(start, stop, written):
     assert lengths == (np.arange(150_000) % 7)[start:stop].tolist()
 
 
-def test_where_a_document_is(written):
+def test_the_range_of_a_document(written):
     path = written([3, 3, 10])
     assert [document_range(path, index) for index in range(3)] == [(0, 3), (3, 3), (3, 10)]
 

@@ -63,7 +63,7 @@ def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> No
     }
     for split, documents in found.items():
         assert documents != in_order[split]
-        # Not within a buffer: documents of the first half stand all over.
+        # The order is not limited to a buffer: documents of the first half are everywhere.
         places = [documents.index(document) for document in in_order[split][: len(documents) // 2]]
         assert max(places) > len(documents) * 0.8
     assert shuffled("d", seed=8, shuffle=True)["train"] != found["train"]
@@ -84,7 +84,7 @@ def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("layout", ["raw", "megatron"])
-def test_wherever_it_stops_the_bytes_are_the_same(layout: str, tmp_path: Path) -> None:
+def test_resuming_after_any_batch_gives_the_same_bytes(layout: str, tmp_path: Path) -> None:
     files = write_corpus(tmp_path)
     plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=5000, seed=3)
     n_batches = encode(tmp_path / "expected", files, plan, shuffle=True)
@@ -99,7 +99,7 @@ def test_wherever_it_stops_the_bytes_are_the_same(layout: str, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_shuffle_goes_on_as_one_or_not_at_all(tmp_path: Path) -> None:
+def test_a_shuffle_is_resumed_only_as_a_shuffle(tmp_path: Path) -> None:
     files = write_corpus(tmp_path)
     plan = plan_token_files(NARROW)
     encode(tmp_path / "expected", files, plan)
@@ -129,7 +129,7 @@ def test_a_document_longer_than_a_batch_is_whole_and_counted_once(tmp_path: Path
     assert opened.decode_document(0, NARROW) == file.read_text()
 
 
-def test_what_fails_before_a_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_before_a_checkpoint_leaves_nothing(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{}")
     with pytest.raises(CorpusError):
@@ -137,7 +137,7 @@ def test_what_fails_before_a_checkpoint_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [bad]
 
 
-def test_the_second_phase_says_so(tmp_path: Path) -> None:
+def test_progress_names_the_second_phase(tmp_path: Path) -> None:
     files = write_corpus(tmp_path)
     seen: list[EncodingProgress] = []
     plan = plan_token_files(NARROW)

@@ -37,7 +37,7 @@ def refuse_by_pwrite(monkeypatch):
 
 
 def write_some_bytes_of_a_block(monkeypatch):
-    """As a disk that is nearly full: what is left to write is no whole number of sectors."""
+    """Like a disk that is nearly full: the rest to write is not a multiple of the sector size."""
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, place: real(file, data[:700_001], place))
 
@@ -66,7 +66,7 @@ def test_a_file_has_what_was_written(tmp_path, monkeypatch, seed, way):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4095, 4096, 4097, 70_000, MEGABYTE, 3 * MEGABYTE + 5])
-def test_a_file_goes_on_after_what_is_kept(tmp_path, kept):
+def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
     data = random.Random(kept).randbytes(4 * MEGABYTE)
     path = tmp_path / "file"
     path.write_bytes(data)
@@ -82,7 +82,7 @@ def test_a_file_goes_on_after_what_is_kept(tmp_path, kept):
     assert record.sha256 == hashlib.sha256(wanted).hexdigest()
 
 
-def test_a_file_shorter_than_what_is_to_be_kept(tmp_path):
+def test_a_file_shorter_than_keep_bytes_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     with pytest.raises(TokenFilesCorruptError, match="start anew"):
         StagedFile(tmp_path / "file", keep_bytes=4)
@@ -91,7 +91,7 @@ def test_a_file_shorter_than_what_is_to_be_kept(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="no direct writes on this system")
-def test_whole_blocks_go_past_the_page_cache(tmp_path, monkeypatch):
+def test_full_blocks_bypass_the_page_cache(tmp_path, monkeypatch):
     real, direct = os.pwrite, []
 
     def watch(descriptor, data, place):

@@ -1,4 +1,5 @@
-"""Where files grow: one process at a time, a checkpoint whole, and published with nothing left."""
+"""The staged folder: one process at a time, whole checkpoints, and no leftovers after
+publishing."""
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_one_process_at_a_time(tmp_path):
     StagedFolder(tmp_path / "t").drop()
 
 
-def test_what_is_left_of_one_that_was_published_is_cleared_away(tmp_path):
+def test_leftovers_of_a_published_folder_are_removed(tmp_path):
     StagedFolder(tmp_path / "t").release()
     (tmp_path / "t").mkdir()
     for _ in range(2):

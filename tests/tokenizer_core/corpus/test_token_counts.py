@@ -1,4 +1,4 @@
-"""How often each id stands in the files, and which special tokens the texts held."""
+"""The count of each id in the files, and of special tokens in the texts."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_a_split_is_counted_as_it_is_written(layout: str, tmp_path: Path) -> Non
     assert files.manifest.split("validation").special_tokens_found == {}
 
 
-def test_what_is_put_around_documents_is_not_found_in_them(tmp_path: Path) -> None:
+def test_the_tokens_around_documents_are_not_counted_as_found(tmp_path: Path) -> None:
     plan = plan_token_files(NARROW, end_of_document="<|end|>")
     ids = np.array([257, 97, 258, 258, 98, 258])
     with TokenFilesWriter(tmp_path / "t", plan) as writer:

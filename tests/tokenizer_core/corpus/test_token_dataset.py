@@ -1,4 +1,4 @@
-"""Batches the CS336 way: every start equally often, targets one place further, any shards alike."""
+"""Training batches: every start equally often, targets shifted by one, the same for any shards."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tokenizer_core.errors import TokenFilesError, TokenizerMismatchError
 
 N_TOKENS = 60
 DOCUMENTS = [list(range(start, start + 5)) for start in range(0, N_TOKENS, 5)]
-"""Each id is its own place, so that a row says where it began."""
+"""Each id is its own position, so that a row shows where it began."""
 
 
 @pytest.fixture(params=LAYOUT_NAMES)
@@ -104,7 +104,7 @@ def test_refusals(dataset):
 
 
 def test_no_shard_is_read_whole(tmp_path, monkeypatch):
-    """A shard of 8 GB whose ids are a hole in the file: only what a batch needs is touched."""
+    """A shard of 8 GB whose ids are a hole in the file: only the ids of a batch are read."""
     write(tmp_path / "t", plan_token_files(NARROW, layout="raw"), [[5] * 8])
     n_tokens = 1 << 32
     files = TokenFiles.open(tmp_path / "t")

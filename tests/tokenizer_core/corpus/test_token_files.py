@@ -1,4 +1,4 @@
-"""Reading token files: any stretch, any document, nothing else; refusals with their remedy."""
+"""Reading token files: any range, any document, nothing else; refusals with their remedy."""
 
 from itertools import chain
 
@@ -39,7 +39,7 @@ def test_each_document_decodes_to_its_text(layout, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_any_stretch_of_ids(layout, tmp_path):
+def test_any_range_of_ids(layout, tmp_path):
     write_texts(tmp_path / "t", layout)
     files = TokenFiles.open(tmp_path / "t")
     n_tokens = files.n_tokens()
@@ -55,7 +55,7 @@ def test_any_stretch_of_ids(layout, tmp_path):
 
 
 def test_a_document_is_read_without_the_rest(tmp_path, monkeypatch):
-    """Document 0 lies in the first shard: the others may be gone."""
+    """Document 0 is in the first shard: the others may be missing."""
     write_texts(tmp_path / "t", "raw")
     files = TokenFiles.open(tmp_path / "t", NARROW)
     for path in (tmp_path / "t").glob("train_00000[1-9].bin"):
@@ -73,7 +73,7 @@ def test_no_such_document(index, tmp_path):
 
 
 @pytest.mark.parametrize(("place", "value"), [(0, 1 << 40), (1, 0), (1, (1 << 64) - 1)])
-def test_a_damaged_document_index_is_never_followed(place, value, tmp_path):
+def test_a_damaged_document_index_is_refused(place, value, tmp_path):
     write_texts(tmp_path / "t")
     ends = np.memmap(tmp_path / "t" / "train.document-ends.u64", "<u8", mode="r+")
     ends[place] = value

@@ -1,4 +1,4 @@
-"""Layouts: headers by hand, and mapping that believes nothing."""
+"""Layouts: headers by hand, and mapping that trusts nothing."""
 
 import struct
 
@@ -11,7 +11,7 @@ from tokenizer_core.corpus.token_layouts import find_layout
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
 
 
-def test_the_layouts_there_are():
+def test_the_names_of_the_layouts():
     assert list(LAYOUTS) == LAYOUT_NAMES
     assert [name for name in LAYOUTS if LAYOUTS[name].has_index] == ["megatron"]
     with pytest.raises(TokenFilesPlanError, match="no layout is named 'xyz'"):

@@ -50,7 +50,7 @@ def test_another_version_is_refused_with_the_remedy(manifest):
         TokenManifest.from_json(other)
 
 
-def test_every_byte_that_is_changed_is_seen(manifest):
+def test_every_changed_byte_is_detected(manifest):
     data = manifest.to_json()
     for place in range(0, len(data), 3):
         changed = bytearray(data)
@@ -155,14 +155,14 @@ def test_no_split_of_that_name(manifest):
         manifest.split("val")
 
 
-def test_a_source_that_is_no_text_cannot_be_written(tmp_path):
+def test_a_source_name_that_is_not_unicode_cannot_be_written(tmp_path):
     written = write_texts(tmp_path / "t", "raw", NARROW)
     bad = dataclasses.replace(written, sources=(CorpusSource("\ud800", 1, "0" * 64),))
     with pytest.raises(FormatError, match="cannot be written"):
         bad.to_json()
 
 
-def test_fields_it_does_not_know_are_refused(manifest):
+def test_unknown_fields_are_refused(manifest):
     fields = _FORMAT.parse(manifest.to_json())
     with pytest.raises(TokenFilesCorruptError, match="fields of another kind"):
         TokenManifest.from_json(_FORMAT.render(fields | {"compression": "zstd"}))

@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is written, with the remedy."""
+"""Impossible plans are refused before anything is written, with the remedy."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def with_largest_id(largest_id: int) -> Tokenizer:
 @pytest.mark.parametrize(
     ("largest_id", "dtype"), [(256, "uint16"), (65_535, "uint16"), (65_536, "uint32")]
 )
-def test_the_width_is_that_of_the_largest_id_not_of_the_count(largest_id, dtype):
+def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype):
     tokenizer = with_largest_id(largest_id)
     assert tokenizer.vocab_size == 257
     assert plan_token_files(tokenizer).dtype == dtype
@@ -54,19 +54,19 @@ def test_uint16_that_does_not_fit_is_refused_with_the_remedy():
         ({"seed": -1}, "seed must be at least 0"),
     ],
 )
-def test_what_cannot_be_written(options, message):
+def test_an_impossible_plan_is_refused(options, message):
     with pytest.raises(TokenFilesPlanError, match=message) as raised:
         plan_token_files(NARROW, **options)
     assert isinstance(raised.value, (TokenFilesError, ValueError))
     assert raised.value.code == "invalid_token_files_plan"
 
 
-def test_a_special_token_that_is_not_there_cannot_be_allowed():
+def test_an_unknown_special_token_cannot_be_allowed():
     with pytest.raises(ValueError, match="allowed_special names"):
         plan_token_files(NARROW, allowed_special={"<|x|>"})
 
 
-def test_the_plan_says_who_writes_and_how():
+def test_the_plan_names_the_tokenizer_and_its_settings():
     ref = ArtifactRef("t", "20261121T041500Z-1a2b3c4d", NARROW.spec.fingerprint)
     plan = plan_token_files(
         NARROW,
@@ -99,7 +99,7 @@ def test_the_names_of_the_files_sort_in_their_order(layout):
     assert names[0].startswith("train_000000.")
 
 
-def test_one_file_is_named_as_nanogpt_names_it():
+def test_a_single_file_has_the_name_that_nanogpt_expects():
     plan = plan_token_files(NARROW)
     assert plan.file_names("train", 0) == ["train.bin"]
     assert plan.file_names("validation", 0) == ["val.bin"]
@@ -109,5 +109,5 @@ def test_one_file_is_named_as_nanogpt_names_it():
     ]
 
 
-def test_llmc_has_shards_of_a_hundred_million_ids_unless_told_otherwise():
+def test_llmc_has_shards_of_a_hundred_million_ids_by_default():
     assert plan_token_files(NARROW, layout="llmc").tokens_per_shard == 100_000_000

@@ -1,4 +1,4 @@
-"""Documents in, token files out: read back by each trainer's rules, whole or not at all."""
+"""Token files are written whole or not at all, and read back by each trainer's rules."""
 
 import errno
 import fcntl
@@ -51,7 +51,7 @@ def documents_of(tokenizer):
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 @examples(1 / 5)
 @given(data=st.data())
-def test_what_is_written_is_read_back_by_the_trainers_rules(layout, data, tmp_path_factory):
+def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factory):
     wide = data.draw(st.booleans())
     tokenizer = WIDE if wide else NARROW
     documents = data.draw(documents_of(tokenizer).filter(any))
@@ -132,7 +132,7 @@ def test_megatrons_own_reader(tmp_path):
     assert [dataset[index].tolist() for index in range(len(dataset))] == documents
 
 
-def test_the_manifest_says_what_was_given(tmp_path):
+def test_the_manifest_has_the_given_values(tmp_path):
     plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=7)
     source = CorpusSource("a.txt", 3, "0" * 64)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
@@ -164,7 +164,7 @@ def test_the_manifest_says_what_was_given(tmp_path):
         ([1, 2], [0.0, 2.0], "offsets must rise"),
     ],
 )
-def test_a_batch_that_is_refused_leaves_the_writer_as_it_was(ids, offsets, message, tmp_path):
+def test_a_refused_batch_does_not_change_the_writer(ids, offsets, message, tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
         writer.append([1, 2])
         for split in ("train", "validation"):
@@ -249,7 +249,7 @@ def test_an_open_document_and_checkpoints(tmp_path):
     assert verify_token_files(tmp_path / "t").n_tokens == 5
 
 
-def test_no_checkpoint_while_a_shard_waits_for_the_length_of_a_document(tmp_path):
+def test_no_checkpoint_while_a_document_is_set_aside(tmp_path):
     plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         writer.append_batch([1, 2], [0, 1, 2], is_open=True)
@@ -291,7 +291,7 @@ def test_files_without_any_id_are_refused(layout, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_there_is_never_written_over(tmp_path):
+def test_an_existing_folder_is_never_overwritten(tmp_path):
     write_texts(tmp_path / "t")
     before = content(tmp_path / "t")
     with pytest.raises(TokenFilesError, match=r"'t' is there already.*remove it"):
@@ -315,7 +315,7 @@ def test_one_writer_at_a_time(tmp_path):
     assert verify_token_files(tmp_path / "t").n_tokens == 1
 
 
-def test_a_writer_that_waited_for_the_lock_does_not_clear_what_was_finished(tmp_path, monkeypatch):
+def test_a_writer_that_waited_for_the_lock_keeps_finished_files(tmp_path, monkeypatch):
     """The other one's folder gets its name between the opening of it and the lock on it."""
     plan = plan_token_files(NARROW)
     first = TokenFilesWriter(tmp_path / "t", plan)
@@ -340,7 +340,7 @@ def test_leaving_without_finish_leaves_nothing(tmp_path):
         writer.append([1])
 
 
-def test_what_a_dead_writer_left_is_cleared_away(tmp_path):
+def test_leftovers_of_a_dead_writer_are_removed(tmp_path):
     left = tmp_path / ".t.partial"
     (left / "folder").mkdir(parents=True)
     (left / "train_000007.bin").write_bytes(b"old")
@@ -367,7 +367,7 @@ def test_memory_is_bounded_by_the_batch(tmp_path):
 
 
 def interrupted(folder, plan, documents, n_before, n_behind):
-    """A writer that stops behind its checkpoint, with that many documents before and behind it."""
+    """A writer that stops after its checkpoint, with so many documents before and after it."""
     with TokenFilesWriter(folder, plan) as writer:
         for document in documents[:n_before]:
             writer.append(document, n_bytes=1)
@@ -377,7 +377,7 @@ def interrupted(folder, plan, documents, n_before, n_behind):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_going_on_from_a_checkpoint_gives_the_same_bytes(layout, tmp_path):
+def test_resuming_gives_the_same_bytes(layout, tmp_path):
     documents = encode_all(NARROW, TEXTS)
     plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=6)
     write(tmp_path / "whole", plan, documents, n_bytes=1)
@@ -395,7 +395,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_bytes(layout, tmp_path):
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_going_on_is_asked_for(tmp_path):
+def test_without_resume_a_checkpoint_is_removed(tmp_path):
     plan = plan_token_files(NARROW)
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
         assert writer.position is None
@@ -407,7 +407,7 @@ def test_going_on_is_asked_for(tmp_path):
         assert writer.finish().split("train").n_tokens == 1
 
 
-def test_abort_drops_checkpoints_too(tmp_path):
+def test_abort_removes_checkpoints(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
         writer.append([1])
         writer.checkpoint({})
@@ -415,7 +415,7 @@ def test_abort_drops_checkpoints_too(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_going_on_with_another_plan_is_refused_and_drops_nothing(tmp_path):
+def test_resuming_with_another_plan_is_refused_and_removes_nothing(tmp_path):
     plan = plan_token_files(NARROW)
     interrupted(tmp_path / "t", plan, [[1], [2]], 1, 1)
     for other in (plan_token_files(NARROW, seed=1), plan_token_files(WIDE)):
@@ -470,7 +470,7 @@ def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path
     assert verify_token_files(tmp_path / "t").n_tokens == 2
 
 
-def test_a_position_that_is_no_json_leaves_the_writer_as_it_was(tmp_path):
+def test_a_position_that_is_not_json_does_not_change_the_writer(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
         writer.append([1])
         with pytest.raises(FormatError, match="cannot be written as JSON"):

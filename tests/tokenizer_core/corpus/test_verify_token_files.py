@@ -1,4 +1,4 @@
-"""Damage anywhere is found; so is what no hash can show."""
+"""Damage anywhere is found, also the kind that no hash can show."""
 
 import dataclasses
 import hashlib
@@ -36,7 +36,7 @@ def test_sound_files(layout, tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_progress_rises_to_all_there_is(layout, tmp_path):
+def test_progress_rises_to_the_total(layout, tmp_path):
     write_texts(tmp_path / "t", layout)
     seen = []
     verify_token_files(tmp_path / "t", progress=lambda done, total: seen.append((done, total)))
@@ -120,7 +120,7 @@ def put(place, value, dtype="<u8"):
     return change
 
 
-def test_ids_outside_the_vocabulary_are_found_though_the_hashes_are_right(tmp_path):
+def test_ids_outside_the_vocabulary_are_found_despite_right_hashes(tmp_path):
     write_texts(tmp_path / "a", "raw", WIDE)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     reseal(tmp_path / "a", "train_000001.bin", put(2, 70_001, "<u4"))
@@ -140,7 +140,7 @@ def test_ids_outside_the_vocabulary_are_found_though_the_hashes_are_right(tmp_pa
         verify_token_files(tmp_path / "b", tokenizer=WIDE)
 
 
-def test_special_tokens_that_the_texts_do_not_hold_are_found(tmp_path):
+def test_special_tokens_that_are_not_in_the_texts_are_found(tmp_path):
     manifest = write_texts(tmp_path / "t", "raw", WIDE)
     train, validation = manifest.splits
     assert train.special_tokens_found == {"<|end|>": 1}
@@ -208,7 +208,7 @@ def test_a_megatron_index_with_too_many_or_too_few_documents(tmp_path):
             verify_token_files(tmp_path / str(count))
 
 
-def test_headers_are_checked_though_the_hashes_are_right(tmp_path):
+def test_headers_are_checked_despite_right_hashes(tmp_path):
     for layout, name, place in (("llmc", "train_000000.bin", 8), ("npy", "train_000000.npy", 70)):
         write_texts(tmp_path / layout, layout)
 
@@ -234,7 +234,7 @@ def test_documents_without_their_begin_or_end_are_found(name, tmp_path):
             verify_token_files(folder)
 
 
-def test_texts_are_compared_without_what_stands_around_documents(tmp_path):
+def test_texts_are_compared_without_the_tokens_around_documents(tmp_path):
     plan = plan_token_files(NARROW, begin_of_document="<|begin|>", end_of_document="<|end|>")
     documents = [[257, *ids, 258] for ids in encode_all(NARROW, TEXTS)]
     write(tmp_path / "t", plan, documents)
@@ -253,7 +253,7 @@ def test_texts_that_are_normalized(tmp_path):
         normalizer="nfc", pattern="qwen2", special_tokens=[AddedToken("<|a|>", 900)]
     )
     tokenizer = Tokenizer.from_spec(spec)
-    # NFC would join the last character of the special token with what stands behind it.
+    # NFC would join the last character of the special token with the text after it.
     texts = ["cafe\u0301", "<|a|>\u0338x", "\u2126"]
     write(tmp_path / "t", plan_token_files(tokenizer), encode_all(tokenizer, texts))
     verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})

@@ -1,4 +1,4 @@
-"""Workers that die at their tasks, whatever these are; found by name in the processes they are."""
+"""Workers that die at their tasks; worker processes import these functions by name."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the shards of runs do in tests; found by name in the processes that do it."""
+"""The work of shards in tests; worker processes import these functions by name."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
 
 
 def killed_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The worker dies at the first try of every odd shard, behind its file."""
+    """The worker dies at the first attempt at every odd shard, after it wrote its file."""
     figures = double(2, payload, attempt)
     note = Path(folder, f"died-{payload}")
     if payload % 2 and not note.exists():

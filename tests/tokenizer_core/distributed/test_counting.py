@@ -1,4 +1,4 @@
-"""Counting in shards: the file of one machine, however it is cut, whoever counts or dies."""
+"""Counting in shards gives the file of one machine, for any cuts, workers and failures."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""What was written of a shard comes back, from any place of it on, in batches of any size."""
+"""The files of a shard are read back as written, from any position, in batches of any size."""
 
 import itertools
 from pathlib import Path
@@ -70,7 +70,7 @@ def read(folder: Path, start: ShardPosition = ShardPosition()) -> list[tuple[int
 
 @examples(1 / 5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shard_of_parts, st.integers(1, 30), st.integers(1, 5))
-def test_any_documents_come_back_from_any_place(
+def test_any_documents_are_read_back_from_any_position(
     tmp_path_factory, monkeypatch, documents, batch_tokens, batch_documents
 ):
     folder = tmp_path_factory.mktemp("shard")
@@ -88,7 +88,7 @@ def test_any_documents_come_back_from_any_place(
         sum(size for _, _, size in expected),
     )
     places = [batch.position for batch in read_encoded_shard(folder, NARROW_ID, ShardPosition())]
-    # Whoever goes on may have batches of another size.
+    # A reader that resumes may have batches of another size.
     monkeypatch.setattr(encode_shards, "BATCH_TOKENS", 2 * batch_tokens)
     for place in [ShardPosition(), *places]:
         rest = expected[place.n_documents :]
@@ -98,7 +98,7 @@ def test_any_documents_come_back_from_any_place(
         assert read(folder, place) == rest
 
 
-def test_files_that_do_not_belong_together_are_refused(tmp_path):
+def test_files_that_do_not_match_are_refused(tmp_path):
     for name, change in (("ids", b"\0\0"), ("documents", b"\1" + bytes(15))):
         folder = tmp_path / name
         write(folder, [[([1, 2], 5)], [([3], 1)]])

@@ -1,4 +1,4 @@
-"""A corpus is cut into shards that have every document once; one of them is encoded."""
+"""A corpus is cut into shards that have every document once; a shard is encoded."""
 
 import hashlib
 import os
@@ -45,7 +45,7 @@ def shard_of(path: Path, start: int = 0, stop: int | None = None) -> CorpusShard
     return CorpusShard(source, start, source.size_bytes if stop is None else stop)
 
 
-def test_only_what_can_be_entered_is_cut():
+def test_only_files_that_can_be_entered_are_cut():
     files = [
         SourceFile(name, name, 25, "") for name in ("a.txt", "b.txt.gz", "c.parquet", "d.jsonl")
     ]
@@ -81,7 +81,7 @@ def test_a_file_is_hashed_where_it_is_one_shard_or_apart(tmp_path, attempt):
 
 
 @pytest.mark.parametrize("is_part", [False, True])
-def test_bytes_that_are_not_utf8_are_told_with_their_place(tmp_path, attempt, is_part):
+def test_bytes_that_are_not_utf8_are_reported_with_their_offset(tmp_path, attempt, is_part):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntw\xff\n")
     match = r"a.txt from byte 4' is not UTF-8: .* byte 2;" if is_part else r"a.txt' is .* byte 6;"
@@ -89,7 +89,7 @@ def test_bytes_that_are_not_utf8_are_told_with_their_place(tmp_path, attempt, is
         encode_shard(encoding(), shard_of(path, 1 if is_part else 0), attempt)
 
 
-def test_what_the_plan_forbids_is_told_with_its_file(tmp_path, attempt):
+def test_a_forbidden_token_is_reported_with_its_file(tmp_path, attempt):
     (tmp_path / "a.txt").write_text("one <|end|>")
     plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
     with pytest.raises(CorpusError, match=r"a.txt' cannot be encoded: .*<\|end\|>"):
@@ -114,7 +114,7 @@ def test_a_worker_with_other_tables_refuses(tmp_path, attempt):
         encode_shard(other, shard_of(tmp_path / "a.txt"), attempt)
 
 
-def test_a_store_that_does_not_answer_is_asked_again(attempt):
+def test_a_store_that_does_not_respond_is_retried(attempt):
     store = fsspec.filesystem("memory")
     store.pipe("/some/a.txt", b"one")
     shard = CorpusShard(SourceFile.examine("memory://some/a.txt"), 0, 3)

@@ -1,4 +1,4 @@
-"""The same bytes as one process gives, whatever the shards, the workers, and who dies."""
+"""Distributed encoding gives the bytes of one process, for any shards, workers and failures."""
 
 import os
 import random
@@ -184,7 +184,7 @@ def test_interrupted_again_and_again(tmp_path, corpus, shuffle):
     assert found == content(tmp_path / ("shuffled" if shuffle else "expected"))
 
 
-def test_what_was_committed_is_not_encoded_again(tmp_path, corpus, monkeypatch):
+def test_a_committed_shard_is_not_encoded_again(tmp_path, corpus, monkeypatch):
     files, plan = corpus
 
     def stop(progress: EncodingProgress) -> None:
@@ -241,8 +241,9 @@ def test_a_damaged_shard_is_refused(tmp_path, corpus, what):
     assert not (tmp_path / "tokens").exists()
 
 
-def test_who_wakes_late_changes_nothing(tmp_path, corpus):
-    """An attempt at the first shard that had stood still, and ends after another was committed."""
+def test_a_late_worker_changes_nothing(tmp_path, corpus):
+    """An attempt at the first shard that was suspended, and ends after another one was
+    committed."""
     files, plan = corpus
     names = interrupted(tmp_path, corpus)
     storage = open_storage(tmp_path / "run")
@@ -282,7 +283,7 @@ def test_the_token_files_that_were_begun_belong_to_one_run(tmp_path, corpus):
     assert can_resume(tmp_path / "tokens")
 
 
-def test_what_is_wrong_with_a_file_ends_it_at_once(tmp_path, corpus):
+def test_a_fault_of_a_file_ends_the_run_at_once(tmp_path, corpus):
     files, plan = corpus
     with files[1].open("ab") as file:
         file.write(b"[]\n")
@@ -290,7 +291,7 @@ def test_what_is_wrong_with_a_file_ends_it_at_once(tmp_path, corpus):
         distribute(tmp_path, files, plan)
 
 
-def test_a_name_without_a_format_takes_no_storage(tmp_path):
+def test_a_name_without_a_format_claims_no_storage(tmp_path):
     (tmp_path / "readme.md").write_text("some text")
     plan, run = plan_token_files(NARROW), {"storage": tmp_path / "run", "executor": HERE}
     with pytest.raises(CorpusError, match="format"):

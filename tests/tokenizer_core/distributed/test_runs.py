@@ -1,4 +1,4 @@
-"""Runs: done once, gone on from where they were, whoever dies, wakes late or comes second."""
+"""Runs: every shard done once, resumable, with workers that die, wake late or come second."""
 
 import json
 import threading
@@ -60,7 +60,7 @@ def test_every_shard_is_done_and_committed(run, executor):
     assert len(attempts(run)) == 6
 
 
-def test_what_is_committed_is_not_done_again(run, notes):
+def test_a_committed_shard_is_not_done_again(run, notes):
     with pytest.raises(ShardFailedError):
         run.carry_out([stage(shard_work.failing_always)], HERE)
     seen = []
@@ -77,7 +77,7 @@ def test_stages_side_by_side(run):
     assert len(done["double"]) == 6
 
 
-def test_where_nothing_works_few_shards_are_tried(run, monkeypatch):
+def test_a_run_that_cannot_succeed_tries_few_shards(run, monkeypatch):
     monkeypatch.setattr(runs, "MANY_FAILURES", 4)
     tried = []
     monkeypatch.setattr(runs.Attempt, "discard", lambda attempt: tried.append(attempt))
@@ -91,7 +91,7 @@ def test_failures_among_others_wait_for_their_turn(run, notes, monkeypatch):
     assert figures(run, shard_work.failing_once, HERE, str(notes)) == [0, 2, 4, 6, 8, 10]
 
 
-def test_the_last_reason_is_said_and_no_secret(run):
+def test_the_error_has_the_last_reason_and_no_secret(run):
     with pytest.raises(ShardFailedError, match=r"OSError: No space left on device"):
         run.carry_out([stage(shard_work.failing_always)], HERE)
     with pytest.raises(ShardFailedError, match=r"RuntimeError") as caught:
@@ -99,7 +99,7 @@ def test_the_last_reason_is_said_and_no_secret(run):
     assert "password" not in str(caught.value)
 
 
-def test_many_files_are_put_side_by_side(run, tmp_path, monkeypatch):
+def test_many_files_are_put_concurrently(run, tmp_path, monkeypatch):
     paths = {f"{number}": tmp_path / f"{number}" for number in range(40)}
     for name, path in paths.items():
         path.write_text(name)
@@ -142,7 +142,7 @@ def test_cancelling_ends_the_workers(run, notes):
     assert not any(Path("/proc", note.name.partition("-")[2]).exists() for note in notes.iterdir())
 
 
-def test_who_wakes_late_changes_nothing(run, tmp_path):
+def test_a_late_worker_changes_nothing(run, tmp_path):
     """Stopped between its file and its manifest; the shard was done by another meanwhile."""
     late = Attempt(run.storage, run.id, "double", 0, tmp_path)
     late.put("doubled", b"late")

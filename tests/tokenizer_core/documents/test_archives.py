@@ -1,4 +1,4 @@
-"""gzip and zstd: what was packed, whole, or an error; never more memory than the window."""
+"""gzip and zstd: the complete content or an error, in no more memory than the window."""
 
 import gzip
 import random
@@ -42,7 +42,7 @@ def test_members_follow_each_other(packed, parts, block_bytes):
     assert unpack(data, packed, block_bytes) == b"".join(parts)
 
 
-def test_what_comes_out_is_bounded_by_the_step_and_not_by_the_file(packed, monkeypatch):
+def test_output_is_bounded_by_the_step_and_not_by_the_file(packed, monkeypatch):
     data = PACKERS[packed](bytes(10_000_000))
     steps = list(UNPACKERS[packed](iter([data]), "some", 1e9))
     assert max(map(len, steps)) <= 1 << 18
@@ -78,14 +78,14 @@ def test_a_changed_bit_is_found_or_changes_nothing(packed):
     assert n_found > 0.95 * 8 * len(data) / 7
 
 
-def test_what_stands_behind_the_end_is_an_error(packed):
+def test_data_after_the_end_is_an_error(packed):
     with pytest.raises(CorpusError, match="something else behind its end"):
         unpack(PACKERS[packed](TEXT) + b"more", packed)
     with pytest.raises(CorpusError, match=r"is no (gzip|zstd) file"):
         unpack(TEXT, packed)
 
 
-def test_zeros_fill_up_a_gzip_file_and_nothing_else():
+def test_only_zeros_may_pad_a_gzip_file():
     data = gzip.compress(b"a") + bytes(700) + gzip.compress(b"b") + bytes(100_000)
     for block_bytes in (1, 7, 512, 1 << 20):
         assert unpack(data, "gz", block_bytes) == b"ab"
@@ -117,7 +117,7 @@ def test_bombs_end_before_they_fill_the_memory(packed):
     assert len(unpack(bomb, packed, max_expansion=1e9)) == FREE_BYTES + (1 << 20)
 
 
-def test_what_is_small_may_repeat_as_it_likes(packed):
+def test_small_output_may_expand_without_limit(packed):
     assert unpack(PACKERS[packed](b"a" * 5_000_000), packed, max_expansion=1) == b"a" * 5_000_000
 
 
@@ -149,7 +149,7 @@ def test_without_its_library_the_error_names_the_extra(monkeypatch):
             unpack(b"", "zst")
 
 
-def test_many_empty_members_cost_no_more_than_they_are_long():
+def test_many_empty_members_take_linear_time():
     empty = zlib.compressobj(wbits=31)
     data = (empty.compress(b"") + empty.flush()) * 50_000
     assert unpack(data, "gz") == b""

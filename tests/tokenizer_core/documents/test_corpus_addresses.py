@@ -1,4 +1,4 @@
-"""Addresses: one spelling, no secret shown, and nothing outside of the roots."""
+"""Addresses: normalized, without secrets in messages, and only below the roots."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from tokenizer_core.errors import CorpusError
         ("", False),
     ],
 )
-def test_what_is_an_address(path, expected):
+def test_addresses_and_paths_are_told_apart(path, expected):
     assert is_address(path) is expected
 
 
@@ -42,7 +42,7 @@ def test_what_is_an_address(path, expected):
         ("https://h?sig=SECRET@TAIL", "https://h?sig=SECRET@TAIL", "https://h"),
     ],
 )
-def test_an_address_has_one_spelling_and_shows_no_secret(path, text, shown):
+def test_an_address_is_normalized_and_shows_no_secret(path, text, shown):
     address = parse_address(path)
     assert (address.text, address.shown) == (text, shown)
     assert parse_address(text) == address
@@ -72,7 +72,7 @@ def test_an_address_has_one_spelling_and_shows_no_secret(path, text, shown):
         ("https://SECRET[@h/x", "host in a web address is malformed"),
     ],
 )
-def test_an_address_of_more_than_one_meaning_is_refused(path, told):
+def test_an_ambiguous_address_is_refused(path, told):
     for use in (parse_address, lambda path: check_allowed(path, [path])):
         with pytest.raises(CorpusError, match=told) as error:
             use(path)
@@ -109,7 +109,7 @@ ROOTS = ("s3://bucket/news/", "https://host:443/data", "memory://", "folder")
         ("/etc/passwd", False),
     ],
 )
-def test_only_what_is_below_a_root_is_allowed(tmp_path, monkeypatch, path, is_allowed):
+def test_only_paths_below_a_root_are_allowed(tmp_path, monkeypatch, path, is_allowed):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder" / "deep").mkdir(parents=True)
     (tmp_path / "folder" / "out").symlink_to("/etc")
@@ -124,7 +124,7 @@ def test_only_what_is_below_a_root_is_allowed(tmp_path, monkeypatch, path, is_al
 
 
 @given(st.text("ab./\\:%2eE@?#[]*", max_size=20))
-def test_what_is_allowed_begins_with_its_root_and_never_climbs(rest):
+def test_allowed_addresses_begin_with_their_root(rest):
     path = f"https://host/data/{rest}"
     try:
         check_allowed(path, ["https://host/data"])

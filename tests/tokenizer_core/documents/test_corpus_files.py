@@ -1,4 +1,4 @@
-"""Corpus files: each once, in order, and nothing that is no file."""
+"""Corpus files: each once, in order, and only regular files."""
 
 import os
 import socket
@@ -76,7 +76,7 @@ def test_a_file_with_several_names_comes_once(folder):
     ],
 )
 @pytest.mark.row(24)
-def test_what_is_no_file_is_an_error(folder, paths, told):
+def test_a_path_that_is_not_a_file_is_an_error(folder, paths, told):
     os.mkfifo("pipe")
     (folder / "dangling").symlink_to("nowhere")
     (folder / "loop").symlink_to("loop")
@@ -87,7 +87,7 @@ def test_what_is_no_file_is_an_error(folder, paths, told):
     assert str(caught.value).isprintable()
 
 
-def test_what_may_not_be_read_is_an_error(folder, monkeypatch):
+def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
     # As root everything may be read: the refusal is played.
     def refuse(name: str, flags: int) -> int:
         raise PermissionError(13, "Permission denied", name)
@@ -97,7 +97,7 @@ def test_what_may_not_be_read_is_an_error(folder, monkeypatch):
         find_corpus_files("a.txt")
 
 
-def test_a_folder_that_a_pattern_cannot_look_into_is_an_error(folder, monkeypatch):
+def test_a_folder_that_a_pattern_cannot_read_is_an_error(folder, monkeypatch):
     scandir = os.scandir
 
     def refuse(path: str) -> object:
@@ -129,7 +129,7 @@ def test_a_file_that_changes_is_an_error(folder):
     read_all(open_corpus_file("b.txt"))
 
 
-def test_a_file_that_grows_as_fast_as_it_is_read_does_not_go_on_for_ever(folder):
+def test_a_file_that_grows_as_fast_as_it_is_read_is_an_error(folder):
     def grow_on(source: CorpusFileBytes) -> None:
         for _ in source.blocks():
             with (folder / "b.txt").open("ab") as file:
@@ -139,7 +139,7 @@ def test_a_file_that_grows_as_fast_as_it_is_read_does_not_go_on_for_ever(folder)
         grow_on(open_corpus_file("b.txt"))
 
 
-def test_a_disk_that_will_not_read_is_an_error(folder):
+def test_a_disk_that_fails_to_read_is_an_error(folder):
     source = open_corpus_file("b.txt")
     source.file.close()
     source.file = BadDisk()

@@ -94,7 +94,7 @@ def test_all_pieces_but_the_last_are_full(text, max_chars):
         (b"\xff\xfea\x00", 0),
     ],
 )
-def test_what_is_not_utf8_is_named_by_its_byte(data, offset):
+def test_bytes_that_are_not_utf8_are_named_by_their_offset(data, offset):
     for size in range(1, len(data) + 1):
         blocks = [data[start : start + size] for start in range(0, len(data), size)]
         with pytest.raises(CorpusError, match=rf"'some\.txt' is not UTF-8.* byte {offset};"):

@@ -1,4 +1,4 @@
-"""open_documents: what was written comes back, from every format, in little memory."""
+"""open_documents: every format is read back as written, in little memory."""
 
 import hashlib
 
@@ -29,7 +29,7 @@ DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
 @pytest.mark.parametrize("format_name", FORMATS)
 @examples(1 / 10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=st.lists(st.text(max_size=30)), max_chars=st.integers(1, 40))
-def test_any_documents_come_back(tmp_path, format_name, documents, max_chars):
+def test_any_documents_are_read_back(tmp_path, format_name, documents, max_chars):
     path = write_corpus(tmp_path / f"corpus.{format_name}", documents, format_name)
     with open_documents(path, separator=SEPARATOR, max_piece_chars=max_chars) as reader:
         assert join(list(reader)) == documents
@@ -67,7 +67,7 @@ def test_position_and_hash(tmp_path, format_name):
         assert reader.sha256 is None
 
 
-def test_the_format_is_that_of_the_name_or_the_one_named(tmp_path):
+def test_the_format_comes_from_the_name_or_the_argument(tmp_path):
     data = render_documents(DOCUMENTS, "jsonl.gz")
     for name in ("a.jsonl.gz", "B.JSONL.GZ"):
         (tmp_path / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Documents drawn by a seed: the same ones however the files come, each with its own chance."""
+"""Documents drawn by a seed: the same ones for any order or format, each independently."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ def test_neither_order_nor_names_nor_formats_change_the_draw(tmp_path: Path) -> 
     assert drawn(moved, packed) == expected
 
 
-def test_each_has_its_own_chance_of_about_the_share(tmp_path: Path) -> None:
+def test_each_document_is_drawn_with_about_the_share(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", DOCUMENTS)
     for share in (0.01, 0.3, 0.9):
         n = len(drawn(file, share=share))
@@ -50,19 +50,19 @@ def test_each_has_its_own_chance_of_about_the_share(tmp_path: Path) -> None:
     assert set(drawn(file, share=0.05)) < set(drawn(file, share=0.1)), "a larger share has more"
 
 
-def test_copies_are_drawn_each_for_itself(tmp_path: Path) -> None:
+def test_copies_are_drawn_independently(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", ["the same"] * 1000)
     assert 60 < len(drawn(file, share=0.1)) < 140
 
 
-def test_of_two_files_not_the_same_numbers_are_drawn(tmp_path: Path) -> None:
+def test_two_files_have_different_draws(tmp_path: Path) -> None:
     one = write(tmp_path / "a.txt", [f"one {i}" for i in range(1000)])
     two = write(tmp_path / "b.txt", [f"two {i}" for i in range(1000)])
     numbers = [{text.split()[1] for text in drawn(file, share=0.1)} for file in (one, two)]
     assert len(numbers[0] & numbers[1]) < 30  # 10 by chance
 
 
-def test_a_long_document_is_drawn_whole_and_what_was_read_is_counted(tmp_path: Path) -> None:
+def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path: Path) -> None:
     long = "0123456789" * 60_000
     file = write(tmp_path / "a.txt", [long, "short", ""] * 20)
     done: list[int] = []
@@ -82,6 +82,6 @@ def test_a_long_document_is_drawn_whole_and_what_was_read_is_counted(tmp_path: P
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan"), float("inf")])
-def test_a_share_that_is_none(share: float) -> None:
+def test_an_invalid_share_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match="above 0 and below 1"):
         DocumentSample(["a.txt"], share)

@@ -1,4 +1,4 @@
-"""Parts of a file, read apart, have every document once, wherever they are cut."""
+"""Parts of a file that are read independently have every document once, for any cuts."""
 
 import json
 from functools import partial
@@ -99,7 +99,7 @@ def test_a_part_is_read_from_a_store_too():
         store.rm("/parts", recursive=True)
 
 
-def test_what_cannot_be_entered_says_so(tmp_path):
+def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("one|two")
     assert can_be_entered("a.txt", separator="|")
     assert can_be_entered("a.bin", format="jsonl")
@@ -111,7 +111,7 @@ def test_what_cannot_be_entered_says_so(tmp_path):
         can_be_entered("a.bin")
 
 
-def test_errors_say_from_where_they_count(tmp_path):
+def test_errors_name_the_byte_from_which_they_count(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
     with (
         pytest.raises(CorpusError, match=r"a.jsonl from byte 32', line 2: it holds no JSON object"),

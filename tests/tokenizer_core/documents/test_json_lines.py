@@ -1,4 +1,4 @@
-"""JSONL: each line a document, or an error that names the line and what to do."""
+"""JSONL: each line is a document, or an error that names the line and the remedy."""
 
 import json
 
@@ -25,7 +25,7 @@ def read(
     st.booleans(),
     st.integers(1, 60),
 )
-def test_any_documents_come_back(documents, ascii_only, line_end, is_ended, block_bytes):
+def test_any_documents_are_read_back(documents, ascii_only, line_end, is_ended, block_bytes):
     lines = [json.dumps({"n": 1, "text": text}, ensure_ascii=ascii_only) for text in documents]
     data = line_end.join(lines) + (line_end if is_ended and lines else "")
     assert read(data.encode(), block_bytes) == documents
@@ -94,7 +94,7 @@ def test_a_line_without_a_text_is_an_error(line, told, line_number):
         assert str(e.value).isprintable()
 
 
-def test_what_is_nested_deeper_than_can_be_read_is_an_error():
+def test_json_nested_too_deep_is_an_error():
     with pytest.raises(CorpusError, match="line 1: it is nested too deep"):
         read(b'{"text": "a", "deep": ' + b"[" * 200_000 + b"]" * 200_000 + b"}")
 

@@ -1,4 +1,4 @@
-"""Parquet: a column of strings as documents, whoever wrote it; what is damaged is an error."""
+"""Parquet: a column of strings as documents, from any writer; damage is an error."""
 
 import random
 import sys
@@ -77,13 +77,13 @@ def test_the_position_is_the_share_of_the_rows(path):
         ({"text": ["a", "b", None]}, "row 2: the column 'text' is null; leave such rows out"),
     ],
 )
-def test_a_column_that_is_no_text_is_an_error(path, columns, told):
+def test_a_column_that_is_not_text_is_an_error(path, columns, told):
     parquet.write_table(pyarrow.table(columns), path)
     with pytest.raises(CorpusError, match=f"some.parquet'.*{told}"):
         read(path)
 
 
-def test_bytes_that_are_no_utf8_are_an_error(path):
+def test_bytes_that_are_not_utf8_are_an_error(path):
     wrong = pyarrow.array([b"good", b"bad\xff"]).view(pyarrow.string())
     parquet.write_table(pyarrow.table({"text": wrong}), path)
     with pytest.raises(CorpusError, match="row 1: byte 3 of the column 'text' is not UTF-8"):
@@ -137,7 +137,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(path):
 
 
 @pytest.mark.row(26)
-def test_a_value_that_stands_in_every_row_is_in_memory_a_few_times(path):
+def test_a_value_in_every_row_is_in_memory_a_few_times(path):
     indices = pyarrow.array([0] * 1_000, pyarrow.int32())
     column = pyarrow.DictionaryArray.from_arrays(indices, ["a" * (8 << 20)])
     # Without the schema of Arrow: the reader would keep the dictionary.

@@ -1,4 +1,4 @@
-"""Files in stores: as they are on the disk, and an error for what stores do beside that."""
+"""Files in stores: read like local files, with errors for the faults of stores."""
 
 import gzip
 import re

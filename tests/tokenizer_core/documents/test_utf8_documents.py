@@ -1,4 +1,4 @@
-"""Bytes cut at separators: the documents that the same text has as str, wherever blocks end."""
+"""Bytes cut at separators give the same documents as str, wherever blocks end."""
 
 from itertools import pairwise
 
@@ -47,7 +47,7 @@ def test_the_documents_are_those_of_the_text(
     "data", [b"\xff", b"a\xe4", b"\x80\x80\x80\x80", b"\xf0\x9f|\x99\x82", b"\xc3"]
 )
 @pytest.mark.parametrize("size", [1, 2, 10])
-def test_what_is_not_utf8_stays_what_it_is(data: bytes, size: int) -> None:
+def test_bytes_that_are_not_utf8_are_passed_on(data: bytes, size: int) -> None:
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
     documents = [b""]
     for text, is_last in split_utf8_text(blocks, b"|", size):

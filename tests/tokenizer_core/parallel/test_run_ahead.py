@@ -1,4 +1,4 @@
-"""Threads that work ahead: in order, bounded, and never left behind."""
+"""Threads that work ahead: in order, bounded, and always joined."""
 
 import threading
 from collections.abc import Iterator

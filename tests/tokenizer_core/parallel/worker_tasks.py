@@ -1,4 +1,4 @@
-"""Functions that the tests of `worker_processes` run in workers; found there by their module."""
+"""Functions that the tests of `worker_processes` run in workers, which import them by name."""
 
 import os
 import signal

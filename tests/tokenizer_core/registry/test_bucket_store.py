@@ -88,7 +88,7 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None
     assert here.promote(a, expected=here.pointer_state()) == b
 
 
-def test_hosts_that_publish_and_promote_at_once_all_end_well(make: Make) -> None:
+def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
     failed: list[Exception] = []
 
     def work(host: str, spec: Any) -> None:
@@ -112,7 +112,7 @@ def test_hosts_that_publish_and_promote_at_once_all_end_well(make: Make) -> None
     store.open(store.active())
 
 
-def test_a_publisher_that_dies_leaves_nothing_to_be_seen(
+def test_a_publisher_that_dies_leaves_nothing_visible(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(3):
@@ -134,7 +134,7 @@ def test_a_publisher_that_dies_leaves_nothing_to_be_seen(
     assert objects("other").open(objects().publish(A, name="t")) == A
 
 
-def test_what_is_damaged_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
     store = objects()
     ref = store.publish(A, name="t")
     store.open(ref)
@@ -160,7 +160,7 @@ def interrupt(
 
 
 @pytest.mark.parametrize("promoted_before", [False, True])
-def test_a_version_removed_while_it_is_promoted_leaves_a_pointer_nobody_prepared_for(
+def test_a_version_removed_during_its_promotion_advances_the_generation(
     objects: Make, monkeypatch: pytest.MonkeyPatch, promoted_before: bool
 ) -> None:
     here, there = objects("a"), objects("b")
@@ -183,7 +183,7 @@ def test_a_version_removed_while_it_is_promoted_leaves_a_pointer_nobody_prepared
     assert here.active() == c
 
 
-def test_what_a_slow_publisher_wrote_is_whole_although_it_was_cleaned_away(
+def test_a_slow_publisher_whose_files_were_cleaned_away_publishes_a_whole_version(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, cleaner = objects("a"), objects("b")
@@ -195,7 +195,7 @@ def test_what_a_slow_publisher_wrote_is_whole_although_it_was_cleaned_away(
     assert objects("d").list() == [ref]
 
 
-def test_who_cleans_puts_back_what_was_not_left_over(
+def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, cleaner = objects("a"), objects("b")
@@ -210,7 +210,7 @@ def test_who_cleans_puts_back_what_was_not_left_over(
     assert objects("c").open(ref) == A
 
 
-def test_only_what_a_publisher_left_is_cleaned_away(objects: Make) -> None:
+def test_only_left_over_files_are_cleaned_away(objects: Make) -> None:
     store = objects()
     a = store.publish(A, name="t")
     place = "tokenizers/t/20200101T000000Z-00000000"
@@ -224,7 +224,7 @@ def test_only_what_a_publisher_left_is_cleaned_away(objects: Make) -> None:
     ]
 
 
-def test_publishing_again_heals_what_the_bucket_has_lost(objects: Make) -> None:
+def test_publishing_again_restores_a_lost_version(objects: Make) -> None:
     store = objects()
     a = store.publish(A, name="t")
     store.open(a)
@@ -253,7 +253,7 @@ def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> Non
     assert store.active() == a
 
 
-def test_the_cache_keeps_what_is_served(
+def test_the_cache_keeps_the_active_version(
     objects: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_store, "CACHED_VERSIONS", 2)
@@ -271,7 +271,9 @@ def test_the_cache_keeps_what_is_served(
     assert cached == {"t0", "t2", "t3"}
 
 
-def test_what_killed_processes_left_in_the_cache_is_removed(objects: Make, tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_removed_from_the_cache(
+    objects: Make, tmp_path: Path
+) -> None:
     store = objects()
     a, b = store.publish(A, name="t"), store.publish(B, name="u")
     store.open(a)

@@ -1,4 +1,4 @@
-"""Row 36: the disk refuses at each operation; what was there stays, and nothing half is seen."""
+"""Row 36: the disk refuses at each operation; nothing changes, no partial version is visible."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The artifact store: versions whole, verified, never changed; the pointer; damage refused."""
+"""The store in a folder: versions whole, verified, never changed; the pointer; damage refused."""
 
 import dataclasses
 import hashlib
@@ -62,7 +62,7 @@ def folder_of(store, ref):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_what_is_published_is_opened(name, store):
+def test_a_published_spec_is_opened(name, store):
     ref = store.publish(SPECS[name], name="t")
     assert store.open(ref) == SPECS[name]
     assert ref.digest == SPECS[name].fingerprint
@@ -82,7 +82,7 @@ def test_the_files_load_by_hand_too(store):
     ]
 
 
-def test_files_are_handed_out_as_they_are_and_never_damaged(store):
+def test_read_file_returns_sound_files_unchanged(store):
     ref = store.publish(RICH, name="t")
     for file in folder_of(store, ref).iterdir():
         assert store.read_file(ref, file.name) == file.read_bytes()
@@ -96,7 +96,7 @@ def test_files_are_handed_out_as_they_are_and_never_damaged(store):
         store.read_file(ArtifactRef(ref.name, ref.version, A.fingerprint), "manifest.json")
 
 
-def test_the_manifest_says_what_was_made_how(store):
+def test_the_manifest_describes_the_origin(store):
     ref = store.publish(
         RICH,
         name="t",
@@ -122,7 +122,7 @@ def test_the_manifest_says_what_was_made_how(store):
     assert json.loads(json.dumps(fields)) == fields
 
 
-def test_a_report_that_is_no_json_is_refused_and_nothing_stays(store):
+def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
     for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
         with pytest.raises(ArtifactError, match="JSON"):
             store.publish(A, name="t", training=bad)
@@ -140,7 +140,7 @@ def test_the_same_digest_is_one_version(store):
     assert store.publish(A, name="u").name == "u"
 
 
-def test_a_damaged_version_does_not_stand_for_its_digest(store):
+def test_a_damaged_version_is_published_again(store):
     first = store.publish(A, name="t")
     (folder_of(store, first) / "merges.pkl").write_bytes(b"")
     again = store.publish(A, name="t")
@@ -148,7 +148,7 @@ def test_a_damaged_version_does_not_stand_for_its_digest(store):
     assert store.open(again) == A
 
 
-def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, monkeypatch):
+def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
     gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
     monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
     folders = store._version_names
@@ -165,7 +165,7 @@ def test_a_version_removed_while_they_are_looked_through_is_not_damaged(store, m
 
 
 @pytest.mark.promise(16)
-def test_versions_rise_in_one_second_and_when_the_clock_goes_back(store, monkeypatch):
+def test_versions_increase_within_a_second_and_when_the_clock_goes_back(store, monkeypatch):
     specs = [trained_spec(n) for n in range(1, 8)]
     refs = [store.publish(spec, name="t") for spec in specs[:5]]
 
@@ -216,7 +216,7 @@ def test_invalid_versions_are_refused(version, store):
 
 
 @pytest.mark.row(28)
-def test_what_is_not_there_is_named(store):
+def test_a_missing_tokenizer_or_version_is_named(store):
     assert (store.list(), store.names(), store.versions("t"), store.active()) == ([], [], [], None)
     with pytest.raises(ArtifactNotFoundError, match="there are: none"):
         store.resolve("t")
@@ -275,7 +275,7 @@ def test_every_flipped_bit_is_refused(name, every, store):
             changed = bytearray(data)
             changed[place] ^= 1 << bit
             reason = damaged(store, ref, name, changed)
-            # Hashes come first: a pickle that is not what was written is not even parsed.
+            # Hashes come first: a changed pickle is not even parsed.
             assert "another sha256" in reason or name == "manifest.json"
 
 
@@ -351,7 +351,7 @@ FORGED = {
 
 @pytest.mark.row(30)
 @pytest.mark.parametrize("name", FORGED)
-def test_parts_that_do_not_fit_are_refused_with_the_reason(name, store):
+def test_files_that_do_not_match_are_refused_with_the_reason(name, store):
     ref = store.publish(A, name="t")
     changes, message = FORGED[name]
     forge(store, ref, **changes)
@@ -373,7 +373,7 @@ def test_a_version_under_another_name_is_refused(store):
 
 
 @pytest.mark.parametrize("value", [b'"\\ud800"', b"1e999"])
-def test_a_manifest_of_what_is_never_written_is_damaged_and_hides_no_other(value, store):
+def test_a_manifest_with_impossible_values_is_damaged_and_hides_no_other(value, store):
     ref, other = store.publish(A, name="t"), store.publish(A, name="u")
     path = folder_of(store, ref) / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"command": null', b'"command": ' + value))
@@ -381,7 +381,7 @@ def test_a_manifest_of_what_is_never_written_is_damaged_and_hides_no_other(value
     assert list(store.damaged()) == [str(ref)]
 
 
-def test_a_name_of_any_characters_is_told_in_one_line(store):
+def test_a_name_with_control_characters_is_reported_in_one_line(store):
     ref = store.publish(A, name="t")
     path = folder_of(store, ref) / "manifest.json"
     path.write_bytes(dataclasses.replace(store.read_manifest(ref), name="a\nb\x1b").to_json())
@@ -413,7 +413,7 @@ def test_linked_folders_are_refused(depth, store, tmp_path):
     assert store.list() == []
 
 
-def test_what_is_no_regular_file_is_refused(store):
+def test_a_missing_file_and_a_fifo_are_refused(store):
     ref = store.publish(A, name="t")
     for name in ("vocab.pkl", "manifest.json"):
         path = folder_of(store, ref) / name
@@ -429,7 +429,7 @@ def test_what_is_no_regular_file_is_refused(store):
     store.open(ref)
 
 
-def test_a_damaged_newest_version_is_an_error_not_an_older_answer(store):
+def test_a_damaged_newest_version_is_an_error_without_fallback(store):
     first = store.publish(A, name="t")
     second = store.publish(B, name="t")
     damaged(store, second, "manifest.json", b"{}")
@@ -551,7 +551,7 @@ def test_a_linked_pointer_is_refused(store, tmp_path):
         store.active()
 
 
-def test_what_cannot_be_opened_cannot_be_promoted(store):
+def test_a_damaged_version_cannot_be_promoted(store):
     a, b = store.publish(A, name="t"), store.publish(B, name="t")
     store.promote(a)
     damaged(store, b, "vocab.pkl", b"")
@@ -565,7 +565,7 @@ def test_what_cannot_be_opened_cannot_be_promoted(store):
 # Several at once
 
 
-def test_publishers_at_once_make_one_version_a_digest(store):
+def test_concurrent_publishers_make_one_version_per_digest(store):
     specs = [trained_spec(n) for n in range(1, 5)]
     errors, threads = [], []
 
@@ -590,7 +590,7 @@ def test_publishers_at_once_make_one_version_a_digest(store):
     assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
 
 
-def test_a_publisher_that_hangs_is_not_waited_for_forever(store, monkeypatch):
+def test_waiting_for_a_publisher_that_hangs_times_out(store, monkeypatch):
     store.publish(A, name="t")
     monkeypatch.setattr(folder_store, "LOCK_TIMEOUT_SECONDS", 0.1)
     with (
@@ -619,9 +619,7 @@ def test_a_version_is_removed_and_the_others_stay(store):
     assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
 
 
-def test_a_removal_that_is_cut_off_leaves_nothing_to_see_and_is_ended_by_the_next(
-    store, monkeypatch
-):
+def test_an_interrupted_removal_is_invisible_and_the_next_writer_finishes_it(store, monkeypatch):
     old, new = store.publish(A, name="t"), store.publish(B, name="t")
     staging = store.root / "tokenizers" / ".staging"
     with monkeypatch.context() as patch:
@@ -634,7 +632,7 @@ def test_a_removal_that_is_cut_off_leaves_nothing_to_see_and_is_ended_by_the_nex
 
 
 @pytest.mark.parametrize("version", BAD_VERSIONS)
-def test_what_is_no_version_is_not_removed(version, store):
+def test_a_malformed_version_is_not_removed(version, store):
     store.publish(A, name="t")
     for name in ("t", "../t"):
         with pytest.raises(ArtifactNameError):
@@ -649,7 +647,7 @@ def test_a_damaged_version_can_be_removed(store):
     assert store.damaged() == {}
 
 
-def test_what_was_removed_meanwhile_is_not_promoted(store, monkeypatch):
+def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
     ref = store.publish(A, name="t")
     opened = store.open
 

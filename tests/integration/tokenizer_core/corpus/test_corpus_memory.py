@@ -1,4 +1,4 @@
-"""Memory of encoding a corpus: bounded, whatever its size and that of its documents."""
+"""Encoding a corpus needs bounded memory, whatever the size of the corpus and its documents."""
 
 import json
 import os

@@ -147,7 +147,7 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp
     assert events[-4:] == ["manifest.json", "files", "rename to t", tmp_path.name]
 
 
-def test_a_checkpoint_is_written_after_what_it_is_of_is_on_the_disk(tmp_path, monkeypatch):
+def test_a_checkpoint_is_written_after_its_files_are_synced(tmp_path, monkeypatch):
     events, names = [], {}
     real_open, real_fsync = os.open, os.fsync
 

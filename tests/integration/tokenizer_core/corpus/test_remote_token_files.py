@@ -87,7 +87,7 @@ def test_a_round_trip(layout, address, tmp_path):
     assert [files.decode_document(i, NARROW) for i in range(len(TEXTS))] == TEXTS
     assert files.token_counts().tolist() == TokenFiles.open(tmp_path / "t").token_counts().tolist()
     assert verify_token_files(address, cache=cache).n_documents == len(TEXTS) + 1
-    # What lies in the cache, and in the bucket, is the folder that was uploaded.
+    # The cache and the bucket have the folder that was uploaded.
     assert content(files.folder) == content(tmp_path / "t")
     store().get(f"{address}/{place_of(tmp_path / 't')}", str(tmp_path / "copy"), recursive=True)
     assert content(tmp_path / "copy") == content(tmp_path / "t")

@@ -98,7 +98,7 @@ def test_counting_from_and_in_a_bucket(ray_cluster, corpus, tmp_path, s3_bucket)
 
 
 def _columns(data: bytes) -> bytes:
-    """A file of counts behind its header, which names the files, and before its hash."""
+    """The bytes of a file of counts between its header, which names the files, and its hash."""
     start = data.index(b"\n") + 1
     return data[start + 8 + int.from_bytes(data[start : start + 8], "little") : -32]
 
@@ -181,7 +181,7 @@ class _Killer(threading.Thread):
     ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_the_command_is_interrupted_and_goes_on(ray_cluster, corpus, tmp_path, how, code):
-    """A process of its own, connected to the cluster; ended in the middle, and once more."""
+    """A separate process, connected to the cluster, is ended in the middle, and again."""
     for path in corpus:
         path.write_bytes(path.read_bytes() * 150)
     paths = [str(path) for path in corpus]

@@ -1,4 +1,4 @@
-"""Workers: order-free results, bounds, deaths, errors, cancelling; no process is ever left."""
+"""Worker processes: results, bounds, deaths, errors, cancelling; no process is left over."""
 
 import contextlib
 import os
@@ -129,7 +129,7 @@ def test_no_task_begins_long_before_the_oldest_is_done(tmp_path, caller_takes_pa
             yield task
 
     def release():
-        # Not when all others are answered: one of them may wait behind the first, in its worker.
+        # The others cannot all finish: one may wait after the first task, in its worker.
         looks.append(len(answered))
         if len(begun) >= 6 and looks[-5:] == 5 * looks[-1:]:
             may_end.touch()

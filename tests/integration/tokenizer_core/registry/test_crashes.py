@@ -1,6 +1,6 @@
 """Promise P1: a published version is whole or absent, and the pointer is old or new, wherever the
-process dies. What this does not prove: what a disk loses with its power; the order of the calls to
-fsync is checked instead."""
+process dies. This does not prove what a disk loses with its power; instead, the order of the calls
+to fsync is checked."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.registry import ArtifactStore
 
 # Forks once for each operation k: the child does the work and dies at its k-th call, the parent
-# looks at what is left. A process of its own, because pytest's may have threads.
+# looks at what is left. It forks in a separate process, because pytest's may have threads.
 DRIVER = """
 import json, shutil, sys
 from pathlib import Path
