@@ -97,6 +97,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         assert process.wait(30) in (0, -15)
 
 
+@pytest.mark.timeout(1200)  # a page waits up to 300 s for each of its jobs
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the commands need curl")
 @pytest.mark.parametrize(
     ("page", "n_commands"), [("README.md", 9), ("docs/tour.md", 30), ("docs/operate.md", 10)]
