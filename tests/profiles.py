@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import settings
 
-PROFILES = {"quick": 50, "ci": 300, "full": 1500}
+PROFILES = {"quick": 30, "ci": 300, "full": 1500}
 
 
 def register() -> None:
