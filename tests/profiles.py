@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: the profiles `quick`, `ci` and `full`.
+"""How much the tests try: the Hypothesis profiles `quick`, `ci` and `full`, and slow cases.
 
 `make test`, `make test-all` and `make test-full` choose one with `--hypothesis-profile`. A test
 names no number; one with expensive examples asks for a fraction of the profile's.
@@ -6,11 +6,13 @@ names no number; one with expensive examples asks for a fraction of the profile'
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
-PROFILES = {"quick": 50, "ci": 300, "full": 1500}
+PROFILES = {"quick": 30, "ci": 300, "full": 1500}
 
 
 def register() -> None:
@@ -30,3 +32,9 @@ def examples(fraction: float, **options: Any) -> settings:
     """The settings of a test with expensive examples: this fraction of the profile's number."""
     n_examples = max(1, round(settings().max_examples * fraction))
     return settings(max_examples=n_examples, **options)
+
+
+def first_and_slow(values: Iterable[Any]) -> list[Any]:
+    """Values to parametrize with: the first always runs, the others are slow."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]

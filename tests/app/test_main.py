@@ -158,6 +158,7 @@ def test_an_engine_that_is_not_there_is_no_service(
         create_app(settings.model_copy(update={"engine": "native"}))
 
 
+@pytest.mark.promise(20)
 def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClient]) -> None:
     before = sys.getswitchinterval()
     with make_client() as client:

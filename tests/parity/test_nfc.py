@@ -1,35 +1,13 @@
-"""NFC equals Hugging Face's on every code point, alone and among marks, on this Python."""
+"""NFC equals Hugging Face's on texts of many marks; the integration tier tries every code point."""
 
 import random
 
 import numpy as np
-import pytest
 from tokenizers.normalizers import NFC
 
 from tokenizer_core.normalize import OriginalOffsets, normalize_nfc, settled_length
 
 REFERENCE = NFC()
-CONTEXTS = [
-    "{}",
-    "a{}\u0301\u0323",
-    "a\u0301{}\u0334",
-    "{0}{0}",
-    "\u1100{}\u11a8",
-    "e\u0345{}\u0301",
-    "{}\u0307\u0338",
-]
-
-
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_every_code_point(context):
-    different = []
-    for code in range(0x110000):
-        if 0xD800 <= code < 0xE000:
-            continue
-        text = context.format(chr(code))
-        if normalize_nfc(text) != REFERENCE.normalize_str(text):
-            different.append(hex(code))
-    assert different == []
 
 
 def mark_heavy_text(rng: random.Random, length: int) -> str:

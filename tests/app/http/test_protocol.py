@@ -147,8 +147,9 @@ def converse(
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 - it has no event for it
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while not server.started:  # noqa: ASYNC110 - it has no event for it
+                await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for part in sent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,7 +95,7 @@ def test_the_bytes_come_in_pieces_though_the_file_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
 ) -> None:
     monkeypatch.setattr(responses, "_PIECE_BYTES", 7)
-    data = os.urandom(1000)
+    data = random.Random(1).randbytes(1000)
     path = tmp_path / "ids"
     path.write_bytes(data)
     body, descriptor = answer(path, start, stop)

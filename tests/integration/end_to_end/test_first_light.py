@@ -167,7 +167,9 @@ def test_health_answers_while_a_run_takes_all_processors(tmp_path: Path, corpora
         request = {"input_paths": ["large.txt"], "vocab_size": 400, "name": "large"}
         job_id = client.post("/train", json=request).json()["id"]
         seconds: list[float] = []
+        deadline = time.monotonic() + 120
         while client.get(f"/train/{job_id}").json()["state"] in ("queued", "running"):
+            assert time.monotonic() < deadline
             started = time.perf_counter()
             assert client.post("/encode", json={"text": "a"}).status_code == 200
             seconds.append(time.perf_counter() - started)

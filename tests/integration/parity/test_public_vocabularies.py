@@ -11,6 +11,7 @@ from tests.adversarial import (
 )
 from tests.integration.parity.references import first_difference
 from tests.parity.vocabularies import CORPORA, NAMES, read_sample
+from tests.profiles import first_and_slow
 from tokenizer_core import StreamingEncoder
 
 SAMPLE_BYTES = 2_000_000
@@ -34,9 +35,8 @@ def test_ids_of_a_corpus_equal_the_references(name, corpus, pairs, shared_data):
 
 
 @pytest.mark.shared_data
-@pytest.mark.slow
-@pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("corpus", first_and_slow(CORPORA))
+@pytest.mark.parametrize("name", first_and_slow(NAMES))
 def test_ids_of_2_mb_at_another_place_equal_the_references(name, corpus, pairs, shared_data):
     path = shared_data / "corpora" / f"{corpus}.txt"
     offset = max(0, path.stat().st_size - SAMPLE_BYTES)
@@ -63,8 +63,7 @@ def test_code_points_at_class_borders_split_as_in_the_reference(name, pairs):
 
 
 @pytest.mark.shared_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_and_slow(NAMES))
 def test_every_code_point_splits_as_in_the_reference(name, pairs):
     pair = pairs(name)
     for text in every_code_point_in_context():
@@ -106,8 +105,7 @@ def test_streaming_equals_one_shot_for_every_cut_of_adversarial_texts(name, pair
 
 
 @pytest.mark.shared_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_and_slow(NAMES))
 def test_streaming_equals_one_shot_for_every_cut_of_4_kb(name, pairs):
     tokenizer = pairs(name).ours
     text = "".join(adversarial_texts(longest=300))

@@ -20,6 +20,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.integration.server_process import Server, serve
+from tests.profiles import first_and_slow
 from tests.reliability.socket_client import Answer, connect, head, read_answer, send
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.streaming import MAX_PENDING_CHARS
@@ -214,8 +215,7 @@ def test_a_megabyte_in_chunks_of_one_byte(server: Server, unit: str) -> None:
 
 
 @pytest.mark.row(15)
-@pytest.mark.slow
-@pytest.mark.parametrize("before", [b"", b"the quick "])
+@pytest.mark.parametrize("before", first_and_slow([b"", b"the quick "]))
 def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(
     server: Server, before: bytes
 ) -> None:
@@ -231,7 +231,6 @@ def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(
 
 
 @pytest.mark.row(35)
-@pytest.mark.slow
 def test_500_distinct_pre_tokens_of_a_megabyte_leave_no_memory_behind(server: Server) -> None:
     letters = string.ascii_letters.encode()
     table = bytes(letters[byte % len(letters)] for byte in range(256))

@@ -27,6 +27,7 @@ from tests.integration.server_process import (
     wait_until_gone,
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
+from tests.profiles import first_and_slow
 from tests.reliability.socket_client import Answer, connect, exchange, head
 from tokenizer_core.registry import ArtifactRef
 
@@ -101,8 +102,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
 
 
 @pytest.mark.promise(4)
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first_and_slow(range(10)))
 def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
     artifacts: Path, seed: int
 ) -> None:

@@ -1,8 +1,8 @@
-"""The tests of tests/tokenizer_client/test_service_address.py that need a server."""
+"""What the clients do with a server."""
 
 import pytest
 
-from tests.tokenizer_client.test_service_address import KEY
+from tests.tokenizer_client.test_client import KEY
 
 
 def test_what_cannot_be_a_header_is_not_repeated(make_client, server):

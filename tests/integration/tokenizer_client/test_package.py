@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_client/test_package.py that need a server."""
+"""What the clients do with a server."""
 
 import doctest
 import importlib

@@ -1,10 +1,10 @@
-"""The tests of tests/tokenizer_client/test_two_way_transport.py that need a server."""
+"""What the clients do with a server."""
 
 import asyncio
 
 import pytest
 
-from tests.tokenizer_client.test_two_way_transport import PIECE
+from tests.tokenizer_client.test_transport import PIECE
 from tokenizer_client import (
     AsyncClient,
     Client,

@@ -23,7 +23,6 @@ from app.jobs.worker.context import WorkerJob
 from app.jobs.worker.encode import _encode
 from app.settings import Settings
 from tests.app.jobs.conftest import Fields
-from tests.integration.ray_cluster import ray_cluster
 from tests.tokenizer_core.corpus.small_corpora import content
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -36,8 +35,6 @@ from tokenizer_core.errors import VocabSizeError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
 from tokenizer_core.training import TrainingProgress, train
-
-__all__ = ["ray_cluster"]
 
 ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
 ID = "20261121T041500Z-0123456789ab"

@@ -19,7 +19,9 @@ def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
         cwd=trained.folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
+    deadline = time.monotonic() + 60
     while names_in(trained.folder) == there:
+        assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_client/test_job_calls.py that need a server."""
+"""What the clients do with a server."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_client/test_service_calls.py that need a server."""
+"""What the clients do with a server."""
 
 import json
 

@@ -1,11 +1,11 @@
-"""The tests of tests/tokenizer_client/test_stream_calls.py that need a server."""
+"""What the clients do with a server."""
 
 import io
 
 import numpy as np
 import pytest
 
-from tests.tokenizer_client.test_stream_calls import DATA, TEXT, path
+from tests.tokenizer_client.calls.test_streams import DATA, TEXT, path
 from tokenizer_client import (
     EncodedFile,
     InvalidRequestError,

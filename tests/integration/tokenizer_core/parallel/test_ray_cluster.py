@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.integration.ray_cluster import REPOSITORY, kill, ray_cluster, ray_workers
+from tests.profiles import first_and_slow
 from tests.tokenizer_core.corpus.small_corpora import NARROW, content
 from tests.tokenizer_core.distributed import shard_work
 from tests.tokenizer_core.distributed.dying_work import DyingExecutor
@@ -208,9 +209,8 @@ def test_the_command_is_interrupted_and_goes_on(ray_cluster, corpus, tmp_path, h
     assert (tmp_path / "out").read_bytes() == local(corpus, ["<|e|>"], tmp_path / "local")
 
 
-@pytest.mark.slow
 @pytest.mark.shared_data
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_and_slow(range(3)))
 def test_workers_killed_at_random_moments(ray_cluster, shared_data, tmp_path, seed):
     files = sorted((shared_data / "corpora").glob("*.txt"))
     expected = local(files, SPECIALS, tmp_path / "local")
@@ -234,9 +234,8 @@ def test_workers_killed_at_random_moments(ray_cluster, shared_data, tmp_path, se
     assert Path(tmp_path / "run" / "run.json").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.shared_data
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_and_slow(range(3)))
 def test_encoders_killed_at_random_moments(ray_cluster, shared_data, tmp_path, seed):
     tokenizer = Tokenizer.from_tokenizer_json(shared_data / "vocab/gpt2.tokenizer.json")
     files = sorted((shared_data / "corpora").glob("*.txt"))

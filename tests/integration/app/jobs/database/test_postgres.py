@@ -89,7 +89,9 @@ def test_a_table_of_an_earlier_version_is_brought_up_by_many_at_once(
         for thread in threads:
             thread.start()
         waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        deadline = time.monotonic() + 60
         while postgres_server.execute(waiting, database=database) != [(6,)]:
+            assert time.monotonic() < deadline
             assert found == []  # nobody passes who does not have the lock
     for thread in threads:
         thread.join()

@@ -14,7 +14,7 @@ import pytest
 from app.jobs.folder import JobFolder
 from app.jobs.token_files import TokenFilesFolder
 from tests.app.jobs.conftest import Service
-from tests.integration.ray_cluster import ray_workers
+from tests.integration.ray_cluster import ray_cluster, ray_workers
 from tests.integration.s3_server import S3Server, aws_environment
 from tests.tokenizer_core.corpus.small_corpora import content
 from tokenizer_core import Tokenizer
@@ -26,8 +26,9 @@ from tokenizer_core.corpus import (
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.training import train
 
+__all__ = ["ray_cluster"]
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("kept", ["here", "bucket"])
 def test_a_job_on_a_real_cluster(
     ray_cluster: str,
@@ -62,7 +63,6 @@ def test_a_job_on_a_real_cluster(
     assert "/proc/" not in json.dumps(manifest)
 
 
-@pytest.mark.slow
 def test_an_encoding_job_on_a_real_cluster(
     ray_cluster: str, start_service: Callable[..., Service], tmp_path: Path
 ) -> None:
@@ -98,7 +98,6 @@ def test_an_encoding_job_on_a_real_cluster(
     assert content(there) == content(tmp_path / "here")
 
 
-@pytest.mark.slow
 def test_a_cancelled_job_leaves_no_task(
     ray_cluster: str, start_service: Callable[..., Service]
 ) -> None:

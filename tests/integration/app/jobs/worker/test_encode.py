@@ -272,7 +272,6 @@ def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
     assert (identity.name, identity.version) == (pinned.name, pinned.version)
 
 
-@pytest.mark.slow
 def test_a_version_that_is_gone_from_the_disk_fails_the_job_that_waits(
     service: Service, gate: threading.Event
 ) -> None:
@@ -313,7 +312,6 @@ def test_cancelled_queued_running_and_between_it_leaves_nothing(
     assert folder_of(service).names() == []
 
 
-@pytest.mark.slow
 def test_a_job_that_was_put_back_and_is_cancelled_leaves_nothing(
     service: Service, gate: threading.Event, start_service: Callable[..., Service]
 ) -> None:
@@ -549,7 +547,6 @@ def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publi
     assert folder_of(service).left_over() == []
 
 
-@pytest.mark.slow
 def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
     service: Service, gate: threading.Event
 ) -> None:
@@ -564,7 +561,6 @@ def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
     gate.set()
 
 
-@pytest.mark.slow
 def test_what_was_published_before_it_could_be_said_is_found(
     service: Service, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -583,7 +579,6 @@ def test_what_was_published_before_it_could_be_said_is_found(
     assert contents(folder_of(service).place("tokens")) == before
 
 
-@pytest.mark.slow
 def test_others_of_the_same_id_are_never_replaced(
     service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
@@ -616,7 +611,6 @@ def test_the_memory_limit_names_the_remedy(service: Service) -> None:
     assert folder_of(service).left_over() == []
 
 
-@pytest.mark.slow
 @pytest.mark.promise(5)
 def test_the_child_ends_at_once_when_its_server_is_gone(service: Service) -> None:
     upload(service)

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/training/test_spilled_counts.py that need a process."""
+"""Counts under a ceiling keep their memory near it."""
 
 import json
 import random
