@@ -7,11 +7,10 @@
 and `report_page` show it. `spec_diff` and `text_diff` compare two tokenizers.
 """
 
-from tokenizer_core.evaluation.corpus_samples import SamplePiece, TextFile
-from tokenizer_core.evaluation.parallel_lines import ParallelFile, parallel_files
+from tokenizer_core.evaluation.measures import save_token_bytes, token_byte_lengths
 from tokenizer_core.evaluation.report import build_report
 from tokenizer_core.evaluation.report_data import Report
-from tokenizer_core.evaluation.vocabulary import save_token_bytes, token_byte_lengths
+from tokenizer_core.evaluation.samples import ParallelFile, SamplePiece, TextFile, parallel_files
 
 __all__ = [
     "ParallelFile",

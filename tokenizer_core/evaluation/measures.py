@@ -1,23 +1,35 @@
-"""The figures a tokenizer is judged by, each a function of counts; where each is defined is said
-with it.
+"""The figures of a tokenizer, each a function of counts, words or the vocabulary.
 
-It stands alone, away from reading and encoding, so that every figure can be checked by hand. What
-a figure says and does not say is in `docs/evaluation.md`. Imports nothing of the package.
+Each docstring says where the figure is defined; `docs/evaluation.md` says what it means. `counts`
+has shape (largest id + 1,) and holds how often each id occurred.
 
-In all of them `counts` has shape (largest id + 1,) and holds how often each id came.
+**Words.** Most published figures of fertility do not say what a word is. Here a word is a run of
+letters, marks and digits, with apostrophes inside it, in a script that puts spaces between words;
+punctuation is never part of one. Chinese, Japanese, Thai, Lao, Khmer and Burmese text has no words
+in this sense: finding them needs a dictionary.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import regex
+
+from tokenizer_core.blobs.atomic_files import write_whole_file
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import NDArray
+
+    from tokenizer_core.spec import TokenizerSpec
+
 
 RENYI_ALPHA: Final = 2.5
 """The order that Zouhar et al. (2023) found to go with translation quality best."""
@@ -175,3 +187,160 @@ def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     """
     rates = [n_bytes / seconds for n_bytes, seconds in pieces if seconds > 0]
     return median(rates) if rates else 0.0
+
+
+_UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_LETTER, _UNSPACED_LETTER = 1, 2
+
+
+def word_spans(text: str) -> NDArray[np.int64]:
+    """Where the words of `text` stand, in UTF-8 bytes: shape (n_words, 2), start and end.
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> word_spans("naïve, don't 世界").tolist()
+        [[0, 6], [8, 13]]
+    """
+    # Arrays of a whole text: matching one word after the other took ten times as long as encoding.
+    points = _code_points(text)
+    is_letter = _classes()[points] == _LETTER
+    is_word = is_letter.copy()
+    is_between = is_letter[:-2] & is_letter[2:]
+    inner = points[1:-1]
+    is_word[1:-1] |= is_between & ((inner == ord("'")) | (inner == ord("’")))
+    steps = np.diff(is_word.astype(np.int8), prepend=0, append=0)
+    spans = np.flatnonzero(steps).astype(np.int64).reshape(-1, 2)
+    if text.isascii():
+        return spans
+    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    placed: NDArray[np.int64] = starts[spans]
+    return placed
+
+
+def count_unspaced_letters(text: str) -> int:
+    """Letters of scripts that do not put spaces between words, and so belong to no word here.
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> count_unspaced_letters("in 世界")
+        2
+    """
+    if text.isascii():
+        return 0
+    return int(np.count_nonzero(_classes()[_code_points(text)] == _UNSPACED_LETTER))
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
+@cache
+def _classes() -> NDArray[np.uint8]:
+    """For each code point whether it is a letter, mark or digit, and of which kind of script."""
+    points = np.arange(0x110000, dtype="<u4")
+    points[0xD800:0xE000] = ord(" ")  # surrogates are no text
+    every = points.tobytes().decode("utf-32-le")
+    table = np.zeros(len(points), dtype=np.uint8)
+    for expression, kind in (
+        (r"[\p{L}\p{M}\p{N}]+", _LETTER),
+        (f"[{_UNSPACED}]+", _UNSPACED_LETTER),
+    ):
+        for match in regex.finditer(expression, every):
+            table[match.start() : match.end()] = kind
+    return table
+
+
+def tokens_of_words(
+    spans: NDArray[np.integer], token_ends: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """How many tokens hold a byte of each word: shape (n_words,).
+
+    `token_ends` are where the tokens of the same text end, in bytes, rising.
+
+    Example:
+        >>> tokens_of_words(np.array([[0, 3], [4, 6]]), np.array([2, 3, 6])).tolist()
+        [2, 1]
+    """
+    first = np.searchsorted(token_ends, spans[:, 0], side="right")
+    last = np.searchsorted(token_ends, spans[:, 1] - 1, side="right")
+    return (last - first + 1).astype(np.int64)
+
+
+def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
+    """The number of bytes of each id: shape (largest id + 1,), int32; 0 for special tokens and for
+    ids without a token.
+
+    It is what turns a model's loss into bits per byte, which does not depend on the tokenizer:
+    `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, the loss of special tokens left
+    out as well, as nanochat evaluates. Added tokens that are content count with their bytes.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+        >>> token_byte_lengths(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]).spec)[254:].tolist()
+        [1, 1, 2, 0]
+    """
+    lengths = np.zeros(spec.largest_id + 1, dtype=np.int32)
+    for id_, token in spec.vocab.items():
+        lengths[id_] = len(token)
+    for id_ in spec.special_tokens.values():
+        lengths[id_] = 0
+    return lengths
+
+
+def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
+    """Write `token_byte_lengths` as a `.npy` file, under exactly this name, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    data = io.BytesIO()
+    np.save(data, token_byte_lengths(spec))
+    write_whole_file(path, data.getvalue())
+
+
+def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
+    """`(id, bytes)` of the `n` longest tokens, in bytes, special tokens left out; the smaller id
+    first among equals.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+        >>> longest_tokens(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]).spec, 1)
+        [(256, b'ab')]
+    """
+    special = set(spec.special_tokens.values())
+    ordinary = (item for item in spec.vocab.items() if item[0] not in special)
+    return sorted(ordinary, key=lambda item: (-len(item[1]), item[0]))[: max(n, 0)]
+
+
+def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
+    """The ids, rising, whose bytes are not UTF-8 by themselves, so that alone they decode to
+    U+FFFD: "partial UTF-8 sequences" in Land and Bartolo (2024), "Fishing for Magikarp". The 128
+    single bytes above 0x7F are always among them.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> len(partial_utf8_tokens(Tokenizer({i: bytes([i]) for i in range(256)}, []).spec))
+        128
+    """
+    return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]
+
+
+def is_utf8(token: bytes) -> bool:
+    """Whether the bytes are whole characters.
+
+    Example:
+        >>> is_utf8("é".encode()), is_utf8(b"\\xc3")
+        (True, False)
+    """
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tokenizer_core.evaluation.markup import Markup, element
+from tokenizer_core.evaluation.page import Markup, element
 
 WIDTH: Final = 380
 N_COLOURS: Final = 8

@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tokenizer_core.evaluation import measures
+from tokenizer_core.evaluation.measures import (
+    count_unspaced_letters,
+    longest_tokens,
+    partial_utf8_tokens,
+    token_byte_lengths,
+    tokens_of_words,
+    word_spans,
+)
 from tokenizer_core.evaluation.report_data import (
     SCHEMA,
     CorpusSample,
@@ -26,12 +34,6 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.evaluation.vocabulary import (
-    longest_tokens,
-    partial_utf8_tokens,
-    token_byte_lengths,
-)
-from tokenizer_core.evaluation.words import count_unspaced_letters, tokens_of_words, word_spans
 from tokenizer_core.normalize import changed
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.corpus_samples import SamplePiece
+    from tokenizer_core.evaluation.samples import SamplePiece
     from tokenizer_core.tokenizer import Tokenizer
 
     Progress = Callable[[str, int], None]

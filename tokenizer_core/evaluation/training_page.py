@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tokenizer_core.evaluation.markup import Markup, element
-from tokenizer_core.evaluation.page_parts import page, section, table
+from tokenizer_core.evaluation.page import Markup, element, page, section, table
 from tokenizer_core.evaluation.plots import lines
 
 _SHOWN_CHARS: Final = 32

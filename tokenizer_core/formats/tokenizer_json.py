@@ -21,15 +21,14 @@ from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.formats.tokenizer_json_fields import (
+from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
     check_fields,
-    render_byte_level,
-)
-from tokenizer_core.formats.tokenizer_json_splits import parse_pre_tokenizer, render_pre_tokenizer
-from tokenizer_core.formats.tokenizer_json_templates import (
     parse_post_processor,
+    parse_pre_tokenizer,
+    render_byte_level,
     render_post_processor,
+    render_pre_tokenizer,
 )
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.strict_json import parse_strict_json

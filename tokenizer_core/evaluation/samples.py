@@ -1,11 +1,14 @@
-r"""A sample of a text file, in pieces spread evenly over it: what tokenizers are measured on.
+r"""Samples of text files, which tokenizers are measured on: pieces of a file, or parallel lines.
 
-Each piece begins and ends where a cut changes no pre-token, so that the tokens of the sample are
-tokens of the file: where `find_safe_cut` allows one, at a document separator, or at the beginning
-of a line (`\n` alone, between what is no white space and no `/`, is a pre-token's end in every
-named pattern). A pattern of one's own has no such place; of it only the tokens next to a cut can
-differ.
-Separators are taken out: they are not text. Memory is that of one piece, whatever the file.
+`TextFile` takes pieces spread evenly over a file. Each piece begins and ends where a cut changes no
+pre-token, so the tokens of the sample are tokens of the file. Such places are the cuts of
+`find_safe_cut`, document separators, and beginnings of lines (`\n` between two characters that are
+neither white space nor `/` ends a pre-token in every named pattern). A custom pattern has no such
+place; with one, only the tokens beside a cut can differ. Separators are not part of the text. Only
+one piece is in memory at a time.
+
+`parallel_files` takes the same lines of files that are translations of each other, for parity
+across languages.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import codecs
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -181,3 +184,83 @@ def _boundary(data: bytes, place: int) -> int:
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
     file.seek(start)
     return file.read(end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelFile:
+    """One of several parallel files: of its lines those whose number, from 0, leaves `offset` when
+    divided by `stride`. Line ends are left out, and so are empty lines."""
+
+    path: str | os.PathLike[str]
+    stride: int
+    offset: int
+    piece_bytes: int = PIECE_BYTES
+
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return TextFile(self.path).size_bytes()
+
+    def pieces(self) -> Iterator[SamplePiece]:
+        """The chosen lines in order, gathered to pieces.
+
+        Raises:
+            CorpusError: not UTF-8 (names the byte).
+        """
+        texts: list[str] = []
+        start = place = held = 0
+        with Path(self.path).open("rb") as file:
+            for number, line in enumerate(file):
+                if number % self.stride == self.offset:
+                    text = self._decode(line, place).rstrip("\r\n")
+                    texts += [text] if text else []
+                    held += len(line)
+                place += len(line)
+                if held >= self.piece_bytes:
+                    yield SamplePiece(tuple(texts), start, place, is_safe=True)
+                    texts, start, held = [], place, 0
+        if texts:
+            yield SamplePiece(tuple(texts), start, place, is_safe=True)
+
+    def _decode(self, line: bytes, place: int) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{self.path} is not UTF-8 at byte {place + error.start}; convert it first, for "
+                f"instance with iconv"
+            ) from None
+
+
+def parallel_files(
+    paths: Sequence[str | os.PathLike[str]], sample_bytes: int | None = None, seed: int = 0
+) -> list[ParallelFile]:
+    """The files at `paths`, of each the same lines, so many that the largest gives about
+    `sample_bytes` (None: all); `seed` chooses which.
+
+    Raises:
+        CorpusError: they have not the same number of lines, or one is missing or empty.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     size = file.write(b"one" + bytes([10]) + b"two")
+        ...     file.flush()
+        ...     [piece.texts for piece in parallel_files([file.name])[0].pieces()]
+        [('one', 'two')]
+    """
+    sizes = [TextFile(path).size_bytes() for path in paths]
+    lines = [_count_lines(Path(path)) for path in paths]
+    if len(set(lines)) > 1:
+        counted = ", ".join(f"{path}: {n}" for path, n in zip(paths, lines, strict=True))
+        raise CorpusError(
+            f"parallel files have the same number of lines, and these do not: {counted}"
+        )
+    stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
+    stride = min(stride, lines[0])
+    offset = random.Random(seed).randrange(stride)
+    return [ParallelFile(path, stride, offset) for path in paths]
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
