@@ -26,8 +26,7 @@ def first_difference_of_text(
     disallowed_special: Disallowed = (),
 ) -> int | None:
     """The first index where `decode(encode(text))` differs from the normalized `text`, in
-    characters;
-    None if they are equal. If one is a prefix of the other, this is its length.
+    characters; None if they are equal. If one is a prefix of the other, this is its length.
 
     NFC applies to the text between special tokens, as in encoding.
 

@@ -34,8 +34,7 @@ DecodeErrors = Literal["strict", "replace"]
 
 LARGEST_CHUNK_BYTES: Final = 4 << 20
 """Larger chunks cost memory and save nothing: adding up the counts of this much text takes a tenth
-of
-the time of counting it."""
+of the time of counting it."""
 
 _SMALLEST_CHUNK_BYTES: Final = 256 << 10
 _CHUNKS_PER_WORKER: Final = 8  # so that the last chunks are short and no worker idles for long

@@ -154,8 +154,7 @@ def check_tie_break(tie_break: str) -> None:
 
 class PairQueue(Protocol):
     """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
-    which
-    lowers or deletes counts in it without notice; a deleted pair is never returned."""
+    which lowers or deletes counts in it without notice; a deleted pair is never returned."""
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
 
@@ -397,6 +396,5 @@ def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
 
 def _reverse_key(token: bytes) -> str:
     """A string that sorts in the reverse order of the bytes. Because of the mark at its end no key
-    is
-    a prefix of another, so two joined keys compare one side after the other."""
+    is a prefix of another, so two joined keys compare one side after the other."""
     return "".join([chr(_N_BYTES - byte) for byte in token]) + _KEY_END

@@ -51,8 +51,7 @@ _BATCH: Final = 1 << 16
 
 def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
     """The counts without pre-tokens that occur fewer than `min_count` times; `pruning` of the
-    result
-    says what was dropped, with the bound.
+    result says what was dropped, with the bound.
 
     One pass over the counts, wherever they are; only kept pre-tokens are in memory. The figures of
     the corpus (`n_bytes`, `n_documents`, sources) stay those of the whole corpus; `n_pre_tokens`

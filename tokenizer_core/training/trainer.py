@@ -80,8 +80,7 @@ class TrainingReport:
     - `learned_vocab_size`: the size that the run learned, larger than `vocab_size` if this is the
       report of a smaller size (`TrainingResult.at_size`). Times and memory are those of the run.
     - `curve`: exact, for about a hundred sizes from the smallest to this one, evenly spaced in
-    their
-      logarithm, and for 500, 1,000, 2,000, 5,000 and so on.
+      their logarithm, and for 500, 1,000, 2,000, 5,000 and so on.
     - `stopped_early`: why there are fewer merges than requested, or None.
     - `peak_memory_bytes`: resident memory of this process and its workers together, at its
       highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
@@ -131,8 +130,7 @@ class TrainingReport:
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
     """The result of a run: the merges in order, the spec made of them, a report, and the counts,
-    which
-    can train larger sizes."""
+    which can train larger sizes."""
 
     merges: list[tuple[bytes, bytes]]
     spec: TokenizerSpec
