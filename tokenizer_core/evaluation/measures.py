@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 RENYI_ALPHA: Final = 2.5
-"""The order that Zouhar et al. (2023) found to go with translation quality best."""
+"""The order that correlated best with translation quality in Zouhar et al. (2023)."""
 
 
 def bytes_per_token(n_bytes: int, n_tokens: int) -> float:
@@ -50,7 +50,7 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
     """Tokens per word: the mean, over words, of the number of tokens that hold a byte of the word
     (Rust et al. 2021, "How Good is Your Tokenizer?", section 4). 1 is the least; 0 without words.
 
-    What a word is: `words.word_spans`.
+    `word_spans` defines words.
 
     Example:
         >>> fertility(6, 4)
@@ -60,8 +60,8 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
 
 
 def single_token_share(n_single: int, n_words: int) -> float:
-    """The share of words (each time they come) that are inside one token: one less the "proportion
-    of continued words" of Rust et al. (2021). 0 without words.
+    """The share of word occurrences inside one token: 1 minus the "proportion of continued words"
+    of Rust et al. (2021). 0 without words.
 
     Example:
         >>> single_token_share(3, 4)
@@ -71,9 +71,9 @@ def single_token_share(n_single: int, n_words: int) -> float:
 
 
 def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> float:
-    """The Rényi entropy of order `alpha` of how often each id comes, in bits:
+    """The Rényi entropy of order `alpha` of the ids' frequencies, in bits:
     `log2(sum(p ** alpha)) / (1 - alpha)`; for `alpha` 1 its limit, Shannon's `-sum(p log2 p)`.
-    0 where no id came.
+    0 if all counts are 0.
 
     Raises:
         ValueError: `alpha` is negative.
@@ -98,13 +98,13 @@ def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> fl
 def renyi_efficiency(
     counts: NDArray[np.integer], vocab_size: int, alpha: float = RENYI_ALPHA
 ) -> float:
-    """The Rényi entropy over the most it could be, `log2(vocab_size)`: 1 where all tokens come
-    alike, near 0 where few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
+    """The Rényi entropy divided by its maximum, `log2(vocab_size)`: 1 if all tokens are equally
+    frequent, near 0 if few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
     Channel"). 0 for a vocabulary of one.
 
-    Both `alpha` and `vocab_size` change it: figures are comparable only where both are the same
-    in meaning. The authors' program divides by the number of ids that came unless told otherwise.
-    Cognetta et al. (2024) show that it can be raised without any use.
+    Compare figures only for the same `alpha` and the same meaning of `vocab_size`. The authors'
+    program by default divides by the number of ids that occurred. Cognetta et al. (2024) show that
+    the figure can be raised without any benefit.
 
     Example:
         >>> renyi_efficiency(np.array([1, 1, 1, 1]), vocab_size=16)
@@ -114,8 +114,8 @@ def renyi_efficiency(
 
 
 def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
-    """The share of the vocabulary's ids that came at least once. It grows with the sample: compare
-    figures of equal samples only.
+    """The share of the vocabulary's ids that occurred. It grows with the sample: compare figures of
+    equal samples only.
 
     Example:
         >>> vocabulary_use(np.array([5, 0, 1, 0]), vocab_size=4)
@@ -194,7 +194,7 @@ _LETTER, _UNSPACED_LETTER = 1, 2
 
 
 def word_spans(text: str) -> NDArray[np.int64]:
-    """Where the words of `text` stand, in UTF-8 bytes: shape (n_words, 2), start and end.
+    """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2).
 
     Raises:
         UnicodeEncodeError: the text holds a lone surrogate.
@@ -203,7 +203,7 @@ def word_spans(text: str) -> NDArray[np.int64]:
         >>> word_spans("naïve, don't 世界").tolist()
         [[0, 6], [8, 13]]
     """
-    # Arrays of a whole text: matching one word after the other took ten times as long as encoding.
+    # Arrays of the whole text: matching words one by one took ten times as long as encoding.
     points = _code_points(text)
     is_letter = _classes()[points] == _LETTER
     is_word = is_letter.copy()
@@ -221,7 +221,7 @@ def word_spans(text: str) -> NDArray[np.int64]:
 
 
 def count_unspaced_letters(text: str) -> int:
-    """Letters of scripts that do not put spaces between words, and so belong to no word here.
+    """The number of letters in scripts without spaces between words; no word here includes them.
 
     Raises:
         UnicodeEncodeError: the text holds a lone surrogate.
@@ -241,9 +241,9 @@ def _code_points(text: str) -> NDArray[np.uint32]:
 
 @cache
 def _classes() -> NDArray[np.uint8]:
-    """For each code point whether it is a letter, mark or digit, and of which kind of script."""
+    """For each code point, whether it is a letter, mark or digit, and the kind of its script."""
     points = np.arange(0x110000, dtype="<u4")
-    points[0xD800:0xE000] = ord(" ")  # surrogates are no text
+    points[0xD800:0xE000] = ord(" ")  # surrogates are not text
     every = points.tobytes().decode("utf-32-le")
     table = np.zeros(len(points), dtype=np.uint8)
     for expression, kind in (
@@ -258,9 +258,9 @@ def _classes() -> NDArray[np.uint8]:
 def tokens_of_words(
     spans: NDArray[np.integer], token_ends: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """How many tokens hold a byte of each word: shape (n_words,).
+    """The number of tokens that hold a byte of each word: shape (n_words,).
 
-    `token_ends` are where the tokens of the same text end, in bytes, rising.
+    `token_ends`: the rising end offsets of the text's tokens, in bytes.
 
     Example:
         >>> tokens_of_words(np.array([[0, 3], [4, 6]]), np.array([2, 3, 6])).tolist()
@@ -275,9 +275,9 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
     """The number of bytes of each id: shape (largest id + 1,), int32; 0 for special tokens and for
     ids without a token.
 
-    It is what turns a model's loss into bits per byte, which does not depend on the tokenizer:
-    `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, the loss of special tokens left
-    out as well, as nanochat evaluates. Added tokens that are content count with their bytes.
+    It converts a model's loss into bits per byte, which does not depend on the tokenizer:
+    `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, without the loss of special
+    tokens, as nanochat evaluates. Added tokens that are content count with their bytes.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -320,9 +320,10 @@ def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
 
 
 def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
-    """The ids, rising, whose bytes are not UTF-8 by themselves, so that alone they decode to
-    U+FFFD: "partial UTF-8 sequences" in Land and Bartolo (2024), "Fishing for Magikarp". The 128
-    single bytes above 0x7F are always among them.
+    """The rising ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
+    sequences"
+    in Land and Bartolo (2024), "Fishing for Magikarp". The 128 single bytes above 0x7F are always
+    included.
 
     Example:
         >>> from tokenizer_core import Tokenizer

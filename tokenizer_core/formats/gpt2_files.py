@@ -1,9 +1,9 @@
-"""`vocab.json` and `merges.txt` as GPT-2 was released with, and their alphabet.
+"""GPT-2's `vocab.json` and `merges.txt`, and their alphabet.
 
 JSON and text cannot hold arbitrary bytes, so GPT-2 writes each byte as a printable character
 (github.com/openai/gpt-2, `encoder.py`, `bytes_to_unicode`). `tokenizer.json` uses the same
-alphabet, from here. The pair of files carries neither split pattern nor normalizer, nor which
-tokens are special: those come from the caller.
+alphabet. The pair of files has no split pattern, no normalizer and no list of special tokens; the
+caller gives these.
 """
 
 from __future__ import annotations
