@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OtherIds:
-    """Bytes that both have as a token, under other ids."""
+    """A token that both have, with different ids."""
 
     text: str
     ids_a: list[int]
@@ -35,7 +35,7 @@ class OtherIds:
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting, and its value on both sides, in words."""
+    """A setting with both values, as text."""
 
     name: str
     a: str
@@ -44,8 +44,7 @@ class SettingDifference:
 
 @dataclass(frozen=True, slots=True)
 class AddedTokenDifference:
-    """A special or other added token that the two do not have alike: `<id> special`, `<id>` where
-    it is content, None where it is not there."""
+    """An added token that differs: `<id> special`, `<id>` for content, None if it is missing."""
 
     content: str
     a: str | None
@@ -54,8 +53,8 @@ class AddedTokenDifference:
 
 @dataclass(frozen=True, slots=True)
 class MergeDifference:
-    """Merges only one side has, and those of both whose order differs. `first_rank` is the first
-    place where the two lists differ. Merges of kind `ranks` are those its ranks come to."""
+    """Merges that only one side has, and common merges in another order. `first_rank` is the first
+    index where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
 
     n_common: int
     only_in_a: list[str]
@@ -66,7 +65,7 @@ class MergeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SpecDiff:
-    """All differences; the lists are whole, by id or rank."""
+    """All differences; the lists are complete, in the order of ids or ranks."""
 
     fingerprint_a: str
     fingerprint_b: str
@@ -85,10 +84,10 @@ class SpecDiff:
 
 
 def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
-    """The differences of two specs. Added tokens are compared by themselves, not as tokens.
+    """The differences of two specs. Added tokens are compared separately from other tokens.
 
-    Merges are compared where one side lists them; two tokenizers of kind `ranks` have theirs in
-    their ids, and then `merges` is None.
+    Merges are compared if at least one side lists them. For two tokenizers of kind `ranks`, whose
+    ids are their ranks, `merges` is None.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -196,8 +195,8 @@ Vocab = Mapping[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class DifferingPreToken:
-    """A pre-token the two encode differently, how often, and what each made of it where it came
-    first: the tokens that reach into it, shown, and their ids."""
+    """A pre-token that the two encode differently, its number of occurrences, and, at its first
+    one, the tokens that overlap it and their ids."""
 
     pre_token: str
     count: int
@@ -240,12 +239,12 @@ def diff_on_text(
     n_examples: int = 10,
     progress: Callable[[int], None] | None = None,
 ) -> TextDiff:
-    """Encode the texts of `pieces` with both, as plain text, and count what differs.
+    """Encode the texts of `pieces` with both, as plain text, and count the differences.
 
-    A pre-token has other boundaries where a token begins or ends in it on one side only; other ids
-    where it has other boundaries or a token of it has another id. The examples are the commonest
-    with other boundaries, or where none has, the commonest with other ids. `progress` is called
-    with the bytes of each piece.
+    A pre-token has other boundaries if a token begins or ends in it on one side only. It has other
+    ids if it has other boundaries or one of its tokens has another id. The examples are the most
+    frequent pre-tokens with other boundaries, or, if there are none, with other ids. `progress`
+    gets the bytes of each piece.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -265,7 +264,7 @@ def diff_on_text(
 
 
 class _Comparison:
-    """What has been found so far."""
+    """The differences found so far."""
 
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
@@ -323,7 +322,7 @@ class _Comparison:
                     kept[pre_tokens[i]] = made
 
     def finish(self, n_examples: int) -> TextDiff:
-        """The counts with their examples."""
+        """The counts with examples."""
         commonest, kept = self._other_boundaries, self._made_of_recut
         if not commonest:
             commonest, kept = self._other_ids, self._made_of_numbered
@@ -360,7 +359,7 @@ def _lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
 
 
 def _ids_over(span: tuple[int, int], ids: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:
-    """The ids of the tokens that hold a byte of the span."""
+    """The ids of the tokens that overlap the span."""
     first = int(np.searchsorted(ends, span[0], side="right"))
     last = int(np.searchsorted(ends, span[1], side="left"))
     found: list[int] = ids[first : last + 1].tolist()
@@ -373,8 +372,8 @@ def _ends_of_renumbered(
     ends_a: NDArray[np.int64],
     ends_b: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Where tokens of both sides end that have other ids. Where they begin elsewhere, the boundary
-    that one side lacks is in the same pre-token, or where it begins."""
+    """The common ends of tokens with different ids. If such tokens begin at different offsets, the
+    boundary that one side lacks is in the same pre-token, or at its beginning."""
     ends, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
     found: NDArray[np.int64] = ends[ids_a[in_a] != ids_b[in_b]]
     return found
@@ -383,8 +382,8 @@ def _ends_of_renumbered(
 def _pre_tokens_at(
     ends: NDArray[np.int64], places: NDArray[np.int64], *, is_boundary: bool
 ) -> NDArray[np.int64]:
-    """The numbers of the pre-tokens that hold or end at the places. A boundary that one side lacks
-    between two of them joins both."""
+    """The indices of the pre-tokens that hold these offsets or end there. A boundary between two
+    pre-tokens that one side lacks concerns both."""
     numbers = np.searchsorted(ends, places, side="left")
     if is_boundary:
         between = numbers[ends[numbers] == places] + 1

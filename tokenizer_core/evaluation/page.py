@@ -14,16 +14,16 @@ _VOID: Final = frozenset({"meta", "br", "rect", "line", "polyline", "circle"})
 
 
 class Markup(str):
-    """Markup that is whole and escaped."""
+    """Complete, escaped markup."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """The element with its children, one after the other; strings and numbers are escaped.
+    """The element with its children; strings and numbers are escaped.
 
-    Attributes are named as in HTML, with `_` for `-` and a `_` behind what Python keeps for itself
-    (`class_`); one that is None is left out.
+    Attributes are named as in HTML, with `_` for `-` and a `_` after Python's keywords (`class_`).
+    Attributes that are None are left out.
 
     Example:
         >>> element("td", "<script>", class_="a", colspan=None)
@@ -40,7 +40,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def joined(*parts: object) -> Markup:
-    """The parts one after the other, escaped where they are no markup.
+    """The parts joined; parts that are not markup are escaped.
 
     Example:
         >>> joined(element("b", "a"), "<", 1)
@@ -49,12 +49,12 @@ def joined(*parts: object) -> Markup:
     return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
 
 
-# Belt and braces: the page has no script and no address in it, and this keeps it so.
+# The page has no script and no address; the policy enforces that.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(title: str, header: Markup, main: Markup) -> str:
-    """A whole HTML document: no script, nothing fetched, light or dark as the reader has it."""
+    """An HTML document without scripts or requests, light or dark as the reader prefers."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -78,8 +78,8 @@ def table(
     n_left: int = 1,
     n_text: int = 0,
 ) -> Markup:
-    """A table whose first `n_left` columns are headings of rows and whose last `n_text` are text;
-    the others are numbers. A row that is a string is a heading of those below it."""
+    """A table. The first `n_left` columns are row headings, the last `n_text` are text, the others
+    are numbers. A row that is a string is a heading of the rows below it."""
     end = len(header) - n_text
 
     def kind(place: int) -> str | None:
@@ -99,9 +99,9 @@ def table(
 
 
 def wide(head: Sequence[Markup], body: Sequence[Markup]) -> Markup:
-    """A table of these rows, in a frame of its own that scrolls."""
+    """A table of these rows in a frame that scrolls."""
     whole = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    # Focusable, so that what is wider than the screen can be scrolled with the keyboard.
+    # Focusable, so that the keyboard can scroll a table wider than the screen.
     return element("div", whole, class_="wide", tabindex=0)
 
 

@@ -28,7 +28,7 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import find_safe_cut
 
 PIECE_BYTES: Final = 1 << 18
-"""A piece is about as long: enough to time, and sixteen of them in the default sample."""
+"""Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
@@ -38,8 +38,8 @@ _ANY_NAMED: Final = PATTERNS["gpt2"]  # a safe cut is safe for every named patte
 
 @dataclass(frozen=True, slots=True)
 class SamplePiece:
-    """A stretch of a file, `start` to `end` in bytes, as the texts between its separators, none of
-    them empty. `is_safe` is False where no place was found that changes no pre-token."""
+    """A part of a file, `start` to `end` in bytes, as the non-empty texts between its separators.
+    `is_safe` is False if a cut may change a pre-token."""
 
     texts: tuple[str, ...]
     start: int
@@ -49,8 +49,8 @@ class SamplePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A UTF-8 file to sample: how much of it (`sample_bytes`, None for all), with which seed the
-    places are chosen, and what separates its documents (empty: nothing does).
+    """A UTF-8 file to sample: its `sample_bytes` (None for all), the `seed` that chooses the
+    pieces, and the `separator` of its documents (empty: none).
 
     Example:
         >>> import tempfile
@@ -71,7 +71,7 @@ class TextFile:
         """The size of the file.
 
         Raises:
-            CorpusError: it is no file, or empty.
+            CorpusError: it is not a regular file, or it is empty.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -82,10 +82,10 @@ class TextFile:
         return size
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The pieces in order, none overlapping another; read as they are asked for.
+        """The pieces in order, without overlap, read lazily.
 
         Raises:
-            CorpusError: no file, empty, or not UTF-8 (names the byte).
+            CorpusError: the file is missing, empty, or not UTF-8 (names the byte).
         """
         size = self.size_bytes()
         known = {0: (0, True), size: (size, True)}  # a piece mostly begins where one has ended
@@ -102,7 +102,7 @@ class TextFile:
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
-        """Where pieces are to begin and end, before cuts are looked for."""
+        """The intended beginnings and ends of pieces, before the search for cuts."""
         wanted = size if self.sample_bytes is None else self.sample_bytes
         if wanted >= size:
             for start in range(0, size, self.piece_bytes):
@@ -126,7 +126,7 @@ class TextFile:
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
             text = self._decode(data[skipped:], start + skipped, is_end=end == size)
-            # Of the first window what is before `place` only serves to be looked back at.
+            # In the first window the text before `place` is only for look-behind.
             aim = _boundary(data, place - start) if window == 0 else skipped
             first = start + aim if first is None else first
             begin = len(data[skipped:aim].decode())
@@ -188,8 +188,8 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ParallelFile:
-    """One of several parallel files: of its lines those whose number, from 0, leaves `offset` when
-    divided by `stride`. Line ends are left out, and so are empty lines."""
+    """One of several parallel files, reduced to the lines whose number, from 0, has the remainder
+    `offset` modulo `stride`. Line ends and empty lines are left out."""
 
     path: str | os.PathLike[str]
     stride: int
@@ -201,7 +201,7 @@ class ParallelFile:
         return TextFile(self.path).size_bytes()
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The chosen lines in order, gathered to pieces.
+        """The chosen lines in order, grouped into pieces.
 
         Raises:
             CorpusError: not UTF-8 (names the byte).
@@ -234,11 +234,11 @@ class ParallelFile:
 def parallel_files(
     paths: Sequence[str | os.PathLike[str]], sample_bytes: int | None = None, seed: int = 0
 ) -> list[ParallelFile]:
-    """The files at `paths`, of each the same lines, so many that the largest gives about
-    `sample_bytes` (None: all); `seed` chooses which.
+    """The same lines of each file: as many as give about `sample_bytes` of the largest file (None:
+    all). `seed` chooses the lines.
 
     Raises:
-        CorpusError: they have not the same number of lines, or one is missing or empty.
+        CorpusError: the numbers of lines differ, or a file is missing or empty.
 
     Example:
         >>> import tempfile
