@@ -1,8 +1,8 @@
 """The report: every measure of some tokenizers on some corpora, as plain data.
 
-`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer; it
-holds one piece and, for each pair of the two, the counts of the ids. How a report is shown is
-`report_table` and `report_page`.
+`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer. It
+holds one piece, and the counts of the ids for each tokenizer and corpus. `tables` and `report_page`
+show a report.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Corpus(Protocol):
-    """What is sampled: a `TextFile`, or a `ParallelFile`."""
+    """A file to sample: a `TextFile` or a `ParallelFile`."""
 
     def size_bytes(self) -> int:
         """The size of the file."""
