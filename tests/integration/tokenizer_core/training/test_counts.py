@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/training/test_spilled_counts.py that need a process."""
+"""The tests of tests/tokenizer_core/training/test_counts.py that need a process."""
 
 import json
 import random
