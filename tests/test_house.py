@@ -78,8 +78,8 @@ def test_only_the_starter_tokenizer_is_committed(tracked):
 def test_each_module_says_what_it_holds_and_stays_short(module):
     text = (REPOSITORY / module).read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)), f"{module} has no docstring"
-    # About 400 lines; the margin is for the one line too many that splits nothing sensibly.
-    assert len(text.splitlines()) <= 450, f"{module} holds more than one thing by now"
+    # Cohesion decides; a longer file must say why at its top, and change this test.
+    assert len(text.splitlines()) <= 600, f"{module} holds more than one thing by now"
 
 
 def pins(lines: list[str]) -> dict[str, str]:
