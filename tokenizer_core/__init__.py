@@ -2,10 +2,9 @@
 
     from tokenizer_core import Tokenizer, train_bpe
 
-A library: no web, no settings, no database. The names below are its public surface; a test holds
-them against the documentation. Each is imported when it is first asked for: whoever wants only an
-error or a pattern, as a command line's `--help` does, does not pay for numpy, nor who encodes for
-what trains.
+A library without web, settings or database. The names below are its public interface; a test
+compares them with the documentation. Python imports each on first use, so that `--help` does not
+import numpy, and encoding does not import training.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, or a module of the package, imported now."""
+    """Import a public name, or a module of the package, on first use."""
     if name in _HOMES:
         found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         globals()[name] = found

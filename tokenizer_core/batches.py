@@ -1,4 +1,4 @@
-"""Many texts encoded over worker processes, for an engine that has no threads."""
+"""Encodes many texts in worker processes, for an engine without threads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     Options = tuple[str | tuple[str, ...], str | tuple[str, ...]]
 
 BATCH_BLOCK_BYTES = 1 << 17
-"""Texts go to worker processes in blocks of at least this size: below it sending costs more than
-encoding."""
+"""Worker processes get texts in blocks of at least this size; sending a smaller block costs more
+than encoding it."""
 
 
 class EncodesTexts(Protocol):
-    """What encoding a block needs of a tokenizer."""
+    """The part of a tokenizer that encoding a block uses."""
 
     def encode(
         self, text: str, *, allowed_special: Allowed, disallowed_special: Disallowed
@@ -29,14 +29,14 @@ class EncodesTexts(Protocol):
 
 
 def plain_policy(policy: Allowed | Disallowed) -> str | tuple[str, ...]:
-    """A policy of special tokens in a form that can be sent to another process."""
+    """A special-token policy that can be pickled."""
     return policy if isinstance(policy, str) else tuple(policy)
 
 
 def encode_batch_over_processes(
     tokenizer: EncodesTexts, texts: Sequence[str], options: Options, num_workers: int
 ) -> list[list[int]]:
-    """The ids of each text, in order, by this process and `num_workers - 1` others."""
+    """The ids of each text, in order, computed by this process and `num_workers - 1` others."""
     blocks = list(_blocks_of(texts))
     if num_workers <= 1 or len(blocks) <= 1:
         return encode_block(tokenizer, (options, texts))
@@ -50,7 +50,7 @@ def encode_batch_over_processes(
 
 
 def encode_block(tokenizer: EncodesTexts, task: tuple[Options, Sequence[str]]) -> list[list[int]]:
-    """The ids of each text, one after the other."""
+    """The ids of each text, in order."""
     (allowed, disallowed), texts = task
     return [
         tokenizer.encode(text, allowed_special=allowed, disallowed_special=disallowed)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def encode_block(tokenizer: EncodesTexts, task: tuple[Options, Sequence[str]]) -
 
 
 def _blocks_of(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Ranges of texts that hold at least BATCH_BLOCK_BYTES characters together."""
+    """Ranges of texts that together have at least BATCH_BLOCK_BYTES characters."""
     start = size = 0
     for index, text in enumerate(texts):
         size += len(text)

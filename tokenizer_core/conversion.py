@@ -1,9 +1,9 @@
-"""A tokenizer in another format: written aside, read back, compared, and only then put in place.
+"""Converts a tokenizer to another format: writes it aside, reads it back, compares, then renames
+it.
 
-What a format cannot hold, and no reader can be told, its writer refuses by name. What a reader can
-be told (split pattern, special tokens) is left out of the files, and `not_carried` and
-`loading_lines` say what that is and how to tell it. It stands above the store, whose golden text it
-encodes, because it asks of files only what everybody may ask: to be read.
+A writer refuses by name what its format cannot hold and a reader cannot pass as an argument. What a
+reader can pass (split pattern, special tokens) is not in the files; `not_carried` names it, and
+`loading_lines` shows how to pass it.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def convert_spec(
     `pickle` it is a folder, made where it is missing. The files are read back before they get
     their names: either that gives the fingerprint of `spec` (True), or a spec that differs in
     nothing but what the format leaves out, and gives the same ids for every token of the
-    vocabulary and for texts made to differ (False). A failure, a full disk or an interrupt leaves
-    what was there.
+    vocabulary and for texts made to differ (False). After a failure, a full disk or an interrupt
+    the earlier files are unchanged.
 
     Raises:
         FormatError: the format cannot hold `spec`; names what.
-        ConversionError: the output is there and `overwrite` is false, or it is not of a kind that
-            can be written; what was written is not `spec`.
+        ConversionError: the output exists and `overwrite` is false, or it is no regular file or
+            folder; or the files do not give `spec` when read back.
         OSError: a file cannot be written.
 
     Example:
@@ -120,9 +120,8 @@ def convert_spec(
 
 
 def _check_special_tokens_for_tiktoken(spec: TokenizerSpec) -> None:
-    """Refuse two of which one begins with the other: tiktoken takes either, by no rule one could
-    follow; here, and in Hugging Face's tokenizers, it is the longer one. The file itself, which
-    holds neither, may be had: this library reads it."""
+    """Refuse two special tokens of which one is a prefix of the other. tiktoken takes either one,
+    by no documented rule; this library and Hugging Face's tokenizers take the longer one."""
     contents = sorted(token.content for token in spec.added_tokens)
     for one, other in pairwise(contents):  # in this order what begins with a string comes next
         if other.startswith(one):
@@ -170,7 +169,7 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
 
 
 def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> bool:
-    """Whether what stands in the files is `spec` itself; an error where it gives other ids."""
+    """Whether the files hold `spec` itself; an error if they give other ids."""
     given = target != "tokenizer.json"
     try:
         again = load_spec(

@@ -8,20 +8,20 @@
     ├── PreTokenTooLongError        (ValueError)   a stream holds one pre-token longer than its cap
     ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
-    ├── EngineUnavailableError      (RuntimeError) the engine asked for is not in this installation
-    ├── WorkerProcessError          (RuntimeError) a worker process died before it answered
+    ├── EngineUnavailableError      (RuntimeError) this installation does not have the engine
+    ├── WorkerProcessError          (RuntimeError) a worker process died before its result
     ├── RunError                    (RuntimeError) a run over many workers cannot go on
     │   ├── RunConflictError        (ValueError)   the storage holds another run
     │   └── ShardFailedError                       a shard failed each time it was tried
-    ├── FormatError                 (ValueError)   a tokenizer file is not what it should be
+    ├── FormatError                 (ValueError)   a tokenizer file is malformed
     │   └── UnsafePickleError                      a pickle holds more than plain data
-    ├── ConversionError                            a conversion's output cannot be put there
+    ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
     │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
     │   └── TrainingCancelledError                 the caller's `should_cancel` said so
     ├── TokenFilesError
-    │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written as asked
+    │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written
     │   ├── TokenFilesCorruptError  (ValueError)   hashes, manifest and files do not agree
     │   └── TokenizerMismatchError  (ValueError)   the token files are another tokenizer's
     ├── StorageError                (OSError)      a storage of named bytes cannot be used
@@ -35,8 +35,8 @@
         └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
 
 Each class has a `code`, a stable word for machines (the service puts it into its problem
-documents), and each message says what to do about it. Those that are also a builtin exception
-can be caught as that builtin, as Python users expect. Imports nothing.
+documents), and each message says what to do about it. Errors that derive from a builtin exception
+can be caught as that builtin.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class EngineUnavailableError(TokenizerCoreError, RuntimeError):
 
 
 class WorkerProcessError(TokenizerCoreError, RuntimeError):
-    """A worker process died (killed, out of memory) before it gave its answer; `tasks`: the
-    indices of what it had in hand, none where it could not be started."""
+    """A worker process died (killed, out of memory) before it returned its result. `tasks`: the
+    indices of its tasks; empty if it did not start."""
 
     code = "worker_died"
 
@@ -153,7 +153,7 @@ class WorkerProcessError(TokenizerCoreError, RuntimeError):
 
 
 class RunError(TokenizerCoreError, RuntimeError):
-    """A run over many workers cannot go on; what its storage holds is gone on from next time."""
+    """A run over many workers failed; the next run continues from its storage."""
 
     code = "run_failed"
 
@@ -171,7 +171,7 @@ class ShardFailedError(RunError):
 
 
 class FormatError(TokenizerCoreError, ValueError):
-    """A tokenizer file does not hold what its format promises."""
+    """A tokenizer file does not follow its format."""
 
     code = "invalid_file"
 
@@ -183,13 +183,13 @@ class UnsafePickleError(FormatError):
 
 
 class ConversionError(TokenizerCoreError):
-    """The output of a conversion cannot be put where it was asked for, or is not the tokenizer."""
+    """A conversion cannot write its output, or the output is not the same tokenizer."""
 
     code = "conversion_failed"
 
 
 class TrainingError(TokenizerCoreError):
-    """Training could not go on."""
+    """Training failed."""
 
     code = "training_failed"
 
@@ -219,7 +219,7 @@ class TokenFilesError(TokenizerCoreError):
 
 
 class TokenFilesPlanError(TokenFilesError, ValueError):
-    """The token files cannot be written as asked; found before anything is written."""
+    """The token files cannot be written; raised before anything is written."""
 
     code = "invalid_token_files_plan"
 
@@ -249,7 +249,7 @@ class StorageMissingError(StorageError, LookupError):
 
 
 class StorageTooLargeError(StorageError):
-    """What has that name is larger than whoever reads it takes; `version` is what `swap` needs."""
+    """The object is larger than its reader's limit; `version` is the argument that `swap` needs."""
 
     code = "storage_too_large"
 
@@ -259,7 +259,7 @@ class StorageTooLargeError(StorageError):
 
 
 class ArtifactError(TokenizerCoreError):
-    """The artifact store could not do what was asked."""
+    """An operation on published tokenizers failed."""
 
     code = "artifact_error"
 
@@ -271,7 +271,7 @@ class ArtifactNotFoundError(ArtifactError, LookupError):
 
 
 class ArtifactNameError(ArtifactError, ValueError):
-    """An invalid name: a tokenizer cannot be called that, nor a version."""
+    """No tokenizer or version can have this name."""
 
     code = "invalid_tokenizer_name"
 
@@ -283,13 +283,13 @@ class ArtifactInUseError(ArtifactError):
 
 
 class PointerMovedError(ArtifactError):
-    """The pointer is not where it was when the promotion was prepared; look, and try again."""
+    """Another promotion moved the pointer meanwhile; look at it, and try again."""
 
     code = "pointer_moved"
 
 
 class ArtifactStorageError(ArtifactError, OSError):
-    """The disk would not read or write (`errno` says why); what was there before still is."""
+    """The disk failed to read or write (`errno` says why); earlier files are unchanged."""
 
     code = "storage_failed"
 

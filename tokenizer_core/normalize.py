@@ -38,8 +38,8 @@ _NEWER: Final = (
     r"\U0001e5ee-\U0001e5ef\U0001e6e3\U0001e6e6\U0001e6ee-\U0001e6ef\U0001e6f5"
 )
 _AT_NEWER = regex.compile(f"([{_NEWER}])")
-# Only these can change or be changed by what stands before them: marks, and the vowels and
-# trailing consonants of Hangul. Everything else starts a piece that normalizes on its own.
+# Only these interact with the characters before them: marks, and the vowels and trailing
+# consonants of Hangul. Every other character starts a piece that normalizes on its own.
 _JOINING: Final = r"\p{M}\u1161-\u1175\u11a8-\u11c2"
 _PIECE = regex.compile(rf"[^{_JOINING}]?[{_JOINING}]*+", regex.DOTALL)
 _LAST_START = regex.compile(rf"(?r)[^{_JOINING}]", regex.DOTALL)
@@ -59,19 +59,20 @@ def normalize_nfc(text: str) -> str:
 
 
 NfcChange = tuple[int, int, str]
-"""Start and end of a part of a text, in characters, and what NFC makes of it."""
+"""Start and end of a part of a text, in characters, and the part in NFC."""
 
 
-def changes_by_nfc(text: str, restless: Iterable[tuple[int, int]] | None = None) -> list[NfcChange]:
-    """What `normalize_nfc` changes in `text`: one change of all of it; or, where it is known which
-    runs of characters NFC may touch, those of them that it does, each with the character before.
+def changes_by_nfc(text: str, runs: Iterable[tuple[int, int]] | None = None) -> list[NfcChange]:
+    """The changes that `normalize_nfc` makes in `text`. With `runs`, the only characters that NFC
+    may touch, there is one change for each run it does touch, including the character before it;
+    without, one change of the whole text.
 
     Example:
         >>> changes_by_nfc("cafe\u0301s", [(4, 5)])
         [(3, 5, 'é')]
     """
     changes = []
-    for start, end in [(0, len(text))] if restless is None else restless:
+    for start, end in [(0, len(text))] if runs is None else runs:
         start = max(start - 1, 0)
         part = text[start:end]
         normalized = normalize_nfc(part)
@@ -81,7 +82,7 @@ def changes_by_nfc(text: str, restless: Iterable[tuple[int, int]] | None = None)
 
 
 def changed(text: str, changes: Iterable[NfcChange]) -> str:
-    """`text` with some changes, which are in order."""
+    """`text` with these changes, which must be in order."""
     parts, end = [], 0
     for start, next_end, normalized in changes:
         parts += [text[end:start], normalized]
@@ -92,8 +93,8 @@ def changed(text: str, changes: Iterable[NfcChange]) -> str:
 def touch_any(
     text: str, changes: list[NfcChange], find: Callable[[str], str | None], longest: int
 ) -> bool:
-    """Whether one of some strings, which `find` finds, may stand so near to one of the changes that
-    there are others of them in the changed text; the `longest` of them has so many characters."""
+    """Whether the changes may create or remove one of the strings that `find` finds; the longest of
+    these has `longest` characters."""
     place = 0
     while longest and place < len(changes):
         first = place
@@ -114,13 +115,13 @@ def is_newer(character: str) -> bool:
 
 
 def settled_length(text: str) -> int:
-    """How many characters of `text` normalize the same whatever is appended to it."""
+    """The number of characters of `text` whose normal form no appended text changes."""
     last = _LAST_START.search(text)
     return last.start() if last else 0
 
 
 class SourceSize:
-    """Counts the bytes of original text behind the normalized text that was given out.
+    """Counts the bytes of original text that the returned normalized text came from.
 
     A normalized character may be given out while another of the same piece waits; the piece
     counts once all of it is out.

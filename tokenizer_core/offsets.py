@@ -1,4 +1,4 @@
-"""Where each token of a text stands in it, in bytes or characters of the text as given."""
+"""Offsets of the tokens of a text, in bytes or characters of the original text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def encode_with_byte_offsets(
     spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
 ) -> tuple[list[int], NDArray[np.uint64]]:
-    """The ids of `text` and start and end of each in UTF-8 bytes: shape (n_tokens, 2), uint64."""
+    """The ids of `text`, and their UTF-8 byte offsets (start, end): shape (n_tokens, 2), uint64."""
     added = {token.content: token.id for token in spec.added_tokens}
     ids: list[int] = []
     parts: list[NDArray[np.uint64]] = []
@@ -50,7 +50,8 @@ def _encode_plain(
 
 
 def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Byte offsets as character offsets that cover every character touched."""
+    """Byte offsets, shape (n_tokens, 2), as character offsets that cover every character
+    touched."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
     if not len(data):
         return offsets

@@ -1,13 +1,14 @@
 r"""The named split patterns: how text is cut into pre-tokens, and where each comes from.
 
-A pattern is matched on *text* by the pinned `regex` release, whose Unicode tables are part of the
-contract: `\p{L} \p{N} \p{M} \s` differ between releases, and one code point in another class is
-another id. The forms here are possessive where the published ones are not; that changes no match
-(a letter run never gives a letter back) and makes the splitter a third faster. `\Z` stands where
-the sources write `$`: their engines mean the end of the text, Python's `$` also a last newline.
+The pinned `regex` release matches a pattern on *text*. Its Unicode tables are part of the contract:
+`\p{L} \p{N} \p{M} \s` differ between releases, and a code point in another class gives another id.
+The forms here are possessive where the published ones are not; that changes no match (a letter run
+never gives a letter back) and makes the splitter a third faster. They have `\Z` where the sources
+have `$`: the sources' engines mean the end of the text, Python's `$` also matches before a last
+newline.
 
-No pattern looks behind, so what a pre-token is depends only on the text from its start on. How far
-*ahead* a match may look is written down in `pretokenize.py`, which is what streaming rests on.
+No pattern looks behind, so a pre-token depends only on the text from its start on. `pretokenize`
+describes how far a match looks ahead; streaming relies on that.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def _version_of_regex() -> str:
-    """What is installed beside the module that was imported, from the name of its folder.
+    """The version of the installed `regex`, from the name of its metadata folder.
 
-    `importlib.metadata` says the same and takes 40 ms to import, which every command would wait
-    for; it is asked where the folder does not say it. (`regex.__version__` is another number.)
+    `importlib.metadata` gives the same but takes 40 ms to import, so it is only the fallback.
+    (`regex.__version__` is another number.)
     """
     if regex.__file__ is not None:
         beside = Path(regex.__file__).parent.parent
@@ -44,7 +45,7 @@ def _version_of_regex() -> str:
 
 
 UNICODE_TABLES: Final = f"regex {_version_of_regex()}"
-"""Names the tables that decide `\\p{L}` and its kin; recorded in every manifest."""
+"""The tables that decide `\\p{L}` and the other classes; every manifest records them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +145,13 @@ _PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
 
 
 def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
-    """The split pattern meant by a name, an alias, or an expression.
+    """The split pattern of a name, an alias, or an expression.
 
-    A string that is neither a name nor a published spelling is taken as an expression of your own
-    when it holds a character no name has; a misspelt name is an error, never an expression.
+    A string that is neither a name nor a published spelling is a custom expression if it holds a
+    character that no name has. A misspelt name is an error, never an expression.
 
     Raises:
-        UnknownPatternError: no such name, or an expression that does not compile.
+        UnknownPatternError: the name is unknown, or the expression does not compile.
 
     Example:
         >>> resolve_pattern("qwen3").name

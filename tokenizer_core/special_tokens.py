@@ -1,9 +1,8 @@
-"""Special tokens in a text: which are recognised, which are forbidden, and where they stand.
+"""Special tokens in a text: which are recognised, which are forbidden, and their positions.
 
-Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The
-vocabulary of options (`allowed_special`, `disallowed_special`) is tiktoken's. It stands alone
-because training, encoding and streaming cut at special tokens in the same way, before any split
-pattern is applied.
+Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The options
+(`allowed_special`, `disallowed_special`) have tiktoken's names. Training, encoding and streaming
+all cut at special tokens with this module, before any split pattern is applied.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list
 
 
 class SpecialTokenMatcher:
-    """Finds any of some strings in a text, leftmost, then longest. False when it has none.
+    """Finds any of its strings in a text, leftmost, then longest. False when it has no strings.
 
-    The search costs at most the length of the longest string at each place, however many there
-    are, and gives other threads a turn every 64 Ki characters.
+    The search costs at most the length of the longest string at each position, for any number of
+    strings, and gives other threads a turn every 64 Ki characters.
 
     Example:
         >>> list(SpecialTokenMatcher(["<|a|>", "<|a|><|a|>"]).split("x<|a|><|a|><|a|>y"))
@@ -62,8 +61,8 @@ class SpecialTokenMatcher:
         return self._longest
 
     def may_match(self, text: str) -> bool:
-        """Whether any of the strings may stand in `text`; most texts are known at once to have
-        none, because what all strings begin with is not in them.
+        """Whether `text` may hold any of the strings: it is False when their common prefix is not
+        in the text, as in most texts.
 
         Example:
             >>> SpecialTokenMatcher(["<|a|>", "<|b|>"]).may_match("a < b")
@@ -80,77 +79,77 @@ class SpecialTokenMatcher:
         yield text[end:] if end else text, None
 
     def find(self, text: str) -> str | None:
-        """The first of the strings that stands in `text`, or None."""
+        """The first of the strings in `text`, or None."""
         match = next(self._matches(text), None)
         return match.group() if match else None
 
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
-        """What is certain about the special tokens of a text that will go on.
+        """What is certain about the special tokens of a text that continues.
 
-        Returns `(pairs, start, end)`: the pairs of `split` that no continuation changes, the place
-        behind the last of them, and the place up to which the rest is certainly plain text. From
-        `end` on the text may be the beginning of a special token (`end` is its length when not).
+        Returns `(pairs, start, end)`: the pairs of `split` that no continuation changes, the index
+        after the last of them, and the index up to which the rest is certainly plain text. From
+        `end` on, the text may be the beginning of a special token; otherwise `end` is its length.
         """
         pairs: list[tuple[str, str]] = []
         start = 0
         doubtful = self._doubtful_starts(text)
         for match in self._matches(text):
-            first = next((place for place in doubtful if place >= start), len(text))
+            first = next((position for position in doubtful if position >= start), len(text))
             if first <= match.start():
-                break  # a longer or earlier one may still come to stand here
+                break  # a longer or earlier match may still begin here
             pairs.append((text[start : match.start()], match.group()))
             start = match.end()
-        end = next((place for place in doubtful if place >= start), len(text))
+        end = next((position for position in doubtful if position >= start), len(text))
         return pairs, start, end
 
     def _matches(self, text: str) -> Iterator[re.Match[str]]:
         if not self.may_match(text):
             return
-        place, n_chars = 0, len(text)
-        while place < n_chars:
-            # What begins in this window is seen whole.
-            limit = place + _WINDOW_CHARS
-            match = self._expression.search(text, place, limit + self._longest - 1)
+        position, n_chars = 0, len(text)
+        while position < n_chars:
+            # The search sees every string that begins in this window whole.
+            limit = position + _WINDOW_CHARS
+            match = self._expression.search(text, position, limit + self._longest - 1)
             if match is None or match.start() >= limit:
-                place = limit
+                position = limit
             else:
                 yield match
-                place = match.end()
+                position = match.end()
 
     def _doubtful_starts(self, text: str) -> list[int]:
-        """Places from which the text to its end is a proper beginning of a special token."""
-        places = range(max(0, len(text) - self._longest + 1), len(text))
+        """Indices from which the rest of the text is a proper prefix of a special token."""
+        positions = range(max(0, len(text) - self._longest + 1), len(text))
         return [
-            place
-            for place in places
-            if text[place] in self._first_chars and self._is_beginning(text[place:])
+            position
+            for position in positions
+            if text[position] in self._first_chars and self._is_beginning(text[position:])
         ]
 
     def _is_beginning(self, text: str) -> bool:
-        # In sorted order what begins with `text` and is longer comes right after it.
+        # In sorted order, the longer strings that begin with `text` come right after it.
         index = bisect_right(self._contents, text)
         return index < len(self._contents) and self._contents[index].startswith(text)
 
 
 def _common_prefix(contents: list[str]) -> str:
-    """What all of some sorted strings begin with: what the first and the last do."""
+    """The common prefix of sorted strings, which is that of the first and the last."""
     return commonprefix([contents[0], contents[-1]]) if contents else ""  # noqa: RUF071 - no paths
 
 
 def _compile_any_of(contents: list[str]) -> re.Pattern[str]:
-    """An expression for the longest of some sorted strings at a place.
+    """An expression that matches the longest of some sorted strings.
 
-    Common beginnings are written once: an alternation of all of them would try one after the
-    other at every place where they begin alike.
+    It writes common prefixes once. A plain alternation would try the strings one by one wherever
+    they begin alike.
     """
     try:
         return re.compile(_render_branches(contents, 0))
-    except RecursionError:  # hundreds of strings, each the beginning of the next
+    except RecursionError:  # hundreds of strings, each a prefix of the next
         return re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True))))
 
 
 def _render_branches(contents: list[str], depth: int) -> str:
-    """The rests, from `depth` on, of sorted strings that agree up to there; longest first."""
+    """An expression for sorted strings from `depth` on, where they differ; longest first."""
     branches = []
     may_end = bool(contents) and len(contents[0]) == depth
     for _, group in groupby(contents[may_end:], key=lambda content: content[depth]):
@@ -165,7 +164,7 @@ def _render_branches(contents: list[str], depth: int) -> str:
 
 @lru_cache(maxsize=64)
 def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
-    """The matcher of a set of strings; kept, because compiling hundreds takes milliseconds."""
+    """The matcher of a set of strings; cached, because compiling hundreds takes milliseconds."""
     return SpecialTokenMatcher(contents)
 
 
@@ -217,7 +216,7 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
 
 
 def forbid(text: str, forbidden: frozenset[str]) -> None:
-    """Raise SpecialTokenForbiddenError if one of `forbidden` stands in `text`."""
+    """Raise SpecialTokenForbiddenError if `text` holds one of `forbidden`."""
     if forbidden:
         found = matcher_of(forbidden).find(text)
         if found is not None:

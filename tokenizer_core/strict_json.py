@@ -13,7 +13,7 @@ from tokenizer_core.errors import FormatError
 
 
 def parse_strict_json(data: bytes, what: str) -> object:
-    """The value that `data` is the JSON text of; `what` names it in errors.
+    """The value of the JSON text `data`; errors call it `what`.
 
     Raises:
         FormatError: not UTF-8, a byte order mark, not JSON, a key given twice, NaN or an

@@ -1,8 +1,8 @@
-"""Tokenizer: the public face of encoding and decoding.
+"""Tokenizer: the public class for encoding and decoding.
 
-It joins what stands below it (special tokens, normalizing, an engine) and adds the forms people
-want the result in. `from_*` and `save_*` are one-line doors to `formats`. Immutable, thread-safe,
-picklable, safe under fork and spawn.
+It combines special tokens, normalization and an engine, and returns results as lists, arrays,
+offsets or JSON. `from_*` and `save_*` call `formats`. Immutable, thread-safe, picklable, and safe
+under fork and spawn.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Tokenizer:
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
-        """A tokenizer for a spec that is already there."""
+        """A tokenizer for an existing spec."""
         tokenizer = cls.__new__(cls)
         tokenizer._set_up(spec, engine)
         return tokenizer
@@ -98,13 +98,13 @@ class Tokenizer:
         engine: str = "auto",
     ) -> Tokenizer:
         """A tokenizer from pickles as the trainer writes them, or GPT-2's `vocab.json` and
-        `merges.txt`; which of the two is seen from the content.
+        `merges.txt`; the content tells which.
 
         These files carry no split pattern. A `manifest.json` beside them does, and must agree
         with the arguments; without one the pattern is `gpt2`, as in the course.
 
         Raises:
-            FormatError: a file is not what it should be, or the manifest disagrees.
+            FormatError: a file is malformed, or the manifest disagrees with an argument.
         """
         spec = formats.load_files_spec(vocab_filepath, merges_filepath, special_tokens, pattern)
         return cls.from_spec(spec, engine=engine)
@@ -139,7 +139,11 @@ class Tokenizer:
         formats.save_gpt2_files(self._spec, vocab_json, merges_txt)
 
     def save_tiktoken(self, path: Path) -> None:
-        """Write a `.tiktoken` rank file; refused where ranks cannot say what the merges do."""
+        """Write a `.tiktoken` rank file.
+
+        Raises:
+            FormatError: no ranks give the same ids as the merges.
+        """
         formats.save_tiktoken(self._spec, path)
 
     def save_tokenizer_json(self, path: Path) -> None:
@@ -153,7 +157,7 @@ class Tokenizer:
 
     @property
     def engine(self) -> Engine:
-        """What computes the ids."""
+        """The engine that computes the ids."""
         return self._engine
 
     @property
@@ -176,10 +180,10 @@ class Tokenizer:
     ) -> list[int]:
         """The token ids of `text`.
 
-        `allowed_special` (`"all"`, `"none"` or names) says which special tokens are recognised;
-        one that stands in `disallowed_special` (`"all"` or names) and in the text is an error;
-        one that is in neither is plain text. `add_special_tokens` puts around the text what the
-        tokenizer's post-processor adds (Llama 3's `<|begin_of_text|>`).
+        `allowed_special` (`"all"`, `"none"` or names) says which special tokens are recognised. A
+        special token of `disallowed_special` (`"all"` or names) in the text is an error. One in
+        neither is plain text. `add_special_tokens` adds the ids of the tokenizer's post-processor
+        (Llama 3's `<|begin_of_text|>`).
 
         Raises:
             SpecialTokenForbiddenError: the text holds a disallowed special token.

@@ -35,11 +35,9 @@ from tokenizer_core.evaluation import (
     parallel_files,
     save_token_bytes,
 )
-from tokenizer_core.evaluation.diff_table import render_diff
+from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
 from tokenizer_core.evaluation.report_page import render_page
-from tokenizer_core.evaluation.report_table import render_report
-from tokenizer_core.evaluation.spec_diff import diff_specs
-from tokenizer_core.evaluation.text_diff import diff_on_text
+from tokenizer_core.evaluation.tables import render_diff, render_report
 
 _SAMPLE_BYTES: Final = 4 << 20
 _DIFF_SCHEMA: Final = "tokenizer-diff/1"

@@ -1,17 +1,15 @@
-"""Judging tokenizers: what they make of text, what is in their vocabulary, how two of them differ.
+"""Evaluates tokenizers: figures on text, figures of the vocabulary, differences of two tokenizers.
 
     from tokenizer_core.evaluation import TextFile, build_report
 
-`measures`, `words`, `vocabulary` and `unreachable` define the figures; `corpus_samples` and
-`parallel_lines` say what text they are taken on; `report` puts them together, and `report_table`
-and `report_page` show it. `spec_diff` and `text_diff` compare two tokenizers.
+`measures` and `unreachable` define the figures, `samples` chooses the text, and `report` combines
+them. `diff` compares two tokenizers. `tables` and `report_page` show the results.
 """
 
-from tokenizer_core.evaluation.corpus_samples import SamplePiece, TextFile
-from tokenizer_core.evaluation.parallel_lines import ParallelFile, parallel_files
+from tokenizer_core.evaluation.measures import save_token_bytes, token_byte_lengths
 from tokenizer_core.evaluation.report import build_report
 from tokenizer_core.evaluation.report_data import Report
-from tokenizer_core.evaluation.vocabulary import save_token_bytes, token_byte_lengths
+from tokenizer_core.evaluation.samples import ParallelFile, SamplePiece, TextFile, parallel_files
 
 __all__ = [
     "ParallelFile",

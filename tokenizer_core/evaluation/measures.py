@@ -1,26 +1,38 @@
-"""The figures a tokenizer is judged by, each a function of counts; where each is defined is said
-with it.
+"""The figures of a tokenizer, each a function of counts, words or the vocabulary.
 
-It stands alone, away from reading and encoding, so that every figure can be checked by hand. What
-a figure says and does not say is in `docs/evaluation.md`. Imports nothing of the package.
+Each docstring says where the figure is defined; `docs/evaluation.md` says what it means. `counts`
+has shape (largest id + 1,) and holds how often each id occurred.
 
-In all of them `counts` has shape (largest id + 1,) and holds how often each id came.
+**Words.** Most published figures of fertility do not say what a word is. Here a word is a run of
+letters, marks and digits, with apostrophes inside it, in a script that puts spaces between words;
+punctuation is never part of one. Chinese, Japanese, Thai, Lao, Khmer and Burmese text has no words
+in this sense: finding them needs a dictionary.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import regex
+
+from tokenizer_core.blobs.atomic_files import write_whole_file
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import NDArray
 
+    from tokenizer_core.spec import TokenizerSpec
+
+
 RENYI_ALPHA: Final = 2.5
-"""The order that Zouhar et al. (2023) found to go with translation quality best."""
+"""The order that correlated best with translation quality in Zouhar et al. (2023)."""
 
 
 def bytes_per_token(n_bytes: int, n_tokens: int) -> float:
@@ -38,7 +50,7 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
     """Tokens per word: the mean, over words, of the number of tokens that hold a byte of the word
     (Rust et al. 2021, "How Good is Your Tokenizer?", section 4). 1 is the least; 0 without words.
 
-    What a word is: `words.word_spans`.
+    `word_spans` defines words.
 
     Example:
         >>> fertility(6, 4)
@@ -48,8 +60,8 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
 
 
 def single_token_share(n_single: int, n_words: int) -> float:
-    """The share of words (each time they come) that are inside one token: one less the "proportion
-    of continued words" of Rust et al. (2021). 0 without words.
+    """The share of word occurrences inside one token: 1 minus the "proportion of continued words"
+    of Rust et al. (2021). 0 without words.
 
     Example:
         >>> single_token_share(3, 4)
@@ -59,9 +71,9 @@ def single_token_share(n_single: int, n_words: int) -> float:
 
 
 def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> float:
-    """The Rényi entropy of order `alpha` of how often each id comes, in bits:
+    """The Rényi entropy of order `alpha` of the ids' frequencies, in bits:
     `log2(sum(p ** alpha)) / (1 - alpha)`; for `alpha` 1 its limit, Shannon's `-sum(p log2 p)`.
-    0 where no id came.
+    0 if all counts are 0.
 
     Raises:
         ValueError: `alpha` is negative.
@@ -86,13 +98,13 @@ def renyi_entropy(counts: NDArray[np.integer], alpha: float = RENYI_ALPHA) -> fl
 def renyi_efficiency(
     counts: NDArray[np.integer], vocab_size: int, alpha: float = RENYI_ALPHA
 ) -> float:
-    """The Rényi entropy over the most it could be, `log2(vocab_size)`: 1 where all tokens come
-    alike, near 0 where few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
+    """The Rényi entropy divided by its maximum, `log2(vocab_size)`: 1 if all tokens are equally
+    frequent, near 0 if few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
     Channel"). 0 for a vocabulary of one.
 
-    Both `alpha` and `vocab_size` change it: figures are comparable only where both are the same
-    in meaning. The authors' program divides by the number of ids that came unless told otherwise.
-    Cognetta et al. (2024) show that it can be raised without any use.
+    Compare figures only for the same `alpha` and the same meaning of `vocab_size`. The authors'
+    program by default divides by the number of ids that occurred. Cognetta et al. (2024) show that
+    the figure can be raised without any benefit.
 
     Example:
         >>> renyi_efficiency(np.array([1, 1, 1, 1]), vocab_size=16)
@@ -102,8 +114,8 @@ def renyi_efficiency(
 
 
 def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
-    """The share of the vocabulary's ids that came at least once. It grows with the sample: compare
-    figures of equal samples only.
+    """The share of the vocabulary's ids that occurred. It grows with the sample: compare figures of
+    equal samples only.
 
     Example:
         >>> vocabulary_use(np.array([5, 0, 1, 0]), vocab_size=4)
@@ -175,3 +187,161 @@ def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     """
     rates = [n_bytes / seconds for n_bytes, seconds in pieces if seconds > 0]
     return median(rates) if rates else 0.0
+
+
+_UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_LETTER, _UNSPACED_LETTER = 1, 2
+
+
+def word_spans(text: str) -> NDArray[np.int64]:
+    """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2).
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> word_spans("naïve, don't 世界").tolist()
+        [[0, 6], [8, 13]]
+    """
+    # Arrays of the whole text: matching words one by one took ten times as long as encoding.
+    points = _code_points(text)
+    is_letter = _classes()[points] == _LETTER
+    is_word = is_letter.copy()
+    is_between = is_letter[:-2] & is_letter[2:]
+    inner = points[1:-1]
+    is_word[1:-1] |= is_between & ((inner == ord("'")) | (inner == ord("’")))
+    steps = np.diff(is_word.astype(np.int8), prepend=0, append=0)
+    spans = np.flatnonzero(steps).astype(np.int64).reshape(-1, 2)
+    if text.isascii():
+        return spans
+    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    placed: NDArray[np.int64] = starts[spans]
+    return placed
+
+
+def count_unspaced_letters(text: str) -> int:
+    """The number of letters in scripts without spaces between words; no word here includes them.
+
+    Raises:
+        UnicodeEncodeError: the text holds a lone surrogate.
+
+    Example:
+        >>> count_unspaced_letters("in 世界")
+        2
+    """
+    if text.isascii():
+        return 0
+    return int(np.count_nonzero(_classes()[_code_points(text)] == _UNSPACED_LETTER))
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+
+
+@cache
+def _classes() -> NDArray[np.uint8]:
+    """For each code point, whether it is a letter, mark or digit, and the kind of its script."""
+    points = np.arange(0x110000, dtype="<u4")
+    points[0xD800:0xE000] = ord(" ")  # surrogates are not text
+    every = points.tobytes().decode("utf-32-le")
+    table = np.zeros(len(points), dtype=np.uint8)
+    for expression, kind in (
+        (r"[\p{L}\p{M}\p{N}]+", _LETTER),
+        (f"[{_UNSPACED}]+", _UNSPACED_LETTER),
+    ):
+        for match in regex.finditer(expression, every):
+            table[match.start() : match.end()] = kind
+    return table
+
+
+def tokens_of_words(
+    spans: NDArray[np.integer], token_ends: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """The number of tokens that hold a byte of each word: shape (n_words,).
+
+    `token_ends`: the rising end offsets of the text's tokens, in bytes.
+
+    Example:
+        >>> tokens_of_words(np.array([[0, 3], [4, 6]]), np.array([2, 3, 6])).tolist()
+        [2, 1]
+    """
+    first = np.searchsorted(token_ends, spans[:, 0], side="right")
+    last = np.searchsorted(token_ends, spans[:, 1] - 1, side="right")
+    return (last - first + 1).astype(np.int64)
+
+
+def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
+    """The number of bytes of each id: shape (largest id + 1,), int32; 0 for special tokens and for
+    ids without a token.
+
+    It converts a model's loss into bits per byte, which does not depend on the tokenizer:
+    `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, without the loss of special
+    tokens, as nanochat evaluates. Added tokens that are content count with their bytes.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+        >>> token_byte_lengths(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]).spec)[254:].tolist()
+        [1, 1, 2, 0]
+    """
+    lengths = np.zeros(spec.largest_id + 1, dtype=np.int32)
+    for id_, token in spec.vocab.items():
+        lengths[id_] = len(token)
+    for id_ in spec.special_tokens.values():
+        lengths[id_] = 0
+    return lengths
+
+
+def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
+    """Write `token_byte_lengths` as a `.npy` file, under exactly this name, whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    data = io.BytesIO()
+    np.save(data, token_byte_lengths(spec))
+    write_whole_file(path, data.getvalue())
+
+
+def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
+    """`(id, bytes)` of the `n` longest tokens, in bytes, special tokens left out; the smaller id
+    first among equals.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+        >>> longest_tokens(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]).spec, 1)
+        [(256, b'ab')]
+    """
+    special = set(spec.special_tokens.values())
+    ordinary = (item for item in spec.vocab.items() if item[0] not in special)
+    return sorted(ordinary, key=lambda item: (-len(item[1]), item[0]))[: max(n, 0)]
+
+
+def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
+    """The rising ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
+    sequences"
+    in Land and Bartolo (2024), "Fishing for Magikarp". The 128 single bytes above 0x7F are always
+    included.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> len(partial_utf8_tokens(Tokenizer({i: bytes([i]) for i in range(256)}, []).spec))
+        128
+    """
+    return [id_ for id_, token in sorted(spec.vocab.items()) if not is_utf8(token)]
+
+
+def is_utf8(token: bytes) -> bool:
+    """Whether the bytes are whole characters.
+
+    Example:
+        >>> is_utf8("é".encode()), is_utf8(b"\\xc3")
+        (True, False)
+    """
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,8 +1,8 @@
-"""Plots as inline SVG: bars, lines, columns. Small on purpose: no library, no script.
+"""Plots as inline SVG: bars, lines and columns, without a library or a script.
 
-A plot is 380 units wide, so that on a phone its letters have the size they are written in, and
-takes its colours from the page (`.s0` to `.s7`), so that it is right in light and dark. Each says
-in words what it shows; beside each the page has a table.
+A plot is 380 units wide, so a phone shows its letters in their nominal size. It takes its colours
+from the page (`.s0` to `.s7`), for light and dark. Each plot has a text description, and the page
+has a table beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tokenizer_core.evaluation.markup import Markup, element
+from tokenizer_core.evaluation.page import Markup, element
 
 WIDTH: Final = 380
 N_COLOURS: Final = 8
@@ -24,8 +24,8 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 
 
 def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) -> Markup:
-    """Groups of horizontal bars, each with its name before it and its value behind it, all from
-    zero on one scale. The colour of a bar is that of its place in the group.
+    """Groups of horizontal bars on one scale from zero, each with its name before it and its value
+    after it. The index of a bar in its group decides its colour.
 
     Example:
         >>> "<svg" in bars([("news", [("a", 4.5), ("b", 4.1)])], "Bytes per token")
@@ -55,9 +55,9 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
 def lines(
     series: Sequence[Series], title: str, x_title: str, y_title: str, *, y_is_linear: bool = False
 ) -> Markup:
-    """Lines over two logarithmic axes, or over one that ends where they do and a linear one; all
-    values are above zero. Each has its own colour and dashes, in the order of the series; the page
-    names them beside the plot.
+    """Lines over two logarithmic axes; with `y_is_linear`, over a logarithmic x axis that ends with
+    the data and a linear y axis. All values are above zero. Each series has its own colour and
+    dashes, in order; the page names them beside the plot.
 
     Example:
         >>> "polyline" in lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")

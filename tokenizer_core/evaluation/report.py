@@ -1,8 +1,8 @@
 """The report: every measure of some tokenizers on some corpora, as plain data.
 
-`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer; it
-holds one piece and, for each pair of the two, the counts of the ids. How a report is shown is
-`report_table` and `report_page`.
+`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer. It
+holds one piece, and the counts of the ids for each tokenizer and corpus. `tables` and `report_page`
+show a report.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tokenizer_core.evaluation import measures
+from tokenizer_core.evaluation.measures import (
+    count_unspaced_letters,
+    longest_tokens,
+    partial_utf8_tokens,
+    token_byte_lengths,
+    tokens_of_words,
+    word_spans,
+)
 from tokenizer_core.evaluation.report_data import (
     SCHEMA,
     CorpusSample,
@@ -26,12 +34,6 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.evaluation.vocabulary import (
-    longest_tokens,
-    partial_utf8_tokens,
-    token_byte_lengths,
-)
-from tokenizer_core.evaluation.words import count_unspaced_letters, tokens_of_words, word_spans
 from tokenizer_core.normalize import changed
 
 if TYPE_CHECKING:
@@ -39,14 +41,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.corpus_samples import SamplePiece
+    from tokenizer_core.evaluation.samples import SamplePiece
     from tokenizer_core.tokenizer import Tokenizer
 
     Progress = Callable[[str, int], None]
 
 
 class Corpus(Protocol):
-    """What is sampled: a `TextFile`, or a `ParallelFile`."""
+    """A file to sample: a `TextFile` or a `ParallelFile`."""
 
     def size_bytes(self) -> int:
         """The size of the file."""

@@ -1,8 +1,7 @@
-"""What a report holds, as plain data, and how a token is shown to people.
+"""The plain data of a report, and tokens as text for people.
 
 `Report.to_dict` is the JSON of `tokenizer report --json`; its fields are described in
-`docs/evaluation.md`, and `SCHEMA` changes when one of them changes its meaning or goes. Imports
-nothing of the package.
+`docs/evaluation.md`. `SCHEMA` changes when a field changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _RUN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """A token: `text` for people (see `show_token`), `bytes` in base64 for programs. `reason`: why
-    it is unreachable."""
+    """A token: `text` for people (see `show_token`), `bytes` in base64 for programs. `reason` says
+    why an unreachable token is unreachable."""
 
     id: int
     text: str
@@ -31,8 +30,8 @@ class ShownToken:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A tokenizer, as far as no single corpus decides it; `vocabulary_use`, `text_length_shares`
-    and `rank_frequency` are those of all samples together."""
+    """The figures of a tokenizer that do not depend on a single corpus; `vocabulary_use`,
+    `text_length_shares` and `rank_frequency` are those of all samples together."""
 
     name: str
     fingerprint: str
@@ -57,7 +56,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSample:
-    """What was read of a corpus. `has_words`: most of its letters are of scripts with spaces."""
+    """The sample of a corpus. `has_words`: most of its letters are in scripts with spaces."""
 
     name: str
     size_bytes: int
@@ -72,8 +71,8 @@ class CorpusSample:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One tokenizer on one corpus; `measures` says what each figure is. `fertility` and
-    `single_token_words` are None where the corpus has no words to speak of."""
+    """One tokenizer on one corpus; `measures` defines each figure. `fertility` and
+    `single_token_words` are None if the corpus has hardly any words."""
 
     tokenizer: str
     corpus: str
@@ -103,7 +102,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it; `machine` is where the throughput was measured."""
+    """A whole report; `machine` names the machine on which throughput was measured."""
 
     schema: str
     renyi_alpha: float
@@ -130,15 +129,14 @@ class Report:
 
 
 def shown_token(id_: int, token: bytes, reason: str | None = None) -> ShownToken:
-    """The token with how it is shown."""
+    """The token with its texts for people and for programs."""
     encoded = base64.b64encode(token).decode()
     return ShownToken(id_, show_token(token), encoded, len(token), reason)
 
 
 def show_token(token: bytes) -> str:
-    """The bytes in quotes, as a person can read them on one line: what is no printable character
-    is escaped, bytes that are no UTF-8 as `\\x..`, a run of one character is counted, and what is
-    long is cut off.
+    """The bytes in quotes on one line, for people: escapes for unprintable characters, `\\x..` for
+    bytes that are not UTF-8, a count for a run of one character, and at most 60 characters.
 
     Example:
         >>> show_token(b" the"), show_token(b"\\xe4\\xb8"), show_token(b"-" * 64)

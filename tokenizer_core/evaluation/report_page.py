@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tokenizer_core.evaluation.markup import Markup, element, joined
-from tokenizer_core.evaluation.page_parts import page, section, table, wide
+from tokenizer_core.evaluation.page import Markup, element, joined, page, section, table, wide
 from tokenizer_core.evaluation.plots import bars, columns, lines, swatch
 from tokenizer_core.evaluation.report_data import Report, ShownToken
-from tokenizer_core.evaluation.report_table import (
+from tokenizer_core.evaluation.tables import (
     ABSENT,
     MEASURE_COLUMNS,
     VOCABULARY_COLUMNS,

@@ -1,7 +1,7 @@
-"""What a training run made, as one HTML page: the curve of bytes per token over the size, tables.
+"""A training run as one HTML page: the curve of bytes per token over the vocabulary size, and
+tables.
 
-It takes the figures as they stand in a manifest (`training`), so that it can be made at any time
-and knows nothing of training.
+Its input is the `training` table of manifests, so the page can be made at any time.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tokenizer_core.evaluation.markup import Markup, element
-from tokenizer_core.evaluation.page_parts import page, section, table
+from tokenizer_core.evaluation.page import Markup, element, page, section, table
 from tokenizer_core.evaluation.plots import lines
 
 _SHOWN_CHARS: Final = 32
@@ -23,12 +22,12 @@ _OPTIONS: Final = {
 
 
 def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page of the sizes that one run gave, by the names they have.
+    """The page of the sizes of one run, by name.
 
-    Everything that comes from tokenizers, names and files is escaped.
+    All text from tokenizers, names and files is escaped.
 
     Raises:
-        ValueError: there is no run, or one without a curve (made before there were any).
+        ValueError: `runs` is empty, or a run has no curve (an old release made it).
     """
     if not all(run.get("curve") for run in runs.values()) or not runs:
         raise ValueError("nothing to show: no run, or one whose report has no curve")

@@ -1,16 +1,15 @@
-"""Tokens that no text gives: what they cost is a row of the model's embedding each, never trained.
+"""Tokens that no text encodes to. Each costs a row of the model's embedding that is never trained.
 
-Land and Bartolo (2024), "Fishing for Magikarp", call a token unreachable when encoding its own
-text gives something else. That is a test, not a proof: `"\\n\\n "` standing alone is cut where in
-front of another line break it is not. Here what is proven is told from what was only not found.
+Land and Bartolo (2024), "Fishing for Magikarp", call a token unreachable if its own text encodes to
+something else. That is a test, not a proof: `"\\n\\n "` alone is cut where it is not before another
+line break. This module distinguishes proven tokens from those that were only not found.
 
-Proven, because merging depends on nothing around it: no merge reaches across the ends of a token
-that stands in an encoded text, so the merges inside it are those of its bytes taken alone. If
-these do not come to the token, no text gives it (but for tokenizers that take a pre-token whole).
-Nor does any where no UTF-8 text holds the bytes, where the normalizer changes them, and where
-another id with the same bytes is taken instead.
+The proof: no merge crosses the ends of a token in an encoded text, so the merges inside it are
+those of its bytes alone. If these do not make the token, no text gives it (except in tokenizers
+that take a pre-token whole). Likewise if no UTF-8 text holds the bytes, if the normalizer changes
+them, or if another id has the same bytes and is taken instead.
 
-Special tokens are text here, and those added to the vocabulary are not looked at.
+Special tokens count as plain text; added tokens are not examined.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from tokenizer_core.evaluation.vocabulary import is_utf8
+from tokenizer_core.evaluation.measures import is_utf8
 from tokenizer_core.normalize import normalize_nfc
 
 if TYPE_CHECKING:
@@ -35,13 +34,13 @@ if TYPE_CHECKING:
 Reason = Literal["bytes", "normalizer", "same_bytes", "merges", "not_found"]
 
 PROVEN: Final[frozenset[Reason]] = frozenset({"bytes", "normalizer", "same_bytes", "merges"})
-"""The reasons that are proofs; `not_found` says only that what was tried gave none."""
+"""The reasons that are proofs; `not_found` says only that no tried text gave the token."""
 
-_TRIES: Final = 4096  # all there is behind a first byte of three
+_TRIES: Final = 4096  # all two-byte continuations of the first byte of three
 _BEFORE: Final = ("", " ", "a", "1", "\n", " \n", "a'", *".?!);}:,*/'-#\"")
 _AFTER: Final = (
     *("", " ", "a", "1", ".", "\n", " \n", "\r\n", "a\n", "A", "/", "/\n"),
-    *("s", "t", "m", "d", "ll", "re", "ve"),  # behind an apostrophe
+    *("s", "t", "m", "d", "ll", "re", "ve"),  # after an apostrophe
 )
 _CONTINUATIONS: Final = range(0x80, 0xC0)
 _LEADS: Final[Mapping[int, range]] = {
@@ -53,14 +52,14 @@ _LEADS: Final[Mapping[int, range]] = {
 
 @dataclass(frozen=True, slots=True)
 class UnreachableToken:
-    """A token no text gives, and why.
+    """A token that no text gives, and the reason.
 
     - `bytes`: no UTF-8 text holds its bytes (0xFF, for one);
-    - `normalizer`: the normalizer leaves no such text;
+    - `normalizer`: the normalizer changes its text;
     - `same_bytes`: another id has the same bytes and is taken;
-    - `merges`: the merges of its bytes do not come to it;
-    - `not_found`: merging comes to it, but the split pattern cuts it, or what is around it always
-      merges with it, in every text that was tried.
+    - `merges`: the merges of its bytes do not make it;
+    - `not_found`: merging makes it, but in every tried text the split pattern cuts it or its
+      neighbours merge with it.
     """
 
     id: int
@@ -69,9 +68,9 @@ class UnreachableToken:
 
 
 def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
-    """The tokens that no text gives, by rising id; see the module for what is proven.
+    """The tokens that no text gives, by rising id; see the module for the proofs.
 
-    Most tokens are seen to be reachable at once: their text encodes to them. The rest cost up to
+    For most tokens one encoding of their text shows that they are reachable. The others take up to
     some milliseconds each; o200k takes some seconds.
 
     Example:
@@ -91,7 +90,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     given, offsets = tokenizer.encode_batch_to_numpy(
         [spec.vocab[id_].decode() for id_ in whole], allowed_special=()
     )
-    # A token that is the first of its own text is all of it.
+    # If the first token of the token's text is the token, it is the whole text.
     is_itself = given[offsets[:-1].astype(np.int64)] == np.array(whole)
     reached = {id_ for id_, is_it in zip(whole, is_itself.tolist(), strict=True) if is_it}
     ranks = _ranks(spec)
@@ -112,7 +111,7 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     if spec.token_to_id.get(token) != id_:
         return "same_bytes"
     if spec.normalizer == "nfc" and is_text and normalize_nfc(token.decode()) != token.decode():
-        return "normalizer"  # what is in NFC has no part that is not
+        return "normalizer"  # every part of a text in NFC is in NFC
     if _merge(token, spec, ranks) != [token]:
         takes_whole = spec.kind == "ranks" or spec.ignore_merges
         # Half a character is no pre-token, so it is never taken whole.
@@ -130,17 +129,17 @@ def _texts_around(text: str) -> Iterator[str]:
 
 
 def _ranks(spec: TokenizerSpec) -> Mapping[Any, int]:
-    """The rank of each pair of tokens, or for kind `ranks` of what they are joined."""
+    """The rank of each pair of tokens; for kind `ranks`, of their joined bytes."""
     if spec.kind == "ranks":
         return spec.token_to_id
     return {merge: rank for rank, merge in enumerate(spec.merges)}
 
 
 def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[bytes]:
-    """What merging comes to from single bytes, with nothing around them: the reference, one merge
-    after the other, because engines take text and a token may be half a character.
+    """Merge the bytes of a token alone, one merge after the other. Engines cannot do this: they
+    take text, and a token may be half a character.
 
-    A token is not taken whole: of kind `ranks`, its own rank is among those that may merge.
+    The token is not taken whole; for kind `ranks` its own rank is among the merges.
     """
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
@@ -156,7 +155,7 @@ def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[
 
 
 def _may_stand_in_text(token: bytes) -> bool:
-    """Whether some UTF-8 text holds these bytes: at most three continuation bytes, then whole
+    """Whether a UTF-8 text can hold these bytes: at most three continuation bytes, then whole
     characters, then the beginning of one."""
     begin = _leading_continuations(token)
     if begin > 3:
@@ -176,11 +175,11 @@ def _leading_continuations(token: bytes) -> int:
 
 
 def _completions(token: bytes) -> Iterator[str]:
-    """Texts of whole characters that hold the bytes, with as little as possible around them: all
-    of them where they are few, else so many at random (the same in every run)."""
+    """The shortest texts of whole characters that hold the bytes: all if they are few, else a
+    random selection that is the same in every run."""
     begin = _leading_continuations(token)
     missing = _missing_at_end(token[begin:])
-    shapes: list[tuple[int, int, int]] = []  # length of the first character, bytes before, behind
+    shapes: list[tuple[int, int, int]] = []  # length of the first character, bytes before, after
     for length in (2, 3, 4) if begin else (0,):
         free = length - 1 - begin
         if not begin:
@@ -209,7 +208,7 @@ def _some_of(choices: list[range], chooser: random.Random) -> Iterator[tuple[int
 
 
 def _missing_at_end(data: bytes) -> int:
-    """How many bytes the last character lacks."""
+    """The number of bytes that the last character lacks."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:

@@ -1,9 +1,8 @@
-"""The file formats a tokenizer is kept in, one module each, and what is common to all: which one
-a file is of, and reading it to a TokenizerSpec.
+"""The file formats of tokenizers, one module each; here, detecting a format and reading any.
 
-Formats read and write a TokenizerSpec and know nothing above it. A format that does not carry the
-split pattern is never guessed at: the pattern must be given, except for the course's pickles and
-GPT-2's pair of files, whose pattern is `gpt2` by their definition.
+Formats read and write a TokenizerSpec. For a format without a split pattern the pattern must be
+given, never guessed, except for the course's pickles and GPT-2's pair of files, whose pattern is
+`gpt2` by definition.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ _PICKLE_STARTS: Final = (b"\x80", b"(d", b"(l", b"}q", b"]q")
 
 
 def detect_format(path: StrPath) -> FormatName:
-    """Which format a file is of, by its content; `gpt2` for `vocab.json` and `merges.txt` alike.
+    """The format of a file, from its content; `gpt2` for both `vocab.json` and `merges.txt`.
 
     Raises:
         FormatError: none of the formats known here.
@@ -104,7 +103,7 @@ def detect_format(path: StrPath) -> FormatName:
 def load_vocab_and_merges(
     vocab_path: StrPath, merges_path: StrPath
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """Vocabulary and merges from two pickles or from GPT-2's two files, told apart by content.
+    """Vocabulary and merges from two pickles or from GPT-2's two files, distinguished by content.
 
     Raises:
         FormatError: as the readers of the two formats.
@@ -127,13 +126,13 @@ def load_files_spec(
     special_tokens: Iterable[str] | None = None,
     pattern: str | SplitPattern | None = None,
 ) -> TokenizerSpec:
-    """The spec of two pickles, with what the manifest beside them says, or of GPT-2's two files.
+    """The spec of two pickles and the manifest beside them, or of GPT-2's two files.
 
     A `manifest.json` of a published artifact in the folder of the pickles decides pattern,
     special tokens and the rest. Without one the pattern is `gpt2` unless given.
 
     Raises:
-        FormatError: a file is not what it should be, or an argument disagrees with the manifest.
+        FormatError: a file is malformed, or an argument disagrees with the manifest.
         InvalidSpecError: the parts do not make a tokenizer.
         OSError: a file cannot be read.
     """

@@ -1,9 +1,9 @@
-"""`vocab.json` and `merges.txt` as GPT-2 was released with, and their alphabet.
+"""GPT-2's `vocab.json` and `merges.txt`, and their alphabet.
 
 JSON and text cannot hold arbitrary bytes, so GPT-2 writes each byte as a printable character
 (github.com/openai/gpt-2, `encoder.py`, `bytes_to_unicode`). `tokenizer.json` uses the same
-alphabet, from here. The pair of files carries neither split pattern nor normalizer, nor which
-tokens are special: those come from the caller.
+alphabet. The pair of files has no split pattern, no normalizer and no list of special tokens; the
+caller gives these.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def load_gpt2_files(
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Vocabulary (id -> bytes) and merges, in order, of a GPT-2 pair of files.
 
-    Special tokens stand in `vocab.json` like any other; give them to the tokenizer by name.
+    `vocab.json` lists special tokens like all others; give them to the tokenizer by name.
 
     Raises:
         FormatError: what is wrong, with the key or the line number.
@@ -199,11 +199,11 @@ def save_gpt2_files(
 ) -> None:
     """Write `spec` as `vocab.json` and `merges.txt`, each whole or not at all.
 
-    The format carries no split pattern and does not say which tokens are special; whoever reads
-    the files must be told both.
+    The format has no split pattern and does not mark special tokens; the files' reader must get
+    both separately.
 
     Raises:
-        FormatError: the spec has what the format cannot say and ids depend on: a normalizer,
+        FormatError: ids depend on something that the format cannot hold: a normalizer,
             `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids;
             or what readers of the format do not agree on: a special token that the byte alphabet
             spells otherwise, a merge that looks like the line of the version.

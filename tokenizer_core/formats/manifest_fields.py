@@ -1,9 +1,8 @@
-"""`manifest.json`: what two pickles cannot say, and the seal that shows it is undamaged.
+"""`manifest.json`: the fields that decide ids and that two pickles cannot hold.
 
-Pickles hold vocabulary and merges; split pattern, added tokens, normalizer and declared gaps also
-decide ids and stand in the manifest beside them. It is here, below the store that writes it, so
-that `Tokenizer.from_files` on a published folder gives the published tokenizer. Its text is
-sealed, as `sealed_json` says.
+Pickles hold vocabulary and merges. Split pattern, added tokens, normalizer and declared gaps decide
+ids too; the manifest beside the pickles holds them, so that `Tokenizer.from_files` on a published
+folder gives the published tokenizer. `sealed_json` protects its text with a checksum.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def parse_manifest_json(data: bytes) -> dict[str, Any]:
 
 
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
-    """The fields of a manifest that, with vocabulary and merges, are `spec`."""
+    """The fields of a manifest that give `spec` together with vocabulary and merges."""
     by_rank = "by rank: merges.pkl holds an empty list"
     return {
         "fingerprint": spec.fingerprint,
@@ -73,11 +72,11 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
 def build_spec(
     fields: Mapping[str, Any], vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]
 ) -> TokenizerSpec:
-    """The spec that a manifest's `fields`, a vocabulary and merges are, its fingerprint checked.
+    """The spec of a manifest's `fields`, a vocabulary and merges; checks the fingerprint.
 
     Raises:
         FormatError: a field is missing or malformed, a gap is not declared, the fingerprint
-            differs, or the split pattern was made for Unicode tables other than those here.
+            differs, or the split pattern was made for other Unicode tables.
         InvalidSpecError: the parts do not make a tokenizer.
     """
     try:

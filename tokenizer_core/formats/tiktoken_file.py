@@ -1,19 +1,18 @@
-"""`.tiktoken` files: one token a line, base64, a space, its rank; and ranks turned into merges.
+"""`.tiktoken` files: one token per line (base64, a space, its rank); and ranks turned into merges.
 
-The format carries neither split pattern nor special tokens, so both must be given. In it any two
-neighbours whose joined bytes have a rank may merge, lowest rank first, leftmost on ties, and a
-pre-token that has a rank is taken whole. Other formats want a list of pairs instead.
+The format has no split pattern and no special tokens, so the caller gives both. Two neighbours
+whose joined bytes have a rank may merge, lowest rank first, leftmost on ties; a pre-token that has
+a rank is taken whole. Other formats need a list of pairs instead.
 
-Why one pair a token is enough, for any rank file. Take a token T and a moment at which two
-neighbours spell T. No merge has crossed T's edges until then, or there would be no edge; merges
-outside T touch nothing inside; and those inside were done in the order (rank, place), as they are
-when T is encoded alone. So what stands inside T is a state that T alone passes through, and T alone
-passes through at most one state of two parts. The last merge of T alone is therefore the only pair
-that ever makes T, in any text, and a T that does not come out of its own merges is never made by
-one: it is reached only as a whole pre-token.
+One pair per token is enough, for any rank file. Take a token T and a moment when two neighbours
+spell T. No merge has crossed T's edges until then, because a crossed edge is gone. Merges outside T
+change nothing inside. Merges inside T happened in the order (rank, position), as when T is encoded
+alone. So the inside of T is a state of encoding T alone, and that passes through at most one state
+of two parts. Therefore the last merge of T alone is the only pair that makes T in any text. If the
+merges of T alone do not make T, no merge does: only a whole pre-token becomes T.
 
-So any other pair in a list of merges never meets its two parts side by side: it may stand in the
-list anywhere, and changes nothing. Llama 3's `tokenizer.json` holds 152,991 of that kind.
+So any other pair of a list of merges never finds its two parts side by side. It may be anywhere in
+the list and changes nothing. Llama 3's `tokenizer.json` has 152,991 such pairs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ MAX_FILE_BYTES: Final = 64 << 20
 _PLAIN_LINES: Final = re.compile(
     rb"(?:(?! )(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+ [0-9]{1,7}+\n)++"
 )
-"""Whole lines of whole base64: decoding it needs no strictness any more, which costs twice."""
+"""Complete lines of complete base64. Decoding them need not be strict, which would take twice the
+time."""
 
 _SHORT: Final = 64
 _NO_RANK: Final = MAX_TOKEN_ID + 1
@@ -71,8 +71,7 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
 
 
 def _parse_plain_lines(data: bytes) -> dict[bytes, int] | None:
-    """The ranks of a file without anything to complain of, in a few passes over all of it; None
-    where a line must be looked at."""
+    """The ranks of a well-formed file, in a few passes; None if a line must be examined."""
     if not _PLAIN_LINES.fullmatch(data):
         return None
     fields = data.split()
@@ -137,7 +136,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
 
 
 def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], list[bytes]]:
-    """As `recover_merges`, with the tokens no merge makes beside instead of as an error.
+    """As `recover_merges`, but returns the tokens that no merge makes instead of raising.
 
     Example:
         >>> recover_reachable_merges({b"a": 0, b"b": 1, b"c": 2, b"abc": 3})
@@ -224,8 +223,8 @@ def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
 def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     """Write the learned tokens of `spec` as a `.tiktoken` file, whole or not at all.
 
-    Split pattern, special tokens and post-processor are not part of the format; whoever reads the
-    file must be told them.
+    The format has no split pattern, special tokens or post-processor; the file's reader must get
+    them separately.
 
     Raises:
         FormatError: the spec has a normalizer, merges that ranks do not reproduce, one token

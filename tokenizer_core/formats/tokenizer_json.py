@@ -1,14 +1,14 @@
-"""Hugging Face `tokenizer.json`, the byte-level BPE part of it, read and written exactly.
+"""Hugging Face `tokenizer.json`: byte-level BPE, read and written exactly.
 
-GPT-2, Llama 3 and Qwen files are of this part. Whatever else the file may say (a dropout, a
-prefix space, another model, normalizer or post-processor, tokens that strip spaces around them)
-changes ids, so a field that is not understood is refused by its name, never skipped.
+GPT-2, Llama 3 and Qwen files are byte-level BPE. Other settings of the file (a dropout, a prefix
+space, another model, normalizer or post-processor, tokens that strip spaces around them) change
+ids, so the reader refuses an unknown field by its name and never skips it.
 
-What decides ids here was read in the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
-`models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise to know: the `id` of an added
-token is not obeyed there. A token whose content is a model entry gets that entry's id, any other
-the next id after the model's *number* of entries. A file that says otherwise is refused, and where
-ids have gaps (cl100k) the added tokens are written into the model's vocabulary as well.
+The rules for ids come from the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
+`models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise: `tokenizers` ignores the `id`
+of an added token. A token whose content is a model entry gets that entry's id; any other gets the
+next id after the model's *number* of entries. The reader refuses a file that says otherwise. If ids
+have gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.formats.tokenizer_json_fields import (
+from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
     check_fields,
-    render_byte_level,
-)
-from tokenizer_core.formats.tokenizer_json_splits import parse_pre_tokenizer, render_pre_tokenizer
-from tokenizer_core.formats.tokenizer_json_templates import (
     parse_post_processor,
+    parse_pre_tokenizer,
+    render_byte_level,
     render_post_processor,
+    render_pre_tokenizer,
 )
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.strict_json import parse_strict_json
@@ -107,7 +106,7 @@ def _check_model(value: object) -> dict[str, object]:
 
 
 def _check_texts(value: object) -> dict[str, int]:
-    """The model's vocabulary as it stands in the file, each id checked and used once."""
+    """The model's vocabulary as in the file; checks each id, and that no id occurs twice."""
     if not isinstance(value, dict):
         raise FormatError("tokenizer.json: model.vocab is no object")
     owners: dict[int, str] = {}
@@ -124,8 +123,8 @@ def _check_texts(value: object) -> dict[str, int]:
 def _bytes_of(
     texts: Mapping[str, int], tokens: Mapping[str, bytes | None], added: Sequence[AddedToken]
 ) -> dict[int, bytes]:
-    """id -> bytes of the model's entries, given what each is in the byte alphabet. Those of added
-    tokens stand in plain text, the others in the alphabet; an entry that could be either is
+    """id -> bytes of the model's entries; `tokens` has each entry read in the byte alphabet.
+    Entries of added tokens are plain text, the others use the alphabet; an ambiguous entry is
     refused."""
     contents = {token.content for token in added}
     vocab: dict[int, bytes] = {}
@@ -149,14 +148,14 @@ def _bytes_of(
 
 
 def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
-    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of what stands in them."""
+    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: model.merges is no list")
     texts = _sides_of(value)
     try:
         parsed = list(map(tokens.__getitem__, texts))
     except KeyError:
-        # The spec refuses what is not in the vocabulary, if it is in the alphabet at all.
+        # The spec refuses sides that are in the alphabet but not in the vocabulary.
         distinct = dict.fromkeys(texts)
         known = dict(zip(distinct, parse_tokens(distinct), strict=True))
         parsed = list(map(known.__getitem__, texts))
@@ -173,7 +172,7 @@ def _sides_of(merges: list[Any]) -> list[str]:
     """Left and right of each merge, one after the other."""
     are_texts = set(map(type, merges)) == {str}
     if are_texts and set(map(str.count, merges, repeat(" "))) == {1}:
-        # A text at a time takes three times as long, and there are hundreds of thousands.
+        # One text at a time takes three times as long, for hundreds of thousands of merges.
         return " ".join(merges).split(" ")
     pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in merges]
     for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
@@ -283,7 +282,7 @@ def _can_overlap(left: str, right: str) -> bool:
 
 
 def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[int]:
-    """The ids `tokenizers` gives to added tokens, in order, whatever the file says.
+    """The ids that `tokenizers` gives to added tokens, in order; it ignores those of the file.
 
     Example:
         >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])

@@ -1,1 +1,1 @@
-"""What can be asked of a text and a tokenizer: cuts, round trips, merge trees."""
+"""Functions of a text and a tokenizer: truncating and chunking, round trips, merge trees."""

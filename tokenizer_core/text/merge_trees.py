@@ -1,7 +1,5 @@
-"""The merges behind a token: the two tokens it was made of, theirs, and so on down to bytes.
-
-It stands alone because encoding never needs it.
-"""
+"""The merges that make a token: the two tokens it is made of, their two, and so on down to
+bytes."""
 
 from __future__ import annotations
 
@@ -16,15 +14,15 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_TREE_TOKEN_BYTES: Final = 1024
-"""Of longer tokens no tree is drawn: it would have twice as many nodes as the token has bytes."""
+"""Longer tokens have no tree: it would have twice as many nodes as the token has bytes."""
 
 _NO_RANK: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTree:
-    """A token and the trees of the two it is made of; none at a byte, an added token, or a token
-    that no merge makes. `is_cut`: there are parts, but the tree was not to go on to them."""
+    """A token and the trees of its two parts. A byte, an added token, and a token that no merge
+    makes have no parts. `is_cut`: the token has parts, but the tree ends at `max_depth`."""
 
     id: int
     parts: tuple[MergeTree, MergeTree] | None = None
@@ -32,7 +30,7 @@ class MergeTree:
 
 
 class MergeTrees:
-    """Ranks, parts and merge trees of one spec's tokens. Holds 4 bytes a merge and 8 a token.
+    """Ranks, parts and merge trees of the tokens of a spec. Uses 4 bytes a merge and 8 a token.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -53,12 +51,12 @@ class MergeTrees:
         self._starts = np.searchsorted(product_of, ids, sorter=self._ranks)
 
     def rank(self, id_: int) -> int | None:
-        """When the token is made among all: the place of its merge in the list; for a spec of kind
-        `ranks` its id. None where no merge makes it.
+        """The index of the merge that makes the token; for a spec of kind `ranks`, the id. None if
+        no merge makes it.
 
-        Where several do, as in lists that were made from ranks: the one that merging the token's
-        own bytes comes to, which no text takes another for; if it comes to none, or the token is
-        longer than `MAX_TREE_TOKEN_BYTES`, the first.
+        If several merges make it, as in lists made from ranks, this is the last merge when the
+        token's own bytes are encoded, because every text uses that one. If these do not become the
+        token, or it is longer than `MAX_TREE_TOKEN_BYTES`, this is the first.
         """
         if self._spec.kind == "ranks":
             return None if id_ in self._added else id_
@@ -69,11 +67,10 @@ class MergeTrees:
         return last if last in ranks else ranks[0]
 
     def parts(self, id_: int) -> tuple[int, int] | None:
-        """The ids of the two tokens that are merged to this one; None where no merge makes it.
+        """The ids of the two tokens that merge into this one; None if no merge makes it.
 
-        For a spec of kind `ranks`, which lists no merges: what merging the token's own bytes
-        comes to last, where that is two tokens.
-        """
+        A spec of kind `ranks` lists no merges; there it is the last merge when the token's own
+        bytes are encoded."""
         token_to_id = self._spec.token_to_id
         if self._spec.kind == "ranks":
             token = self._spec.vocab[id_]

@@ -1,8 +1,4 @@
-"""Round trips: whether a text, or ids, come back from the other side, and where they first differ.
-
-It stands above the tokenizer, which is given from outside, because it asks only what everybody
-may ask it.
-"""
+"""Round trips: whether a text, or ids, come back unchanged, and where they first differ."""
 
 from __future__ import annotations
 
@@ -29,11 +25,10 @@ def first_difference_of_text(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
 ) -> int | None:
-    """Where `decode(encode(text))` first differs from `text` as the normalizer leaves it, in
-    characters of the latter; None where it does not. Where one is the beginning of the other, its
-    length.
+    """The first index where `decode(encode(text))` differs from the normalized `text`, in
+    characters; None if they are equal. If one is a prefix of the other, this is its length.
 
-    With NFC the text between the special tokens is what is normalized, as in encoding.
+    NFC applies to the text between special tokens, as in encoding.
 
     Raises:
         SpecialTokenForbiddenError: the text holds a disallowed special token.
@@ -57,10 +52,10 @@ def first_difference_of_ids(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
 ) -> int | None:
-    """The index of the first of `ids`, shape (n_tokens,), that `encode(decode(ids))` does not
-    give back at its place; None where all come back, and no more.
+    """The first index where `encode(decode(ids))` differs from `ids`, shape (n_tokens,); None if
+    they are equal.
 
-    Ids that are no UTF-8 are decoded with U+FFFD and so never come back whole.
+    Ids whose bytes are not UTF-8 decode to U+FFFD, so they never come back.
 
     Raises:
         UnknownTokenIdError: an id is not in the vocabulary; names index and id.

@@ -1,10 +1,9 @@
-"""Cutting a text at a number of tokens: its beginning, its end, or all of it in chunks.
+"""Truncates a text to a number of tokens, or cuts all of it into chunks.
 
-A cut of the ids alone gives text that ends inside a character, and ids that the text left over
-does not encode to: splitting looks ahead, so what follows a place can change the tokens before it.
-Here the text is cut where one of its tokens ends, never inside a character (a code point) nor
-inside a special token, and what is kept is encoded again: its ids are its own. It stands above the
-tokenizer, which is given from outside.
+Cutting the list of ids instead has two faults: the text may end inside a character, and it may not
+encode to these ids, because splitting looks ahead and later text changes earlier tokens. So this
+module cuts the text where one of its tokens ends, never inside a character (a code point) or a
+special token, and encodes the kept part again.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _WINDOW_CHARS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextPart:
-    """A part of a text and its ids, shape (n_tokens,), uint32; `start` and `end` are where it
-    stands in the text, in UTF-8 bytes."""
+    """A part of a text and its ids, shape (n_tokens,), uint32; `start` and `end` are its byte
+    offsets in the UTF-8 text."""
 
     text: str
     ids: NDArray[np.uint32]
@@ -48,8 +47,8 @@ def truncate_text(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
 ) -> TextPart:
-    """The beginning of `text` (or with `side="left"`, which is the side that is cut off, its end)
-    of at most `max_tokens` tokens; the whole of it where it has no more.
+    """The beginning of `text` with at most `max_tokens` tokens, or all of it if it has no more.
+    `side` is the side that is cut off: with `"left"` the result is the end of the text.
 
     Promised of the part, for every text and either side:
 
@@ -59,10 +58,10 @@ def truncate_text(
     - the cut is where a token of the whole text ends (begins), so it is in no special token, and
       in no character; with NFC also in no run of marks that normalizing changes.
 
-    Not promised: that `ids` begin (end) the ids of the whole text, or that there are `max_tokens`.
-    Nearly always both are so. Where a token ends inside a character the cut is before it, and
-    where the shorter text is split differently and would have more tokens than allowed, some more
-    are left off: one, then two, then four.
+    Not promised, but nearly always true: `ids` begin (end) the ids of the whole text, and there are
+    `max_tokens` of them. If a token ends inside a character, the cut is before that character. If
+    the shorter text is split differently and has too many tokens, more are cut off: one, then two,
+    then four.
 
     Raises:
         ValueError: `max_tokens` is negative, or no such side.
@@ -110,20 +109,20 @@ def chunk_text(
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
 ) -> Iterator[TextPart]:
-    """`text` in chunks of at most `max_tokens` tokens, in order, made as they are asked for; none
-    for an empty text.
+    """Yield `text` in chunks of at most `max_tokens` tokens, in order; none for an empty text.
 
     Promised, for every text:
 
     - each chunk is `text[start:end]` (in bytes), its `ids` are exactly
       `tokenizer.encode(chunk.text)` with the same `allowed_special`, at most `max_tokens` and at
       least one;
-    - the first begins and the last ends with the text, each begins at or before the end of the one
-      before it, and begins and ends later than that: without the overlap joined they are `text`;
-    - what a chunk repeats of the one before it lies in the last `overlap_tokens` tokens of the
-      text up to there; it is less where it would begin inside a character;
-    - cuts are between tokens of the whole text, so in no special token. Only where a single token
-      span cannot be kept whole (a run of marks that NFC reorders, say) a cut may be between any
+    - the first begins and the last ends with the text; each begins at or before the end of the
+      previous one, and begins and ends later than that one. So without the overlap they join to
+      `text`;
+    - the overlap with the previous chunk is in the last `overlap_tokens` tokens of the text up to
+      there; it is shorter if it would begin inside a character;
+    - cuts are between tokens of the whole text, so in no special token. Only if one token's span
+      cannot be kept whole (for instance a run of marks that NFC reorders), a cut may be between any
       two characters.
 
     Not promised: that the chunks' ids joined are those of the text; see `truncate_text`.
@@ -152,7 +151,7 @@ def chunk_text(
 
 
 class _Fitting:
-    """Makes parts of one text that have at most so many tokens."""
+    """Makes parts of a text that have at most `max_tokens` tokens."""
 
     def __init__(
         self, tokenizer: Tokenizer, data: bytes, max_tokens: int, options: dict[str, Any]
@@ -161,9 +160,9 @@ class _Fitting:
         self._tokenizer, self._options = tokenizer, options
 
     def longest(self, spans: list[tuple[int, int]]) -> TextPart | None:
-        """The last of `spans` (each longer than the one before) that is whole characters and
-        fits; None where none is. After one that does not fit it looks one further to the front,
-        then two, then four, so that few are encoded."""
+        """The longest of `spans` (each longer than the previous) that holds whole characters and
+        fits; None if none does. After a span that does not fit, the search goes back by one, then
+        two, then four, so that it encodes few spans."""
         index, step = len(spans) - 1, 1
         while index >= 0:
             start, end = spans[index]

@@ -1,4 +1,4 @@
-"""Training: corpus -> counts -> merges -> tokenizer. The names below are what others may use."""
+"""Training: corpus -> counts -> merges -> tokenizer. The names below are the public interface."""
 
 from tokenizer_core.training.combine_counts import combine_counts
 from tokenizer_core.training.count_pretokens import count_pretokens

@@ -1,10 +1,8 @@
-"""Several counts as one: added up, each with its weight, in whole numbers only.
+"""Adds up several counts with weights, in whole numbers.
 
-Weights say how much a source shall matter beside the others; what they come to is recorded with
-the sources. Only their ratio decides merges, so they are brought to the smallest whole numbers in
-that ratio: no count is rounded, and equal weights are none.
-
-Apart from `pretoken_counts` because what reads counts need not combine them.
+A weight says how much a source counts compared with the others. Only the ratio of the weights
+decides merges, so they are scaled to the smallest whole numbers in that ratio: no count is rounded,
+and equal weights have no effect. The result records the weights with its sources.
 """
 
 from __future__ import annotations
@@ -18,15 +16,15 @@ from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts, Pru
 
 
 def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> PretokenCounts:
-    """The sum of these counts, each as often as its weight says.
+    """The weighted sum of these counts.
 
     The figures of the result (bytes, documents, pre-tokens) are weighted too: they are those of a
-    corpus that holds each source so many times. What was pruned from them adds up likewise.
+    corpus that holds each source that many times. Pruned pre-tokens add up likewise.
 
     Raises:
-        CorpusError: they were counted with other patterns, special tokens or Unicode tables; one
-            file is in two of them; a weight is not above 0; the sum does not fit 64 bits.
-        ValueError: there are no parts.
+        CorpusError: the counts have different patterns, special tokens or Unicode tables; two of
+            them hold the same file; a weight is not above 0; the sum does not fit 64 bits.
+        ValueError: `parts` is empty.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS

@@ -1,19 +1,17 @@
-"""Where a corpus file may be cut so that its chunks, counted apart, add up to the whole exactly.
+"""Cuts corpus files into chunks whose counts, added up, equal those of the whole file.
 
-A cut is made only where nothing can differ between the two sides taken apart and taken together:
+The planner cuts only where the two sides, counted separately, give the same counts as together:
 
-- *before a special token*: one begins at the cut, and no occurrence of any special token, whether
-  it would be chosen or not, reaches across the cut. Then the leftmost-longest matching of the
-  whole file arrives at the cut too and finds a token there, so the text before it ends there.
-  (With `<|a|>` and `<|a|><|a|>` no cut falls between two `<|a|>`; with `aa`, none in a run of a.)
-- *within plain text*, where `find_safe_cut` allows it, and only in a stretch whose characters are
-  certainly part of no special token.
-- never inside a code point, nor next to bytes that are not UTF-8: what replaces those may depend
-  on their neighbours.
+- *before a special token*: one begins at the cut, and no occurrence of any special token, chosen
+  or not, reaches across the cut. Then the leftmost-longest matching of the whole file also arrives
+  at the cut and finds a token there, so the text before it ends there. (With `<|a|>` and
+  `<|a|><|a|>` no cut falls between two `<|a|>`; with `aa`, none in a run of a.)
+- *within plain text*, at a cut of `find_safe_cut`, if its characters are certainly part of no
+  special token.
+- never inside a code point, nor next to bytes that are not UTF-8: their replacement may depend on
+  their neighbours.
 
-Where there is no such place the search goes on, to the end of the file if need be.
-
-It stands apart from the counting because its argument is its own.
+If a window has no such position, the search continues, up to the end of the file.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import find_safe_cut
 
 WINDOW_BYTES: Final = 1 << 16
-"""How much is looked at in one step when looking for a cut."""
+"""Bytes examined in one step of the search for a cut."""
 
 ReadBytes = Callable[[int, int], bytes]
 
@@ -49,7 +47,7 @@ _VALID_UTF8: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """A regular file and what it was like when the run began; any difference later is an error."""
+    """A regular file and its status when the run began; any later difference is an error."""
 
     path: str
     size_bytes: int
@@ -59,7 +57,7 @@ class CorpusFile:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str]) -> CorpusFile:
-        """The file at `path`, opened once to see that it can be read.
+        """The file at `path`, opened once to check that it is readable.
 
         Raises:
             CorpusError: it does not exist, cannot be read, or is no regular file.
@@ -72,10 +70,10 @@ class CorpusFile:
         return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
 
     def open(self) -> int:
-        """A descriptor of the file, which must be as it was examined.
+        """A descriptor of the file, which must be unchanged.
 
         Raises:
-            CorpusError: it is not, or it cannot be opened any more.
+            CorpusError: it changed, or cannot be opened any more.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -89,14 +87,14 @@ class CorpusFile:
         return descriptor
 
     def check_unchanged(self) -> None:
-        """Raise CorpusError unless the file is as it was examined."""
+        """Raise CorpusError if the file changed since `examine`."""
         os.close(self.open())
 
     def read(self, descriptor: int, start: int, end: int) -> bytes:
         """The bytes from `start` to `end` of the open file.
 
         Raises:
-            CorpusError: there are fewer.
+            CorpusError: the file is shorter.
         """
         parts: list[bytes] = []
         while start < end:
@@ -117,7 +115,7 @@ class CorpusFile:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a corpus file that can be counted by itself: the bytes from `start` to `end`."""
+    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`."""
 
     file: CorpusFile
     start: int
@@ -149,8 +147,8 @@ class Chunk:
 class ChunkPlanner:
     """Cuts files into chunks of about `chunk_bytes`, and hashes them on the way.
 
-    Planning is lazy and reads each file once, from front to back: the sha256 costs no second pass.
-    """
+    Planning is lazy and reads each file once, from front to back, so the sha256 needs no second
+    pass."""
 
     def __init__(
         self,
@@ -161,8 +159,8 @@ class ChunkPlanner:
         window_bytes: int = WINDOW_BYTES,
         stop_at_invalid: bool = True,
     ) -> None:
-        """`stop_at_invalid`: cut at bytes that are not UTF-8 rather than search on behind them;
-        for counting that refuses them anyway, so that no chunk grows over a binary file."""
+        """`stop_at_invalid`: cut at bytes that are not UTF-8 instead of searching after them. For
+        counting that refuses such bytes; it keeps a chunk from growing over a binary file."""
         self._pattern = pattern
         self._special_tokens = tuple(special_tokens)
         longest = max(map(len, self._special_tokens), default=0)
@@ -176,7 +174,7 @@ class ChunkPlanner:
         self.sha256: dict[CorpusFile, str] = {}
 
     def plan(self, file: CorpusFile) -> Iterator[Chunk]:
-        """The chunks of `file` in order; when they are exhausted its sha256 is known.
+        """The chunks of `file` in order; after the last one, `sha256` has its hash.
 
         Raises:
             CorpusError: the file changed meanwhile.
@@ -204,7 +202,7 @@ class ChunkPlanner:
             def read(start: int, end: int) -> bytes:
                 return part.file.read(descriptor, part.start + start, part.start + end)
 
-            # Both its ends are cuts, so that it may be taken for a file of its own.
+            # Both ends are cuts, so the part is planned like a file.
             for start, end in self._ranges(read, part.end - part.start):
                 yield Chunk(part.file, part.start + start, part.start + end)
 
@@ -216,10 +214,10 @@ class ChunkPlanner:
             start = end
 
     def find_cut(self, read: ReadBytes, size_bytes: int, position: int) -> int:
-        """The byte offset of the first cut found from `position` on in a file of `size_bytes`, or
-        these; `read(start, end)` gives any of its bytes.
+        """The byte offset of the first cut from `position` on in a file of `size_bytes`, or
+        `size_bytes` if there is none. `read(start, end)` returns bytes of the file.
 
-        It is a cut whatever else is cut, and the same for whoever looks from there.
+        The result depends only on the file and `position`, not on other cuts.
         """
         while position < size_bytes:
             end = min(position + self._window_bytes, size_bytes)
@@ -232,7 +230,7 @@ class ChunkPlanner:
                 if cut is not None:
                     return position + start + len(text[:cut].encode())
                 if stop > len(window) - _LONGEST_CODE_POINT_BYTES:
-                    # What lies too near the end of this window comes into the middle of the next.
+                    # The text near the end of this window is in the middle of the next one.
                     kept = text[max(len(text) - 2 * self._margin - 2, 0) :]
                     next_start = stop - len(kept.encode())
                 elif self._stop_at_invalid:
@@ -270,8 +268,8 @@ class ChunkPlanner:
 def _find_valid_stretches(window: bytes) -> Iterator[tuple[int, int]]:
     """Beginning and end of each longest run of whole, valid code points.
 
-    No code point begins with a continuation byte, so what is found in a window that begins inside
-    a code point is what stands in the file.
+    No code point begins with a continuation byte, so the result is right for a window that begins
+    inside a code point.
     """
     for match in _VALID_UTF8.finditer(window):
         yield match.span()

@@ -1,12 +1,12 @@
 """Corpus files -> counts of pre-tokens, in worker processes and bounded memory.
 
-The files are cut into many small chunks (`corpus_chunks`), each is counted by itself, and the
-counts are added up. So the memory needed is that of the distinct pre-tokens, whatever the size of
-the corpus (or less, with a ceiling: what is more goes to the disk), and the result is the same for
-any number of workers and any size of chunk. Workers are replaced now and then: a Python process
-does not give back the memory of its largest chunk.
+`corpus_chunks` cuts the files into many small chunks. Workers count each chunk alone, and the
+counts are added up. So memory depends on the number of distinct pre-tokens, not on the size of the
+corpus; with a ceiling, counts beyond it go to the disk. The result is the same for any number of
+workers and any chunk size. Worker processes are replaced regularly, because a Python process does
+not release the memory of its largest chunk.
 
-With the native engine the chunks are counted by threads of this process (`native_kernels`).
+With the native engine, threads of this process count the chunks.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 DecodeErrors = Literal["strict", "replace"]
 
 LARGEST_CHUNK_BYTES: Final = 4 << 20
-"""Larger chunks only cost memory; the counts of this much text are added up in a tenth of the
-time it takes to count it."""
+"""Larger chunks cost memory and save nothing: adding up the counts of this much text takes a tenth
+of the time of counting it."""
 
 _SMALLEST_CHUNK_BYTES: Final = 256 << 10
-_CHUNKS_PER_WORKER: Final = 8  # so that no worker is left with a whole chunk while others idle
+_CHUNKS_PER_WORKER: Final = 8  # so that the last chunks are short and no worker idles for long
 _CHUNKS_BEFORE_REPLACEMENT: Final = 64
 _CEILING_PER_CHUNK: Final = 64
 SMALLEST_CEILING_BYTES: Final = 16 << 20
-"""A smaller ceiling would be spent on the tables of the smallest chunks."""
+"""The tables of the smallest chunks would use up a smaller ceiling."""
 
 SMALL_CORPUS_BYTES: Final = 3 << 20
-"""Up to here starting workers takes longer than they save, so the counting is done in place."""
+"""Up to this size, starting workers takes longer than they save; this process counts alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingRules:
-    """What decides the counts of a chunk; given once to every worker."""
+    """The settings that decide the counts of a chunk; every worker gets them once."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
@@ -66,7 +66,7 @@ class ChunkCounts:
 
 
 def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
-    """The pre-tokens of one chunk. This is what a worker does.
+    """Count the pre-tokens of one chunk: the task of a worker.
 
     Raises:
         CorpusError: the bytes are not UTF-8 (and `errors` is strict), or the file changed.
@@ -83,8 +83,8 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
     del data
     counts: Counter[str] = Counter()
     n_documents = 0
-    # A chunk begins at the beginning of the file, at a special token, or inside a document, which
-    # began in a chunk before.
+    # A chunk begins at the beginning of the file, at a special token, or inside a document that
+    # began in an earlier chunk.
     goes_on = chunk.start > 0
     for plain, _ in matcher_of(frozenset(rules.special_tokens)).split(text):
         if plain:
@@ -109,20 +109,19 @@ def count_pretokens(
     max_memory_bytes: int | None = None,
     scratch_folder: str | os.PathLike[str] | None = None,
 ) -> PretokenCounts:
-    """How often each pre-token occurs in these files, taken one after the other.
+    """Count how often each pre-token occurs in these files.
 
-    Special tokens are cut out first, leftmost, then longest, and are hard boundaries, as are the
-    ends of the files. Newlines are taken as they are. `progress` gets bytes done and bytes in all;
-    `while_waiting` is called often, and what it raises ends the run (this is how to cancel).
+    Special tokens are cut out first, leftmost, then longest. They are hard boundaries, and so are
+    the ends of the files. Newlines stay as they are. `progress` gets the bytes counted and the
+    total; `while_waiting` is called often, and an exception from it cancels the run.
 
-    - `num_workers`: processes or threads; by default as many as there are processors, one for a
-      small corpus.
-    - `chunk_bytes`: about how much is counted at a time; changes nothing but memory and time.
+    - `num_workers`: processes or threads; by default one per processor, and one for a small corpus.
+    - `chunk_bytes`: the approximate size of a chunk; it changes only memory and time.
     - `engine`: see `choose_counting_engine`.
-    - `max_memory_bytes`: what counts may take while the corpus is read, at least 16 MiB. Beyond it
-      they go to `scratch_folder` (the system's, unless given), sorted, and are added up at the end;
-      the result is the same. The native engine then has the sum packed in memory, at the size of
-      its text and a few bytes a pre-token; the Python one reads it from the disk.
+    - `max_memory_bytes`: a ceiling for the counts while the corpus is read, at least 16 MiB. Counts
+      beyond it go, sorted, to `scratch_folder` (by default the system's) and are added up at the
+      end; the result is the same. The native engine then keeps the sum packed in memory: its text
+      and a few bytes per pre-token. The Python engine reads it from the disk.
 
     Raises:
         CorpusError: a file is missing, no regular file, not UTF-8 (names file and byte offset),
@@ -191,7 +190,7 @@ def _count_in_processes(
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
 ) -> tuple[Mapping[str, int], int, int]:
-    # Half of the ceiling is for what the workers count meanwhile.
+    # Half of the ceiling is for the counts that the workers have not returned yet.
     table = CountTable() if ceiling is None else CountTable(ceiling[0] // 2, ceiling[1])
     bytes_done = n_documents = 0
     for _, counted in run_tasks(
@@ -256,8 +255,8 @@ def _submit_all(
 
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
-    """Which engine counts when `engine` is asked for: the native one knows the named patterns, and
-    leaves the replacing of bytes that are not UTF-8 to Python.
+    """The engine that counts for `engine`. The native engine counts named patterns with strict
+    decoding; the Python engine counts everything else.
 
     Raises:
         EngineUnavailableError, ValueError: as `resolve_engine`.
@@ -268,7 +267,7 @@ def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErr
 
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:
-    """The number of worker processes for a corpus of this size; 1 means none but this process."""
+    """The number of workers for a corpus of this size; 1 means this process alone."""
     if asked is not None and asked < 1:
         raise ValueError(f"num_workers must be at least 1, not {asked}")
     if n_bytes <= SMALL_CORPUS_BYTES:
@@ -277,8 +276,8 @@ def choose_num_workers(n_bytes: int, asked: int | None) -> int:
 
 
 def count_processors() -> int:
-    """Processors this process may use: those it is bound to, or fewer if its control group
-    (a container) is given less time."""
+    """The number of processors this process may use, by its affinity and its control group (the
+    limit of a container)."""
     try:
         processors = len(os.sched_getaffinity(0))
     except AttributeError:
@@ -294,6 +293,6 @@ def count_processors() -> int:
 def _choose_chunk_bytes(n_bytes: int, workers: int, max_memory_bytes: int | None) -> int:
     even = n_bytes // (workers * _CHUNKS_PER_WORKER)
     if max_memory_bytes is not None:
-        # What is distinct in a chunk takes many times its bytes.
+        # The counts of a chunk take many times its bytes.
         even = min(even, max_memory_bytes // (workers * _CEILING_PER_CHUNK))
     return min(max(even, _SMALLEST_CHUNK_BYTES), LARGEST_CHUNK_BYTES)

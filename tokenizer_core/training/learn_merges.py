@@ -1,16 +1,16 @@
 r"""Counted pre-tokens -> merges: the reference learner, exact and incremental.
 
-How it works. A word (a distinct pre-token) is a `str` whose characters are symbols: the character
-of code point `i` below 256 is byte `i`, and that of `256 + k` is the product of merge `k`. A pair
-is a `str` of two such characters. So the inner loop, applying one merge to one word, is
-`str.split` and `str.join`, which work left to right without overlap exactly as BPE asks (`aaa`
-with the pair `aa` gives `aa a`), at the speed of C and in one byte a symbol for most words.
+How it works. A word (a distinct pre-token) is a `str` whose characters are symbols: code point `i`
+below 256 is byte `i`, and `256 + k` is the product of merge `k`. A pair is a `str` of two such
+characters. So applying one merge to one word is `str.split` and `str.join`, which work left to
+right without overlap, as BPE requires (`aaa` with the pair `aa` gives `aa a`), at the speed of C
+and with one byte a symbol for most words.
 
-For every pair there is the list of words it stands in. It is built once for the pairs of bytes; a
-pair made later contains the newest symbol, so its whole list is known in the step that makes it.
-A word may have lost the pair since: `split` tells. Counts change only next to a merge; they are
-summed up a neighbour, then applied once. Counts of existing pairs only ever fall, which is what
-`PairQueue` relies on.
+Every pair has the list of the words that hold it. The lists of byte pairs are built once. A later
+pair contains the newest symbol, so the step that makes it knows its whole list. A word may have
+lost the pair since; `split` finds out. Counts change only next to a merge; the learner sums the
+changes of each neighbour and applies them once. Counts of existing pairs only fall; `PairQueue`
+relies on that.
 
 The tie rule. Each step takes the pair with the highest count. Among equals, `lexicographic` takes
 the greatest `(left bytes, right bytes)`, one side after the other, never joined: `("ab", "c")`
@@ -18,15 +18,16 @@ against `("a", "bc")` is decided by the left side. `huggingface` takes the small
 the `tokenizers` library numbers them: single bytes in the order of their characters in the
 byte-to-unicode alphabet, then products in the order they were made.
 
-What limits learning (`LearningRules`) never chooses another pair, it only leaves some out, or
-ends. The merges of a smaller vocabulary are the beginning of those of a larger one.
+`LearningRules` leave out pairs or end learning; they never change the order of the others. The
+merges of a smaller vocabulary are the beginning of those of a larger one.
 
-No product is ever a token already: as long as no merge crosses the ends of a stretch of bytes, all
-its occurrences have been merged in the same way, so they all became one token in the same step.
+No product is ever a token already: as long as no merge crosses the ends of some bytes, all their
+occurrences are merged in the same way, so they all become one token in the same step.
 
-What was measured (`benchmarks/compare_merge_learners.py` has the figures and the loser): ordered
-count buckets take a tenth to a quarter less time than a lazy max-heap of all pairs, and a quarter
-less memory. Imports the standard library only.
+`benchmarks/compare_merge_learners.py` compares the ordered count buckets used here with a lazy
+max-heap of all pairs: they take a tenth to a quarter less time and a quarter less memory.
+
+`learn_natively` does the same in the compiled module.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")
 
 _N_BYTES: Final = 256
-# Ends every key, above all characters that stand for bytes: of two tokens where one is the
-# beginning of the other, the longer one is the greater and must come first.
+# Ends every key, above all characters of bytes: if one token is a prefix of another, the longer one
+# is the greater and must come first.
 _KEY_END: Final = chr(_N_BYTES + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRules:
-    """What decides the merges beside counts and ties; by default nothing.
+    """Rules that limit the merges; the defaults limit nothing.
 
-    - `min_frequency`: learning ends when no pair is left that occurs so often.
-    - `max_token_length`: in bytes; pairs that would make a longer token are never merged.
-    - `first_merges`: applied, in order, before any is learned. Each side is a byte or the product
-      of one before, and each product is new.
+    - `min_frequency`: learning ends when no pair with this many occurrences is left.
+    - `max_token_length`: in bytes; pairs that make a longer token are never merged.
+    - `first_merges`: applied, in order, before learning. Each side is a byte or an earlier product,
+      and each product is new.
     """
 
     min_frequency: int = 1
@@ -69,12 +70,11 @@ NO_RULES: Final = LearningRules()
 
 @dataclass(frozen=True, slots=True)
 class LearnedMerges:
-    """The merges in order, first those that were given, and how many tokens the text then has.
+    """The merges in order, the given ones first, and the number of tokens they leave.
 
-    `no_pair_left` says that learning ended because no pair was left that the rules let be merged;
-    without rules, because every pre-token had become one token. `token_counts` are the tokens of
-    all pre-tokens counted, repetitions included: once the given merges are applied, and after each
-    that was learned.
+    `no_pair_left`: learning ended because the rules allowed no pair; without rules, because every
+    pre-token had become one token. `token_counts`: the tokens of all counted pre-tokens,
+    repetitions included, after the given merges and after each learned one.
     """
 
     merges: list[tuple[bytes, bytes]]
@@ -83,11 +83,11 @@ class LearnedMerges:
 
     @property
     def n_tokens(self) -> int:
-        """The tokens once all merges are applied."""
+        """The number of tokens after all merges."""
         return self.token_counts[-1]
 
     def first(self, n_merges: int) -> LearnedMerges:
-        """What learning only so many merges gives, at least those that were given."""
+        """The result of learning only `n_merges` merges, or the given ones if these are more."""
         n_given = len(self.merges) - len(self.token_counts) + 1
         merges = self.merges[: max(n_merges, n_given)]
         counts = self.token_counts[: len(merges) - n_given + 1]
@@ -104,9 +104,9 @@ def learn_merges(
 ) -> LearnedMerges:
     """The first `n_merges` merges of byte-level BPE over these pre-tokens, fewer if none are left.
 
-    Those of `rules.first_merges` are counted, and are there however few are asked for. `counts`
-    maps each pre-token to how often it occurs and is not changed. `after_merge` is called with the
-    number of merges so far; what it raises ends the run.
+    `n_merges` includes `rules.first_merges`, which are always applied. `counts` maps each pre-token
+    to its occurrences and stays unchanged. `after_merge` gets the number of merges so far; an
+    exception from it ends the run.
 
     Raises:
         ValueError: an unknown `tie_break`, a count below 1, or first merges that cannot be applied.
@@ -154,7 +154,7 @@ def check_tie_break(tie_break: str) -> None:
 
 class PairQueue(Protocol):
     """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
-    which lowers counts in it, or deletes them, without telling: a pair that was deleted is gone."""
+    which lowers or deletes counts in it without notice; a deleted pair is never returned."""
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
 
@@ -163,16 +163,16 @@ class PairQueue(Protocol):
         ...
 
     def pop(self) -> str | None:
-        """The pair to merge next, or None when there is none."""
+        """The pair to merge next, or None if no pair is left."""
         ...
 
 
 class PairBuckets:
     """A list of pairs for each count, opened from the highest count down.
 
-    A pair stays in the list it was put into while its count falls; when that list is opened the
-    pair is put where it belongs. Keys are made only for the pairs of the open list, so the many
-    pairs that never come near the top cost neither comparisons nor memory for keys.
+    A pair stays in its list while its count falls; when that list is opened, the pair moves to the
+    list of its count. Only pairs of the open list get keys, so the many pairs that never come near
+    the top cost neither comparisons nor memory for keys.
     """
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None:
@@ -273,7 +273,7 @@ def learn_with_queue(
 
 
 def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """The pairs of these merges, once it is certain that each can be applied in its turn."""
+    """Check that each merge applies in its turn, and return the merges as pairs of symbols."""
     symbols = {bytes([byte]): chr(byte) for byte in range(_N_BYTES)}
     pairs: list[str] = []
     for left, right in merges:
@@ -285,13 +285,13 @@ def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 
 class _WordTable:
-    """The words with their counts, and for each pair its count and the words it stands in."""
+    """The words with their counts, and for each pair its count and the words that hold it."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._words: list[str] = []
         self._word_counts: list[int] = []
         self.n_tokens = 0
-        """Tokens of all words as they are now, each as often as it was counted."""
+        """Tokens of all words after the merges so far, repetitions included."""
         self.pair_counts: dict[str, int] = {}
         # Arrays of 4 bytes an entry: lists of ints measured the same speed and twice the memory.
         self._occurrences: dict[str, array[int]] = {}
@@ -321,16 +321,16 @@ class _WordTable:
     def merge(self, pair: str, symbol: str, queue: PairQueue) -> None:
         """Replace `pair` by `symbol` in all words; the new pairs go into `queue`."""
         words = self._words
-        # Neighbour -> the words it stood in before (after) the pair, once for each time.
+        # Neighbour -> the words where it comes before (after) the pair, once per occurrence.
         before: defaultdict[str, array[int]] = defaultdict(_empty_index)
         after: defaultdict[str, array[int]] = defaultdict(_empty_index)
         touching = _empty_index()
-        # A merge that was given may be of a pair that is nowhere.
+        # A given merge may join a pair that no word holds.
         self.pair_counts.pop(pair, None)
         done = -1
         for index in self._occurrences.pop(pair, ()):
-            # A word stands in the list once for each occurrence, one after the other. To split it
-            # each time would make one pre-token of a megabyte quadratic.
+            # The list has a word once per occurrence, consecutively. Splitting it each time would
+            # take quadratic time for a pre-token of a megabyte.
             if index == done:
                 continue
             done = index
@@ -360,7 +360,7 @@ class _WordTable:
             self._exchange(pair[1] + pair[0], symbol + symbol, touching, queue)
 
     def _exchange(self, old: str, new: str, places: array[int], queue: PairQueue) -> None:
-        """In each of these places the pair `old` has become the pair `new`."""
+        """Replace the pair `old` by the pair `new` at each of these occurrences."""
         moved = sum(map(self._word_counts.__getitem__, places))
         count = self.pair_counts.get(old, 0)
         if count > moved:
@@ -373,7 +373,7 @@ class _WordTable:
         queue.add(new, moved)
 
     def forget(self, pair: str) -> None:
-        """Leave `pair` as it is for good."""
+        """Never merge `pair`."""
         del self.pair_counts[pair]
         del self._occurrences[pair]
 
@@ -395,6 +395,6 @@ def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
 
 
 def _reverse_key(token: bytes) -> str:
-    """A string that sorts in the reverse order of the bytes. The mark at its end makes keys free
-    of common beginnings, so that two keys joined compare one side after the other."""
+    """A string that sorts in the reverse order of the bytes. Because of the mark at its end no key
+    is a prefix of another, so two joined keys compare one side after the other."""
     return "".join([chr(_N_BYTES - byte) for byte in token]) + _KEY_END

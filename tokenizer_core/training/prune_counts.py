@@ -1,32 +1,33 @@
-"""Counts without what is rare in them, and a bound of what that can change.
+"""Drops rare pre-tokens from counts, and bounds what that can change.
 
-Pre-tokens that occur once or twice are most of the distinct ones and decide few merges; learning
-needs all that is distinct in memory. Leaving them out makes learning from more text than memory
-possible, no longer exact, and this says how inexact.
+Most distinct pre-tokens occur once or twice and decide few merges, but learning needs all distinct
+pre-tokens in memory. Dropping the rare ones allows learning from more text than memory holds. The
+result is no longer exact; this module bounds how inexact.
 
-**What holds.** Take any state of learning: some merges, those of seed tokens among them, applied
-in their order to all pre-tokens, kept and dropped alike. Let f(p) be how often the pair of tokens p
-occurs in all of them, and g(p) in those kept; the rest occurs in those dropped. Where (x, y)
-occurs, the bytes of x + y stand, and no two of its occurrences begin at the same byte. So each of
-them has a place of its own for each two adjacent bytes of x + y, and with D[a][b] as how often byte
-b follows byte a in what was dropped,
+**The bound.** Take any state of learning: some merges, including those of seed tokens, applied in
+order to all pre-tokens, kept and dropped. Let f(p) be how often the pair of tokens p occurs in all
+of them, and g(p) in the kept ones; the difference occurs in the dropped ones. Every occurrence of
+(x, y) holds the bytes of x + y, and no two occurrences begin at the same byte. So for two adjacent
+bytes of x + y, each occurrence has a position of its own. With D[a][b] as how often byte b follows
+byte a in the dropped pre-tokens,
 
     f(x, y) - g(x, y)  <=  the least D[a][b] of adjacent bytes a b of x + y  <=  B = max D.
 
-Learning takes a pair p with the greatest g of those that may be merged. Let q be the one with the
-greatest f. Then f(q) <= g(q) + B <= g(p) + B <= f(p) + B: **the merge taken occurs at most B times
-less than the best one**, in the state where it is taken. B is found while pruning and kept as
+Learning takes the pair p with the greatest g of those that may be merged. Let q be the pair with
+the greatest f. Then f(q) <= g(q) + B <= g(p) + B <= f(p) + B: **the merge taken occurs at most B
+times less than the best one**, in the state where it is taken. Pruning computes B and stores it as
 `Pruning.bound`. Counts that are added up, or pruned again, have the sum of their bounds.
 
 **With rules.** `max_token_length` forbids the same pairs with and without the rare pre-tokens.
-First merges are part of the state; they are not chosen, so nothing is said of them. With
-`min_frequency` m, what is merged occurs m times in the whole text too, and learning may end sooner:
-when it ends, no pair that may be merged occurs m + B times in the whole text (m is 1 by default).
+First merges are part of the state; learning does not choose them, so the bound does not apply to
+them. With `min_frequency` m, every learned merge occurs m times in the whole text too, and learning
+may end sooner: when it ends, no allowed pair occurs m + B times in the whole text (m is 1 by
+default).
 
-**What is not said.** That the merges are those of all counts: ties, and gaps of at most B, may fall
-otherwise, and from there on the states differ, each compared with its own best. And nothing of
-bytes per token, on this text or another; `benchmarks/pruning_loss.py` measures that. Where merges
-occur less often than B times themselves, as late ones do, the bound says nothing new.
+**Not promised.** The merges may differ from those of all counts: ties, and gaps of at most B, may
+be decided differently, and from there on the states differ, each compared with its own best. The
+bound does not limit bytes per token; `benchmarks/pruning_loss.py` measures these. For merges that
+occur less than B times, as late ones do, the bound says nothing.
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ _BATCH: Final = 1 << 16
 
 
 def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
-    """The counts without the pre-tokens that occur fewer than `min_count` times; their `pruning`
-    says what was dropped and bounds what it changes.
+    """The counts without pre-tokens that occur fewer than `min_count` times; `pruning` of the
+    result says what was dropped, with the bound.
 
-    Counts are gone through once, wherever they are, and only what is kept is held in memory. The
-    figures of the corpus (`n_bytes`, `n_documents`, sources) stay those of the whole;
-    `n_pre_tokens` and `n_pre_token_bytes` are of what was kept.
+    One pass over the counts, wherever they are; only kept pre-tokens are in memory. The figures of
+    the corpus (`n_bytes`, `n_documents`, sources) stay those of the whole corpus; `n_pre_tokens`
+    and `n_pre_token_bytes` are those of the kept pre-tokens.
 
     Raises:
-        ValueError: `min_count` is below 2, or what is dropped does not fit 64 bits.
-        CorpusError: nothing would be kept.
+        ValueError: `min_count` is below 2, or the dropped bytes do not fit 64 bits.
+        CorpusError: no pre-token would be left.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS

@@ -4,7 +4,7 @@
     train              the same with the spec, the counts and a report
     train_from_counts  another vocabulary size from counts that are there already
 
-Publishing the result is the store's business.
+The registry publishes the result.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _SHOWN_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far a run is. `count` is measured in bytes of the corpus, `learn` in merges; `merge`, of
-    counts that were made in shards, in partitions."""
+    """The progress of a run: `done` of `total` bytes of the corpus (`count`), partitions of counts
+    made in shards (`merge`), or merges (`learn`)."""
 
     phase: Literal["count", "merge", "learn"]
     done: int
@@ -63,7 +63,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What a vocabulary of this size, padding left out, makes of the text it was trained on."""
+    """The compression of the training text with a vocabulary of this size, without padding."""
 
     vocab_size: int
     n_tokens: int
@@ -74,23 +74,23 @@ class CurvePoint:
 class TrainingReport:
     """Figures of one training run. Sizes in bytes, times in seconds of wall clock.
 
-    - `engine` learned; `counting_engine` counted, None when the counts came from elsewhere.
-    - `options`: what was asked of the vocabulary beside its size. `n_seed_merges` and `n_reserved`:
-      how many merges its seed tokens took, and its reserved tokens, padding included.
-    - `learned_vocab_size`: the size the run was asked for, larger than `vocab_size` where this is a
-      smaller one cut from it. Times and memory are of the run.
-    - `curve`: exact, of about a hundred sizes from the smallest to this one, spread evenly over
-      their logarithm, and of 500, 1,000, 2,000, 5,000 and so on.
-    - `stopped_early`: why there are fewer merges than asked for, or None.
+    - `engine` learned; `counting_engine` counted, None if the counts were given.
+    - `options`: the options of the vocabulary. `n_seed_merges`: the merges of its seed tokens.
+      `n_reserved`: its reserved tokens, padding included.
+    - `learned_vocab_size`: the size that the run learned, larger than `vocab_size` if this is the
+      report of a smaller size (`TrainingResult.at_size`). Times and memory are those of the run.
+    - `curve`: exact, for about a hundred sizes from the smallest to this one, evenly spaced in
+      their logarithm, and for 500, 1,000, 2,000, 5,000 and so on.
+    - `stopped_early`: why there are fewer merges than requested, or None.
     - `peak_memory_bytes`: resident memory of this process and its workers together, at its
       highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
       ever held, before training too (`ru_maxrss`).
-    - `longest_token_text`: the longest learned token, U+FFFD for what is not UTF-8 in it; cut off
-      at 200 characters.
-    - `bytes_per_token`: on the text that was trained on, special tokens left out.
+    - `longest_token_text`: the first 200 characters of the longest learned token, with U+FFFD for
+      bytes that are not UTF-8.
+    - `bytes_per_token`: on the training text without special tokens.
     - `seconds_counting`: 0 when the counts came from a file.
-    - `pruning`: what was left out of the counts before learning, and how far a merge may be from
-      the best; None where nothing was. Tokens and pre-tokens are of what was kept.
+    - `pruning`: what was dropped from the counts before learning, and its bound; None if nothing
+      was. Numbers of tokens and pre-tokens do not include it.
     """
 
     engine: str
@@ -129,8 +129,8 @@ class TrainingReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What a run made: the merges in order, the vocabulary (id -> bytes) and both as a spec, a
-    report, and the counts, from which larger sizes can be trained."""
+    """The result of a run: the merges in order, the spec made of them, a report, and the counts,
+    which can train larger sizes."""
 
     merges: list[tuple[bytes, bytes]]
     spec: TokenizerSpec
@@ -138,7 +138,7 @@ class TrainingResult:
     counts: PretokenCounts
     plan: VocabularyPlan
     learned: LearnedMerges
-    """Of the whole run, also where this is a smaller size of it."""
+    """The merges of the whole run, even if this is a smaller size of it."""
 
     @property
     def vocab(self) -> dict[int, bytes]:
@@ -146,7 +146,7 @@ class TrainingResult:
         return dict(self.spec.vocab)
 
     def at_size(self, vocab_size: int) -> TrainingResult:
-        """The result as a run of its own for a smaller size would give it, learning nothing again.
+        """The result that a run for this smaller size would give, without learning again.
 
         Its report has the times and the memory of the whole run.
 
@@ -238,22 +238,23 @@ def train(
 ) -> TrainingResult:
     """Count the pre-tokens of these files and learn merges from them.
 
-    For several sizes ask for the largest, and take the others from it with `at_size`.
+    For several sizes, train the largest and take the others from it with `at_size`.
 
-    - `num_workers`: processes, or threads of the native engine, that count; by default as many as
-      there are processors. A corpus of a few megabytes is counted by one.
-    - `engine`: what counts and learns. The native one leaves custom patterns, and bytes that
-      `errors="replace"` is for, to the Python one to count; the report names both.
-    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` takes U+FFFD for them.
-    - `options`: what is asked of the vocabulary beside its size.
-    - `max_memory_bytes`, `scratch_folder`: a ceiling of what counting takes; see `count_pretokens`.
-      Learning needs all that is distinct in memory.
-    - `progress` is called several times a second; `should_cancel` too, and ends the run when true.
+    - `num_workers`: processes, or threads of the native engine, that count; by default one per
+      processor. One worker counts a corpus of a few megabytes.
+    - `engine`: the engine that counts and learns. The Python engine counts custom patterns and
+      `errors="replace"` for the native one; the report names both.
+    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
+    - `options`: options of the vocabulary beside its size.
+    - `max_memory_bytes`, `scratch_folder`: a memory ceiling for counting; see `count_pretokens`.
+      Learning needs all distinct pre-tokens in memory.
+    - `progress` and `should_cancel` are called several times a second; the run ends when
+      `should_cancel` returns true.
 
     Raises:
         VocabSizeError: too small for the bytes and the special tokens, or too large.
-        InvalidSpecError: a special token is empty, a single byte, or given twice; or a seed or
-            reserved token cannot be had, or another option is out of range.
+        InvalidSpecError: a special token is empty, a single byte, or given twice; a seed or
+            reserved token is impossible; or another option is out of range.
         CorpusError: see `count_pretokens`.
         TrainingCancelledError: `should_cancel` said so.
         WorkerProcessError: a worker was killed.
@@ -363,7 +364,7 @@ class PeakMemory:
 
 
 class _Watch:
-    """Passes on progress, asks whether to cancel, and samples memory, each not too often."""
+    """Reports progress, checks for cancelling and samples memory, several times a second."""
 
     def __init__(
         self,
@@ -377,7 +378,7 @@ class _Watch:
         self.poll()
 
     def poll(self) -> None:
-        """Sample memory and stop the run if the caller wants that."""
+        """Sample memory, and end the run if `should_cancel` says so."""
         if time.monotonic() < self._next_poll:
             return
         self.memory.sample()
@@ -393,7 +394,7 @@ class _Watch:
         self._report("count", n_done, n_bytes, "counting pre-tokens")
 
     def learn(self, n_done: int, n_merges: int) -> None:
-        """Report merges learned; cheap enough to be called after every merge."""
+        """Report merges learned. Cheap enough for a call after every merge."""
         if n_done == n_merges or time.monotonic() >= self._next_poll:
             self.poll()
             self._report("learn", n_done, n_merges, "learning merges")

@@ -22,7 +22,7 @@ from tests.integration.parity.transformers_reader import TransformersReader
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.conversion import loading_lines
 from tokenizer_core.formats.gpt2_files import render_token
-from tokenizer_core.formats.tokenizer_json_splits import SPELLINGS
+from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
 
 Encode = Callable[[list[str]], list[list[int]]]
 

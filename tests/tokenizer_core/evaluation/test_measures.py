@@ -1,4 +1,4 @@
-"""The figures, by hand and by an independent way."""
+"""Figures worked out by hand: counts, words, vocabularies."""
 
 import math
 from collections import Counter
@@ -7,10 +7,23 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
+from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.evaluation import measures
+from tokenizer_core.evaluation.measures import (
+    count_unspaced_letters,
+    is_utf8,
+    longest_tokens,
+    partial_utf8_tokens,
+    save_token_bytes,
+    token_byte_lengths,
+    tokens_of_words,
+    word_spans,
+)
 
 ids_of_text = st.lists(st.integers(0, 40), max_size=200)
 positive_counts = st.lists(st.integers(0, 10**12), min_size=1, max_size=50)
@@ -25,7 +38,7 @@ def test_bytes_per_token_by_hand():
     assert measures.bytes_per_token(0, 0) == 0
 
 
-def test_words_by_hand():
+def test_measures_of_words_by_hand():
     # "the lower", as the | low er: two words, three tokens, one of the words is one token
     assert measures.fertility(3, 2) == 1.5
     assert measures.single_token_share(1, 2) == 0.5
@@ -117,3 +130,105 @@ def test_the_rate_is_the_median_piece(pieces):
     timed = [(n, float(s)) for n, s in pieces]
     assert measures.bytes_per_second(timed) == pytest.approx(float(middle))
     assert measures.bytes_per_second([]) == measures.bytes_per_second([(5, 0.0)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The cat, the dog.", ["The", "cat", "the", "dog"]),
+        ("don't 'quoted' l’été", ["don't", "quoted", "l’été"]),
+        ("e\u0301te\u0301 3.14 a_b", ["e\u0301te\u0301", "3", "14", "a", "b"]),
+        ("Привет, мир 한국어 عربي", ["Привет", "мир", "한국어", "عربي"]),
+        ("我们 are 世界 かな ไทย", ["are"]),
+        ("x\U0001f642y <|endoftext|>", ["x", "y", "endoftext"]),
+        ("\u07ff\u0800 a \uffef b \U00010000 c", ["\u0800", "a", "b", "\U00010000", "c"]),
+        ("", []),
+        (" \n\t'’", []),
+    ],
+)
+def test_words_by_hand(text, words):
+    data = text.encode()
+    assert [data[a:b].decode() for a, b in word_spans(text).tolist()] == words
+
+
+def test_letters_that_are_in_no_word():
+    assert count_unspaced_letters("我们 are かな") == 4
+    assert count_unspaced_letters("ascii only") == 0
+
+
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]"
+WORD = regex.compile(rf"(?V1){LETTER}++(?:['’]{LETTER}++)*+")
+
+
+@given(st.lists(st.text(max_size=9) | st.sampled_from(["'", "’", "a", "世", "é"])).map("".join))
+def test_words_are_what_an_expression_for_them_matches(text):
+    data = text.encode()
+    expected = WORD.findall(text)
+    assert [data[a:b].decode() for a, b in word_spans(text).tolist()] == expected
+    assert count_unspaced_letters(text) == len(regex.findall(f"[{UNSPACED}]", text))
+
+
+def test_a_lone_surrogate_is_no_text():
+    with pytest.raises(UnicodeEncodeError):
+        word_spans("a \ud800")
+
+
+@given(st.text(max_size=60))
+def test_words_are_whole_characters_apart_from_each_other(text):
+    data, before = text.encode(), -1
+    for start, end in word_spans(text).tolist():
+        assert before < start < end <= len(data)
+        assert data[start:end].decode()
+        before = end
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.data())
+def test_tokens_of_words_are_those_that_share_a_byte(lengths, data):
+    ends = np.cumsum(lengths)
+    cuts = sorted(data.draw(st.sets(st.integers(0, int(ends[-1])), min_size=2)))
+    spans = np.array(list(pairwise(cuts)))
+    bounds = list(zip([0, *ends.tolist()], ends.tolist(), strict=False))
+    for span, found in zip(spans.tolist(), tokens_of_words(spans, ends).tolist(), strict=True):
+        assert found == sum(a < span[1] and b > span[0] for a, b in bounds)
+
+
+def test_tokens_of_words_of_a_real_tokenizer(engine):
+    tokenizer = merging(THE, engine=engine)
+    text = "the other"  # the | space o the r
+    ids = tokenizer.encode(text)
+    assert [tokenizer.decode([id_]) for id_ in ids] == ["the", " ", "o", "the", "r"]
+    ends = np.cumsum([len(tokenizer.spec.vocab[id_]) for id_ in ids])
+    assert tokens_of_words(word_spans(text), ends).tolist() == [1, 3]
+
+
+def test_the_table_of_bytes_makes_bits_per_byte_of_a_loss(tmp_path, engine):
+    tokenizer = merging(THE, special=["<|end|>"], engine=engine)
+    save_token_bytes(tokenizer.spec, tmp_path / "token_bytes.npy")
+    table = np.load(tmp_path / "token_bytes.npy", allow_pickle=False)
+    assert table.dtype == np.int32
+    text = "the naïve<|end|> the"
+    targets = np.array(tokenizer.encode(text))
+    assert table[targets].sum() == len("the naïve the".encode())
+    assert table[tokenizer.spec.special_tokens["<|end|>"]] == 0
+    # A model that gives each of `n` ids the same chance loses log(n) nats a token.
+    is_text = table[targets] > 0
+    loss = np.full(is_text.sum(), math.log(len(table)))
+    bits = loss.sum() / (math.log(2) * table[targets].sum())
+    assert bits == math.log2(len(table)) * is_text.sum() / 14
+
+
+def test_gaps_have_no_bytes_and_content_tokens_theirs():
+    added = [AddedToken("<|end|>", 300), AddedToken("<think>", 302, special=False)]
+    spec = TokenizerSpec.from_merges(BYTES, [], added)
+    assert token_byte_lengths(spec)[298:].tolist() == [0, 0, 0, 0, 7]
+    assert longest_tokens(spec, 2) == [(302, b"<think>"), (0, b"\x00")]
+    assert longest_tokens(spec, -1) == []
+
+
+def test_partial_tokens_by_hand():
+    half = [("é".encode()[:1], b"\xa8"), (b"\xa9", b"!")]  # è whole, and half a character with !
+    tokenizer = merging([*half, (b"a", b"b")])
+    partial = partial_utf8_tokens(tokenizer.spec)
+    assert partial == [*range(128, 256), 257]
+    assert is_utf8(tokenizer.spec.vocab[256])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokenizer_core.evaluation.markup import Markup, element, joined
+from tokenizer_core.evaluation.page import Markup, element, joined
 from tokenizer_core.evaluation.plots import bars, columns, lines
 
 values = st.floats(1e-9, 1e9)

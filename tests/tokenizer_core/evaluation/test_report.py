@@ -12,7 +12,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
 from tokenizer_core.evaluation.report_page import render_page
-from tokenizer_core.evaluation.report_table import render_report
+from tokenizer_core.evaluation.tables import render_report
 
 TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text

@@ -8,7 +8,7 @@ import pytest
 from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
 from tokenizer_core.evaluation import TextFile, build_report
 from tokenizer_core.evaluation.report_page import render_page
-from tokenizer_core.evaluation.report_table import render_report
+from tokenizer_core.evaluation.tables import render_report
 
 HOSTILE = b"<script>alert('x')</script>\"&amp;"
 VOID = {"meta", "br", "rect", "line", "polyline", "circle"}

@@ -1,11 +1,14 @@
-r"""A sample of a text file, in pieces spread evenly over it: what tokenizers are measured on.
+r"""Samples of text files, which tokenizers are measured on: pieces of a file, or parallel lines.
 
-Each piece begins and ends where a cut changes no pre-token, so that the tokens of the sample are
-tokens of the file: where `find_safe_cut` allows one, at a document separator, or at the beginning
-of a line (`\n` alone, between what is no white space and no `/`, is a pre-token's end in every
-named pattern). A pattern of one's own has no such place; of it only the tokens next to a cut can
-differ.
-Separators are taken out: they are not text. Memory is that of one piece, whatever the file.
+`TextFile` takes pieces spread evenly over a file. Each piece begins and ends where a cut changes no
+pre-token, so the tokens of the sample are tokens of the file. Such places are the cuts of
+`find_safe_cut`, document separators, and beginnings of lines (`\n` between two characters that are
+neither white space nor `/` ends a pre-token in every named pattern). A custom pattern has no such
+place; with one, only the tokens beside a cut can differ. Separators are not part of the text. Only
+one piece is in memory at a time.
+
+`parallel_files` takes the same lines of files that are translations of each other, for parity
+across languages.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import codecs
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -25,7 +28,7 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import find_safe_cut
 
 PIECE_BYTES: Final = 1 << 18
-"""A piece is about as long: enough to time, and sixteen of them in the default sample."""
+"""Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
@@ -35,8 +38,8 @@ _ANY_NAMED: Final = PATTERNS["gpt2"]  # a safe cut is safe for every named patte
 
 @dataclass(frozen=True, slots=True)
 class SamplePiece:
-    """A stretch of a file, `start` to `end` in bytes, as the texts between its separators, none of
-    them empty. `is_safe` is False where no place was found that changes no pre-token."""
+    """A part of a file, `start` to `end` in bytes, as the non-empty texts between its separators.
+    `is_safe` is False if a cut may change a pre-token."""
 
     texts: tuple[str, ...]
     start: int
@@ -46,8 +49,8 @@ class SamplePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A UTF-8 file to sample: how much of it (`sample_bytes`, None for all), with which seed the
-    places are chosen, and what separates its documents (empty: nothing does).
+    """A UTF-8 file to sample: its `sample_bytes` (None for all), the `seed` that chooses the
+    pieces, and the `separator` of its documents (empty: none).
 
     Example:
         >>> import tempfile
@@ -68,7 +71,7 @@ class TextFile:
         """The size of the file.
 
         Raises:
-            CorpusError: it is no file, or empty.
+            CorpusError: it is not a regular file, or it is empty.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -79,10 +82,10 @@ class TextFile:
         return size
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The pieces in order, none overlapping another; read as they are asked for.
+        """The pieces in order, without overlap, read lazily.
 
         Raises:
-            CorpusError: no file, empty, or not UTF-8 (names the byte).
+            CorpusError: the file is missing, empty, or not UTF-8 (names the byte).
         """
         size = self.size_bytes()
         known = {0: (0, True), size: (size, True)}  # a piece mostly begins where one has ended
@@ -99,7 +102,7 @@ class TextFile:
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
-        """Where pieces are to begin and end, before cuts are looked for."""
+        """The intended beginnings and ends of pieces, before the search for cuts."""
         wanted = size if self.sample_bytes is None else self.sample_bytes
         if wanted >= size:
             for start in range(0, size, self.piece_bytes):
@@ -123,7 +126,7 @@ class TextFile:
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
             text = self._decode(data[skipped:], start + skipped, is_end=end == size)
-            # Of the first window what is before `place` only serves to be looked back at.
+            # In the first window the text before `place` is only for look-behind.
             aim = _boundary(data, place - start) if window == 0 else skipped
             first = start + aim if first is None else first
             begin = len(data[skipped:aim].decode())
@@ -181,3 +184,83 @@ def _boundary(data: bytes, place: int) -> int:
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
     file.seek(start)
     return file.read(end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelFile:
+    """One of several parallel files, reduced to the lines whose number, from 0, has the remainder
+    `offset` modulo `stride`. Line ends and empty lines are left out."""
+
+    path: str | os.PathLike[str]
+    stride: int
+    offset: int
+    piece_bytes: int = PIECE_BYTES
+
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return TextFile(self.path).size_bytes()
+
+    def pieces(self) -> Iterator[SamplePiece]:
+        """The chosen lines in order, grouped into pieces.
+
+        Raises:
+            CorpusError: not UTF-8 (names the byte).
+        """
+        texts: list[str] = []
+        start = place = held = 0
+        with Path(self.path).open("rb") as file:
+            for number, line in enumerate(file):
+                if number % self.stride == self.offset:
+                    text = self._decode(line, place).rstrip("\r\n")
+                    texts += [text] if text else []
+                    held += len(line)
+                place += len(line)
+                if held >= self.piece_bytes:
+                    yield SamplePiece(tuple(texts), start, place, is_safe=True)
+                    texts, start, held = [], place, 0
+        if texts:
+            yield SamplePiece(tuple(texts), start, place, is_safe=True)
+
+    def _decode(self, line: bytes, place: int) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{self.path} is not UTF-8 at byte {place + error.start}; convert it first, for "
+                f"instance with iconv"
+            ) from None
+
+
+def parallel_files(
+    paths: Sequence[str | os.PathLike[str]], sample_bytes: int | None = None, seed: int = 0
+) -> list[ParallelFile]:
+    """The same lines of each file: as many as give about `sample_bytes` of the largest file (None:
+    all). `seed` chooses the lines.
+
+    Raises:
+        CorpusError: the numbers of lines differ, or a file is missing or empty.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     size = file.write(b"one" + bytes([10]) + b"two")
+        ...     file.flush()
+        ...     [piece.texts for piece in parallel_files([file.name])[0].pieces()]
+        [('one', 'two')]
+    """
+    sizes = [TextFile(path).size_bytes() for path in paths]
+    lines = [_count_lines(Path(path)) for path in paths]
+    if len(set(lines)) > 1:
+        counted = ", ".join(f"{path}: {n}" for path, n in zip(paths, lines, strict=True))
+        raise CorpusError(
+            f"parallel files have the same number of lines, and these do not: {counted}"
+        )
+    stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
+    stride = min(stride, lines[0])
+    offset = random.Random(seed).randrange(stride)
+    return [ParallelFile(path, stride, offset) for path in paths]
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)

@@ -1,23 +1,191 @@
-"""How two tokenizers differ on text: which pre-tokens and texts they cut or number otherwise."""
+"""How two tokenizers differ: `diff_specs` in their tables and settings, `diff_on_text` on text."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.evaluation.report_data import show_token
+from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
+from tokenizer_core.formats import recover_merges
 from tokenizer_core.normalize import changed
 from tokenizer_core.pretokenize import split
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
-    from tokenizer_core.evaluation.corpus_samples import SamplePiece
+    from tokenizer_core.evaluation.samples import SamplePiece
+    from tokenizer_core.spec import Merge, TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class OtherIds:
+    """A token that both have, with different ids."""
+
+    text: str
+    ids_a: list[int]
+    ids_b: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDifference:
+    """A setting with both values, as text."""
+
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTokenDifference:
+    """An added token that differs: `<id> special`, `<id>` for content, None if it is missing."""
+
+    content: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDifference:
+    """Merges that only one side has, and common merges in another order. `first_rank` is the first
+    index where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
+
+    n_common: int
+    only_in_a: list[str]
+    only_in_b: list[str]
+    n_in_other_order: int
+    first_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecDiff:
+    """All differences; the lists are complete, in the order of ids or ranks."""
+
+    fingerprint_a: str
+    fingerprint_b: str
+    is_same: bool
+    n_common_tokens: int
+    only_in_a: list[ShownToken]
+    only_in_b: list[ShownToken]
+    other_ids: list[OtherIds]
+    merges: MergeDifference | None
+    added_tokens: list[AddedTokenDifference]
+    settings: list[SettingDifference]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The differences as a dict that `json.dumps` takes."""
+        return asdict(self)
+
+
+def diff_specs(a: TokenizerSpec, b: TokenizerSpec) -> SpecDiff:
+    """The differences of two specs. Added tokens are compared separately from other tokens.
+
+    Merges are compared if at least one side lists them. For two tokenizers of kind `ranks`, whose
+    ids are their ranks, `merges` is None.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> vocab = {i: bytes([i]) for i in range(256)}
+        >>> a = TokenizerSpec.from_merges(vocab | {256: b"ab"}, [(b"a", b"b")])
+        >>> b = TokenizerSpec.from_merges(vocab | {256: b"bc", 257: b"ab"}, [(b"b", b"c")])
+        >>> found = diff_specs(a, b)
+        >>> [token.text for token in found.only_in_b], found.other_ids[0].ids_b
+        (["'bc'"], [257])
+    """
+    ids_a, ids_b = _ids_by_token(a), _ids_by_token(b)
+    common = ids_a.keys() & ids_b.keys()
+    moved = [token for token in common if ids_a[token] != ids_b[token]]
+    return SpecDiff(
+        fingerprint_a=a.fingerprint,
+        fingerprint_b=b.fingerprint,
+        is_same=a.fingerprint == b.fingerprint,
+        n_common_tokens=len(common),
+        only_in_a=_only_in(ids_a, ids_b),
+        only_in_b=_only_in(ids_b, ids_a),
+        other_ids=[
+            OtherIds(show_token(token), ids_a[token], ids_b[token])
+            for token in sorted(moved, key=ids_a.__getitem__)
+        ],
+        merges=_diff_merges(a, b),
+        added_tokens=_diff_added(a, b),
+        settings=_diff_settings(a, b),
+    )
+
+
+def _ids_by_token(spec: TokenizerSpec) -> dict[bytes, list[int]]:
+    added = {token.id for token in spec.added_tokens}
+    ids: dict[bytes, list[int]] = defaultdict(list)
+    for id_, token in sorted(spec.vocab.items()):
+        if id_ not in added:
+            ids[token].append(id_)
+    return dict(ids)
+
+
+def _only_in(
+    ids: Mapping[bytes, Sequence[int]], other: Mapping[bytes, Sequence[int]]
+) -> list[ShownToken]:
+    found = ((own[0], token) for token, own in ids.items() if token not in other)
+    return [shown_token(id_, token) for id_, token in sorted(found)]
+
+
+def _diff_merges(a: TokenizerSpec, b: TokenizerSpec) -> MergeDifference | None:
+    if a.kind == b.kind == "ranks":
+        return None
+    merges_a, merges_b = _merges_of(a), _merges_of(b)
+    set_a, set_b = set(merges_a), set(merges_b)
+    common_a = [merge for merge in merges_a if merge in set_b]
+    common_b = [merge for merge in merges_b if merge in set_a]
+    pairs = enumerate(zip(merges_a, merges_b, strict=False))
+    first = next((rank for rank, (one, other) in pairs if one != other), None)
+    if first is None and len(merges_a) != len(merges_b):
+        first = min(len(merges_a), len(merges_b))
+    return MergeDifference(
+        n_common=len(common_a),
+        only_in_a=[_show_merge(merge) for merge in merges_a if merge not in set_b],
+        only_in_b=[_show_merge(merge) for merge in merges_b if merge not in set_a],
+        n_in_other_order=sum(x != y for x, y in zip(common_a, common_b, strict=True)),
+        first_rank=first,
+    )
+
+
+def _merges_of(spec: TokenizerSpec) -> Sequence[Merge]:
+    return recover_merges(spec.token_to_id) if spec.kind == "ranks" else spec.merges
+
+
+def _show_merge(merge: Merge) -> str:
+    return f"{show_token(merge[0])} {show_token(merge[1])}"
+
+
+def _diff_added(a: TokenizerSpec, b: TokenizerSpec) -> list[AddedTokenDifference]:
+    tables = [
+        {token.content: f"{token.id} special" if token.special else str(token.id)
+         for token in spec.added_tokens}
+        for spec in (a, b)
+    ]  # fmt: skip
+    contents = list(dict.fromkeys([*tables[0], *tables[1]]))
+    found = [AddedTokenDifference(c, tables[0].get(c), tables[1].get(c)) for c in contents]
+    return [difference for difference in found if difference.a != difference.b]
+
+
+def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference]:
+    both = [
+        ("kind", a.kind, b.kind),
+        ("split pattern", a.pattern.name, b.pattern.name),
+        ("split expression", a.pattern.expression, b.pattern.expression),
+        ("Unicode tables", a.unicode_tables, b.unicode_tables),
+        ("normalizer", a.normalizer, b.normalizer),
+        ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
+        ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
+        ("ids behind a text", str(a.suffix_ids), str(b.suffix_ids)),
+    ]
+    return [SettingDifference(name, one, other) for name, one, other in both if one != other]
+
 
 _MAX_DISTINCT: Final = 100_000
 
@@ -27,8 +195,8 @@ Vocab = Mapping[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class DifferingPreToken:
-    """A pre-token the two encode differently, how often, and what each made of it where it came
-    first: the tokens that reach into it, shown, and their ids."""
+    """A pre-token that the two encode differently, its number of occurrences, and, at its first
+    one, the tokens that overlap it and their ids."""
 
     pre_token: str
     count: int
@@ -71,16 +239,16 @@ def diff_on_text(
     n_examples: int = 10,
     progress: Callable[[int], None] | None = None,
 ) -> TextDiff:
-    """Encode the texts of `pieces` with both, as plain text, and count what differs.
+    """Encode the texts of `pieces` with both, as plain text, and count the differences.
 
-    A pre-token has other boundaries where a token begins or ends in it on one side only; other ids
-    where it has other boundaries or a token of it has another id. The examples are the commonest
-    with other boundaries, or where none has, the commonest with other ids. `progress` is called
-    with the bytes of each piece.
+    A pre-token has other boundaries if a token begins or ends in it on one side only. It has other
+    ids if it has other boundaries or one of its tokens has another id. The examples are the most
+    frequent pre-tokens with other boundaries, or, if there are none, with other ids. `progress`
+    gets the bytes of each piece.
 
     Example:
         >>> from tokenizer_core import Tokenizer
-        >>> from tokenizer_core.evaluation.corpus_samples import SamplePiece
+        >>> from tokenizer_core.evaluation.samples import SamplePiece
         >>> vocab = {i: bytes([i]) for i in range(256)}
         >>> a, b = Tokenizer(vocab, []), Tokenizer(vocab | {256: b"ab"}, [(b"a", b"b")])
         >>> found = diff_on_text(a, b, [SamplePiece(("ab cd",), 0, 5, True)])
@@ -96,7 +264,7 @@ def diff_on_text(
 
 
 class _Comparison:
-    """What has been found so far."""
+    """The differences found so far."""
 
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
@@ -154,7 +322,7 @@ class _Comparison:
                     kept[pre_tokens[i]] = made
 
     def finish(self, n_examples: int) -> TextDiff:
-        """The counts with their examples."""
+        """The counts with examples."""
         commonest, kept = self._other_boundaries, self._made_of_recut
         if not commonest:
             commonest, kept = self._other_ids, self._made_of_numbered
@@ -191,7 +359,7 @@ def _lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
 
 
 def _ids_over(span: tuple[int, int], ids: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:
-    """The ids of the tokens that hold a byte of the span."""
+    """The ids of the tokens that overlap the span."""
     first = int(np.searchsorted(ends, span[0], side="right"))
     last = int(np.searchsorted(ends, span[1], side="left"))
     found: list[int] = ids[first : last + 1].tolist()
@@ -204,8 +372,8 @@ def _ends_of_renumbered(
     ends_a: NDArray[np.int64],
     ends_b: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Where tokens of both sides end that have other ids. Where they begin elsewhere, the boundary
-    that one side lacks is in the same pre-token, or where it begins."""
+    """The common ends of tokens with different ids. If such tokens begin at different offsets, the
+    boundary that one side lacks is in the same pre-token, or at its beginning."""
     ends, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
     found: NDArray[np.int64] = ends[ids_a[in_a] != ids_b[in_b]]
     return found
@@ -214,8 +382,8 @@ def _ends_of_renumbered(
 def _pre_tokens_at(
     ends: NDArray[np.int64], places: NDArray[np.int64], *, is_boundary: bool
 ) -> NDArray[np.int64]:
-    """The numbers of the pre-tokens that hold or end at the places. A boundary that one side lacks
-    between two of them joins both."""
+    """The indices of the pre-tokens that hold these offsets or end there. A boundary between two
+    pre-tokens that one side lacks concerns both."""
     numbers = np.searchsorted(ends, places, side="left")
     if is_boundary:
         between = numbers[ends[numbers] == places] + 1

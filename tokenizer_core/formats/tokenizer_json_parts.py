@@ -1,0 +1,280 @@
+r"""Parts of a `tokenizer.json`: its `pre_tokenizer` and `post_processor`, read field by field.
+
+`check_fields` refuses a field that is unknown, or has a value whose effect on ids is not supported,
+by its name.
+
+**Split expressions.** Oniguruma runs the expressions of this file. There `{1,3}+` repeats a
+repetition (in `regex` it is possessive), and `$` also matches before every newline. So this module
+reads only the spellings that are published for Hugging Face, and writes a named pattern in the
+spelling that Oniguruma reads as we do. Custom expressions have no such proof and are refused both
+ways.
+
+**Templates.** Only the template for a single text matters; the library has no pairs of texts.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import check_id, render_token
+from tokenizer_core.patterns import PATTERNS, SplitPattern
+
+if TYPE_CHECKING:
+    from tokenizer_core.spec import TokenizerSpec
+
+
+def check_fields(
+    table: object,
+    where: str,
+    fixed: dict[str, tuple[object, ...]],
+    free: tuple[str, ...] = (),
+    required: tuple[str, ...] = (),
+) -> dict[str, object]:
+    """`table`, if it is an object whose `fixed` fields have one of the values given, whose others
+    are all in `free`, and which has all of `required`; else a FormatError that names the field."""
+    if not isinstance(table, dict):
+        raise FormatError(f"tokenizer.json: {where} is no object")
+    for key, value in table.items():
+        if key in free:
+            continue
+        if key not in fixed:
+            shown = ascii(key)[1:-1]  # a line break in it would be one in the log
+            raise FormatError(f"tokenizer.json: the field {where}.{shown:.60} is not known here")
+        # By type as well: True == 1 in Python, not in JSON.
+        if not any(type(value) is type(known) and value == known for known in fixed[key]):
+            known = " or ".join(repr(known) for known in fixed[key])
+            raise FormatError(
+                f"tokenizer.json: {where}.{key} is {value!r:.120}; only {known} can be read exactly"
+            )
+    for key in required:
+        if key not in table:
+            raise FormatError(f"tokenizer.json: the field {where}.{key} is missing")
+    return table
+
+
+def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> dict[str, object]:
+    """A ByteLevel object, with the values allowed for some of its fields."""
+    either: dict[str, tuple[object, ...]] = dict.fromkeys(
+        ("add_prefix_space", "trim_offsets", "use_regex"), (True, False)
+    )
+    return check_fields(
+        table, where, {"type": ("ByteLevel",), **either, **fixed}, required=("type",)
+    )
+
+
+def render_byte_level(*, use_regex: bool = True) -> dict[str, object]:
+    """A ByteLevel object that adds no prefix space."""
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": use_regex,
+    }
+
+
+_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2: Final = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}", 1)
+# Our own spelling: no published tokenizer.json has tiktoken's cl100k, they all have Llama 3's.
+_CL100K: Final = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++\z|\s*[\r\n]|\s+(?!\S)|\s"
+)
+_O200K: Final = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+SPELLINGS: Final = MappingProxyType(
+    {"gpt2": _GPT2, "cl100k": _CL100K, "llama3": _LLAMA3, "qwen2": _QWEN2, "o200k": _O200K}
+)
+"""Pattern name -> its expression for Oniguruma."""
+
+_NAMES: Final = {expression: name for name, expression in SPELLINGS.items()}
+
+# All our patterns cover every character, so removing what is not matched removes nothing: these
+# two ways to split are the same, and both are in use.
+_BEHAVIORS: Final = (("Isolated", False), ("Removed", True))
+
+
+def parse_pre_tokenizer(value: object) -> SplitPattern:
+    """The split pattern of a `pre_tokenizer`: ByteLevel, or a sequence of Split and ByteLevel.
+
+    Raises:
+        FormatError: anything else, by name.
+
+    Example:
+        >>> parse_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": False}).name
+        'gpt2'
+    """
+    where = "pre_tokenizer"
+    if isinstance(value, dict) and value.get("type") == "ByteLevel":
+        check_byte_level(value, where, add_prefix_space=(False,), use_regex=(True,))
+        _require(value, where, "add_prefix_space")
+        return PATTERNS["gpt2"]
+    table = check_fields(
+        value, where, {"type": ("Sequence",)}, ("pretokenizers",), ("type", "pretokenizers")
+    )
+    steps = table["pretokenizers"]
+    if not isinstance(steps, list) or len(steps) != 2:
+        raise FormatError(
+            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split and one ByteLevel"
+        )
+    last = check_byte_level(
+        steps[1], f"{where}.pretokenizers[1]", add_prefix_space=(False,), use_regex=(False,)
+    )
+    _require(last, f"{where}.pretokenizers[1]", "add_prefix_space", "use_regex")
+    return _parse_split(steps[0], f"{where}.pretokenizers[0]")
+
+
+def _parse_split(value: object, where: str) -> SplitPattern:
+    fields = ("type", "pattern", "behavior", "invert")
+    split = check_fields(value, where, {"type": ("Split",)}, fields[1:], fields)
+    if not any(
+        split["behavior"] == behavior and split["invert"] is invert
+        for behavior, invert in _BEHAVIORS
+    ):
+        raise FormatError(
+            f"tokenizer.json: {where} splits with behavior {split['behavior']!r:.40} and invert "
+            f"{split['invert']!r:.10}; only 'Isolated' and false can be read exactly"
+        )
+    pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex",), ("Regex",))
+    name = _NAMES.get(str(pattern["Regex"]))
+    if name is None:
+        raise FormatError(
+            f"tokenizer.json: the split expression {pattern['Regex']!r:.200} is none of those "
+            f"whose exact meaning is known here ({', '.join(SPELLINGS)})"
+        )
+    return PATTERNS[name]
+
+
+def _require(table: dict[str, object], where: str, *fields: str) -> None:
+    for key in fields:
+        if key not in table:
+            raise FormatError(f"tokenizer.json: the field {where}.{key} is missing")
+
+
+def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
+    """The `pre_tokenizer` that splits as `pattern` does.
+
+    Raises:
+        FormatError: a custom pattern.
+    """
+    if pattern.name not in SPELLINGS or pattern != PATTERNS[pattern.name]:
+        raise FormatError(
+            f"the split pattern {pattern.expression!r:.120} is not one of {', '.join(SPELLINGS)}; "
+            f"Hugging Face runs expressions in another engine, which might split otherwise"
+        )
+    byte_level = render_byte_level(use_regex=pattern.name == "gpt2")
+    if pattern.name == "gpt2":
+        return byte_level
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": SPELLINGS[pattern.name]},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+
+
+def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids put before and after a single text.
+
+    Raises:
+        FormatError: a post-processor other than ByteLevel and TemplateProcessing, by name.
+
+    Example:
+        >>> parse_post_processor({"type": "ByteLevel", "trim_offsets": False})
+        ((), ())
+    """
+    where = "post_processor"
+    if value is None:
+        return (), ()
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "ByteLevel":  # trims offsets, touches no id
+        check_byte_level(value, where)
+        return (), ()
+    if kind == "TemplateProcessing":
+        return _parse_template(value)
+    table = check_fields(
+        value, where, {"type": ("Sequence",)}, ("processors",), ("type", "processors")
+    )
+    steps = table["processors"]
+    if not isinstance(steps, list):
+        raise FormatError("tokenizer.json: post_processor.processors is no list")
+    if any(isinstance(step, dict) and step.get("type") == "Sequence" for step in steps):
+        raise FormatError("tokenizer.json: post_processor nests one Sequence in another")
+    found = [ids for step in steps if any(ids := parse_post_processor(step))]
+    if len(found) > 1:
+        raise FormatError("tokenizer.json: post_processor has more than one TemplateProcessing")
+    return found[0] if found else ((), ())
+
+
+def _parse_template(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    where = "post_processor"
+    fields = ("single", "pair", "special_tokens")
+    table = check_fields(value, where, {"type": ("TemplateProcessing",)}, fields, fields)
+    single, tokens = table["single"], table["special_tokens"]
+    if not isinstance(single, list) or not isinstance(tokens, dict):
+        raise FormatError("tokenizer.json: post_processor.single or .special_tokens is malformed")
+    sides: list[list[int]] = [[]]
+    for piece in single:
+        match piece:
+            case {"Sequence": {"id": "A"}}:
+                sides.append([])
+            case {"SpecialToken": {"id": str(name)}} if name in tokens:
+                sides[-1] += _ids_of_template_token(tokens[name], name)
+            case _:
+                raise FormatError(f"tokenizer.json: post_processor.single holds {piece!r:.100}")
+    if len(sides) != 2:
+        raise FormatError("tokenizer.json: post_processor.single must hold sequence A once")
+    return tuple(sides[0]), tuple(sides[1])
+
+
+def _ids_of_template_token(value: object, name: str) -> list[int]:
+    ids = value.get("ids") if isinstance(value, dict) else None
+    if not isinstance(ids, list):
+        raise FormatError(f"tokenizer.json: post_processor.special_tokens[{name!r:.60}] has no ids")
+    for id_ in ids:
+        check_id(id_, name)
+    return ids
+
+
+def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
+    """The `post_processor` that puts the prefix and suffix ids of `spec` around a text."""
+    byte_level = render_byte_level()
+    if not spec.prefix_ids and not spec.suffix_ids:
+        return byte_level
+    names = {id_: render_token(spec.vocab[id_]) for id_ in (*spec.prefix_ids, *spec.suffix_ids)}
+    names.update({token.id: token.content for token in spec.added_tokens if token.id in names})
+
+    def single(sequence: str, type_id: int) -> list[object]:
+        def special(id_: int) -> object:
+            return {"SpecialToken": {"id": names[id_], "type_id": type_id}}
+
+        return [
+            *map(special, spec.prefix_ids),
+            {"Sequence": {"id": sequence, "type_id": type_id}},
+            *map(special, spec.suffix_ids),
+        ]
+
+    template = {
+        "type": "TemplateProcessing",
+        "single": single("A", 0),
+        "pair": single("A", 0) + single("B", 1),
+        "special_tokens": {
+            name: {"id": name, "ids": [id_], "tokens": [name]} for id_, name in names.items()
+        },
+    }
+    return {"type": "Sequence", "processors": [byte_level, template]}
