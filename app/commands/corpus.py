@@ -18,7 +18,7 @@ from app.commands.tokenizer_arguments import (
     find_tokenizer,
     load_tokenizer,
 )
-from app.commands.uploaded_output import add_scratch, encode_and_upload
+from app.commands.uploaded_output import add_temp_dir, encode_and_upload
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
@@ -56,7 +56,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus verify stories-tokens\n"
             "  tokenizer corpus inspect stories-tokens --document 17\n"
-            "  tokenizer corpus sample 'data/*.jsonl.gz' --share 0.01 -o sample.txt"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt"
         ),
     )
     below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
@@ -83,7 +83,7 @@ def _add_encode(subcommands: Any) -> None:
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
             "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
-            "      --ray-address head:6379 --run-storage s3://runs/news --output tokens\n\n"
+            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens\n\n"
             "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
             "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c). What is\n"
             "interrupted, even by kill -9, goes on with --resume to the same bytes."
@@ -103,7 +103,7 @@ def _add_encode(subcommands: Any) -> None:
         metavar="FOLDER",
         help="a new folder, or an address (s3://bucket/prefix)",
     )
-    add_scratch(parser)
+    add_temp_dir(parser)
     parser.add_argument(
         "--layout", choices=sorted(LAYOUTS), default="raw", help="how the ids stand (default: raw)"
     )
@@ -236,7 +236,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
             encode,
             arguments.output,
             (render_plan(plan), paths, corpus_format, share, shuffle),
-            scratch=arguments.scratch,
+            temp_dir=arguments.temp_dir,
             resume=arguments.resume,
             quiet=arguments.quiet,
         )
@@ -259,7 +259,7 @@ def _encode(
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
             bar.update(progress.bytes_done - bar.n)
 
-        if arguments.run_storage is None:
+        if arguments.checkpoint_dir is None:
             workers = 1 if arguments.workers is None else arguments.workers
             encode = partial(encode_corpus, workers=workers)
         else:
@@ -277,7 +277,7 @@ def _encode(
                 progress=show,
             )
         except KeyboardInterrupt as interrupt:
-            if arguments.run_storage is not None:
+            if arguments.checkpoint_dir is not None:
                 interrupt.add_note("the same command goes on with the shards that are done")
             elif can_resume(folder):
                 interrupt.add_note("the same command with --resume goes on from here")

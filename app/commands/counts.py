@@ -76,7 +76,7 @@ def _add_make(subcommands: Any) -> None:
             "  tokenizer counts make news.txt --output news.counts\n"
             "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts\n"
             "  tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \\\n"
-            "      --ray-address head:6379 --run-storage s3://runs/news --output news.counts"
+            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts"
         ),
     )
     make.add_argument(
@@ -84,7 +84,7 @@ def _add_make(subcommands: Any) -> None:
         nargs="+",
         type=parse_place,
         metavar="INPUT",
-        help="UTF-8 text files; with --run-storage also addresses, s3:// for instance",
+        help="UTF-8 text files; with --checkpoint-dir also addresses, s3:// for instance",
     )
     _add_output(make)
     add_counting_options(make)
@@ -215,7 +215,7 @@ def run_make(arguments: argparse.Namespace) -> None:
     require_other_files([arguments.output], arguments.inputs)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
     special_tokens = special_tokens_of(arguments)
-    if arguments.run_storage is not None:
+    if arguments.checkpoint_dir is not None:
         counts = _count_in_run(arguments, pattern, special_tokens)
     else:
         counts = _count(arguments, pattern, special_tokens)
@@ -275,8 +275,8 @@ def _count(
             pattern=pattern,
             special_tokens=special_tokens,
             num_workers=arguments.workers,
-            max_memory_bytes=arguments.memory,
-            scratch_folder=arguments.scratch,
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -292,7 +292,7 @@ def _count_in_run(
     with ExitStack() as stack:
         output = arguments.output
         if not isinstance(output, Path):
-            folder = tempfile.TemporaryDirectory(dir=arguments.scratch)
+            folder = tempfile.TemporaryDirectory(dir=arguments.temp_dir)
             output = Path(stack.enter_context(folder), "counts")
         executor = stack.enter_context(open_executor(arguments))
         bars = stack.enter_context(ProgressBars(quiet=arguments.quiet))
@@ -300,11 +300,11 @@ def _count_in_run(
             arguments.inputs,
             pattern=pattern,
             special_tokens=special_tokens,
-            storage=arguments.run_storage,
+            storage=arguments.checkpoint_dir,
             executor=executor,
             output=output,
-            max_memory_bytes=arguments.memory,
-            scratch_folder=arguments.scratch,
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),

@@ -275,8 +275,8 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
         pattern=pattern,
         num_workers=arguments.workers,
         options=_options(arguments),
-        max_memory_bytes=arguments.memory,
-        scratch_folder=arguments.scratch,
+        max_memory_bytes=arguments.memory_limit,
+        scratch_folder=arguments.temp_dir,
         progress=bars.show,
     )
 

@@ -124,7 +124,7 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
     Path("more.txt").write_text("more<|endoftext|>still more")
     command = ("corpus", "encode", "*.txt", "--validation-share", "0.2", "--shuffle", "--output")
     cli.run(*command, "expected")
-    run = ("--run-storage", "run", "--scratch", "scratch", "--workers", "1")
+    run = ("--checkpoint-dir", "run", "--temp-dir", "scratch", "--workers", "1")
 
     def interrupted(*what: Any, progress: Any, **how: Any) -> TokenManifest:
         def stop(now: EncodingProgress) -> None:
@@ -146,10 +146,10 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--executor=ray"], "--executor ray needs --run-storage"),
+        (["--executor=ray"], "--executor ray needs --checkpoint-dir"),
         (["--ray-address=auto"], "--ray-address needs --executor ray"),
-        (["--executor=ray", "--run-storage=run", "--workers=2"], "--workers is for processes here"),
-        (["--run-storage=run", "--workers=0"], "--workers must be at least 1"),
+        (["--executor=ray", "--checkpoint-dir=run", "--workers=2"], "--workers counts local"),
+        (["--checkpoint-dir=run", "--workers=0"], "--workers must be at least 1"),
     ],
 )
 def test_who_encodes_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
