@@ -51,22 +51,22 @@ def add_sample(subcommands: Any) -> None:
         help="fraction of the documents to draw: 0.01 is a hundredth",
     )
     parser.rename_option("--share", "--fraction")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         metavar="FILE",
-        help="ends in .txt, a separator behind each document, or in .jsonl",
+        help="name ending in .txt (a separator after each document) or .jsonl",
     )
-    parser.add_argument("--format", choices=FORMATS, help="default: what the names end in")
-    parser.add_argument("--field", default="text", help="of JSON lines or Parquet (default: text)")
+    parser.add_argument("--format", choices=FORMATS, help="format (default: by file name)")
+    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
     parser.add_argument(
         "--separator",
         default=_END_OF_TEXT,
         metavar="TOKEN",
-        help=f"ends a document in plain text, read or written (default: {_END_OF_TEXT})",
+        help=f"text that ends a document in plain text (default: {_END_OF_TEXT})",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_quiet(parser)
@@ -74,7 +74,7 @@ def add_sample(subcommands: Any) -> None:
 
 
 def run_sample(arguments: argparse.Namespace) -> None:
-    """Draw, write, and say how many."""
+    """Draw, write, and print how many."""
     output: Path = arguments.output
     if not 0 < arguments.fraction < 1:
         raise UsageError(
@@ -110,17 +110,17 @@ def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[byt
         yield from _as_json_lines(sample)
     else:
         yield from _as_text(sample, separator)
-    if not sample.n_drawn:  # here, where nothing has been written under the name yet
+    if not sample.n_drawn:  # before the output file appears
         raise CommandError(
             f"none of {sample.n_documents:,} documents was drawn; give a larger --fraction"
         )
 
 
 def _as_text(pieces: DocumentSample, separator: str) -> Iterator[bytes]:
-    before = ""  # what a separator may have begun in
+    before = ""  # the end of the previous piece, where a separator may begin
     for text, is_last in pieces:
         known = before + text
-        # Not only what holds it: behind `xa` the separator `aa` would begin too soon.
+        # Refuse more than texts that hold it: after `xa` the separator `aa` would match early.
         if 0 <= (known + separator if is_last else known).find(separator) < len(known):
             raise CommandError(
                 f"a document holds {separator!r:.60}, which ends documents in plain text; write "
