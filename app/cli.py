@@ -1,8 +1,8 @@
-"""The command `tokenizer`: the table of its subcommands, and how it ends.
+"""The command `tokenizer`: the table of its subcommands, and its exit codes.
 
-Builds the parser and turns every error into one line with the remedy. The work is in
-`app.commands`; a group is imported only when one of its commands runs, and the help lines stand
-here, so that `--help` and `encode` do not pay for the web server.
+Builds the parser and turns every error into one line with the remedy. `app.commands` does the work.
+A command imports only its own group, and this module holds the help lines, so that `--help` and
+`encode` do not load the web server.
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ from app.commands.command_line import (
 from tokenizer_core.errors import TokenizerCoreError
 
 _COMMANDS: Final = {
-    "encode": ("text", "text to token ids"),
-    "decode": ("text", "token ids to text"),
-    "count": ("text", "how many tokens a text has"),
+    "encode": ("text", "turn text into token ids"),
+    "decode": ("text", "turn token ids into text"),
+    "count": ("text", "count the tokens of a text"),
     "train": ("training", "learn a tokenizer from text files"),
-    "counts": ("counts", "counts of pre-tokens as files, to train from: make, extend, merge"),
-    "list": ("artifacts", "the published tokenizers and their versions"),
-    "inspect": ("artifacts", "a tokenizer: manifest, special tokens, longest tokens"),
-    "import": ("artifacts", "publish a tokenizer from somebody else's file"),
+    "counts": ("counts", "make, extend and merge files of counts to train from"),
+    "list": ("artifacts", "list the published tokenizers and their versions"),
+    "inspect": ("artifacts", "show a tokenizer: manifest, special tokens, longest tokens"),
+    "import": ("artifacts", "publish a tokenizer from another program's file"),
     "convert": ("conversion", "write a tokenizer in another format"),
     "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
-    "compare": ("evaluation", "how two tokenizers differ: tokens, ids, merges, and on text"),
-    "corpus": ("corpus", "corpora to token files for model training, and a look into them"),
+    "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, and on text"),
+    "corpus": (
+        "corpus",
+        "turn corpora into token files for model training; check, show and sample them",
+    ),
     "serve": ("serving", "run the HTTP service"),
-    "promote": ("artifacts", "choose what the service answers with"),
-    "rollback": ("artifacts", "go back to what answered before"),
-    "jobs": ("jobs", "the jobs of a service: list, show, watch, cancel"),
-    "completion": ("completion", "completion of commands, options and names for your shell"),
+    "promote": ("artifacts", "choose the tokenizer that serves"),
+    "rollback": ("artifacts", "go back to the tokenizer that served before"),
+    "jobs": ("jobs", "list, show, watch and cancel the jobs of a service"),
+    "completion": ("completion", "print completion of commands, options and names for your shell"),
 }
-"""Command -> its module in `app.commands`, and what `tokenizer --help` says of it."""
+"""Command -> its module in `app.commands`, and its line in `tokenizer --help`."""
 
 _DESCRIPTION: Final = "Exact byte-level BPE tokenizers: train, serve, encode."
 _EPILOG: Final = """\
@@ -56,27 +59,27 @@ start here:
   tokenizer serve                      run the HTTP service
 
 Every command has its own --help with examples. Files are UTF-8; - is standard input or
-output. Bars are shown on a terminal only; --json prints what a program reads.
+output. Progress bars appear on a terminal only; --json prints output for programs.
 
 exit codes:
   0    done
-  1    failed; one line on standard error says why, and what to do
+  1    failed; one line on standard error says why and what to do
   2    the command line is wrong
-  3    done, and the answer is no: compare found a difference, corpus verify found damage,
-       the job that jobs watch waited for did not succeed
+  3    done, with a negative result: compare found a difference, corpus verify found
+       damage, or the job that jobs watch waited for did not succeed
   130  interrupted with Ctrl-C; no file is left half written (143: ended by SIGTERM)
-  141  the reader of the output, head for instance, had enough"""
+  141  the reader of the output, for instance head, stopped reading"""
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came: it ends the command as Ctrl-C does, so that nothing is left lying about."""
+    """SIGTERM arrived; the command cleans up as after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = "tokenizer"
-    # Importing numpy starts a thread for each processor, for algebra that nobody here does.
+    # numpy starts one thread per processor at import, for linear algebra. No command needs it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_standard_streams()
     try:
@@ -91,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TokenizerCoreError as error:
         return _fail(command, str(error))
     except BrokenPipeError:
-        # The reader (`head`, say) has enough. Closing quietly is what it expects.
+        # The reader, for instance `head`, stopped reading: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt as error:
@@ -108,11 +111,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser for a line that begins with `command`: only what that one needs is imported, and
-    for any other word nothing. `build_whole_parser` has all.
+    """The parser for a line that begins with `command`. Imports only the group of that command;
+    `build_whole_parser` imports all.
 
     Raises:
-        UsageError: there is no such command.
+        UsageError: no command has this name.
     """
     parser, subcommands = _build_top()
     if command in _COMMANDS:
@@ -127,7 +130,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def build_whole_parser() -> argparse.ArgumentParser:
-    """The parser with every command and all its options."""
+    """The parser with every command and all options."""
     parser, subcommands = _build_top()
     for group in dict.fromkeys(group for group, _ in _COMMANDS.values()):
         _add_group(group, subcommands)
@@ -142,7 +145,7 @@ def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
         action=_PrintVersion,
         help="show the version, the engine that runs and why, and exit",
     )
-    parser.set_defaults(build_whole_parser=build_whole_parser)  # completion is of all of them
+    parser.set_defaults(build_whole_parser=build_whole_parser)  # for completion
     return parser, _Subcommands(
         parser.add_subparsers(
             dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
@@ -155,7 +158,7 @@ def _add_group(group: str, subcommands: _Subcommands) -> None:
 
 
 class _Subcommands:
-    """What a group adds its parsers to: the line of `tokenizer --help` comes from the table."""
+    """Adds the parsers of a group, each with its help line of the table."""
 
     def __init__(self, action: Any) -> None:
         self._action = action
@@ -168,10 +171,10 @@ class _Subcommands:
 
 
 class _PrintVersion(argparse.Action):
-    """`--version`: looked up only when asked for."""
+    """`--version`, which imports the library only when used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        # Only here: the library costs a tenth of a second, which `--help` need not pay.
+        # Only here: the library takes a tenth of a second to import.
         import platform
         from importlib.metadata import version
 
@@ -188,8 +191,8 @@ class _PrintVersion(argparse.Action):
 
 
 def _open_standard_streams() -> None:
-    """Give a command whose caller closed one of the three the null device in its place, and let a
-    terminal that cannot show a character show its escape: the tokens of `inspect` are of any kind.
+    """Replace closed standard streams by the null device; escape characters that a terminal cannot
+    show.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -213,7 +216,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     except KeyboardInterrupt as error:
         if not came or isinstance(error, _Terminated):
             raise
-        # Ray raises one of its own in the place of what a handler raises within its calls.
+        # Within its calls, Ray replaces the exception of a signal handler by its own.
         terminated = _Terminated()
         for note in getattr(error, "__notes__", []):
             terminated.add_note(note)

@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.conftest import REPOSITORY
 
@@ -109,22 +111,33 @@ def first_lines(file: Path) -> list[str]:
     return read(file).splitlines()[:20]
 
 
-def pins(lines: list[str]) -> dict[str, str]:
-    found = {}
-    for line in lines:
-        requirement, separator, version = line.partition(";")[0].partition("==")
-        assert separator, f"{line} is not pinned"
-        name = requirement.partition("[")[0]
-        found[re.sub(r"[-_.]+", "-", name.strip().lower())] = version.strip()
+def constraints() -> dict[str, set[str]]:
+    """Name -> the versions of constraints.txt; more than one where Pythons differ."""
+    found: dict[str, set[str]] = {}
+    for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            pin = Requirement(line)
+            (specifier,) = pin.specifier
+            assert specifier.operator == "==", f"{line} is not pinned"
+            found.setdefault(canonicalize_name(pin.name), set()).add(specifier.version)
     return found
 
 
-def test_direct_dependencies_are_pinned_to_the_constraints():
-    text = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8")
-    constraints = pins([line for line in text.splitlines() if not line.startswith("#")])
-    extras = PROJECT["optional-dependencies"].values()
-    direct = pins([*PROJECT["dependencies"], *(line for extra in extras for line in extra)])
-    assert direct == {name: constraints.get(name) for name in direct}, "run `make lock`"
+@pytest.mark.parametrize("extra", [None, *PROJECT["optional-dependencies"]])
+def test_ranges_of_dependencies_contain_the_constraints(extra):
+    listed = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    pinned = constraints()
+    for line in listed:
+        requirement = Requirement(line)
+        versions = pinned.get(canonicalize_name(requirement.name))
+        assert versions, f"{line} is not in constraints.txt: run `make lock`"
+        outside = [version for version in versions if version not in requirement.specifier]
+        assert not outside, f"{line} excludes {outside} of constraints.txt: run `make lock`"
+        operators = {specifier.operator for specifier in requirement.specifier}
+        if extra == "dev" or requirement.name == "regex":
+            assert operators == {"=="}, f"{line}: tools and `regex` are pinned exactly"
+        else:
+            assert ">=" in operators, f"{line} has no lower end to test"
 
 
 def test_the_tested_pythons_are_the_same_everywhere():

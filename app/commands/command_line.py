@@ -1,14 +1,14 @@
-"""What all subcommands share: one-line errors, the parser class, where artifacts are.
+"""What all subcommands share: one-line errors, the parser class, the artifacts folder.
 
-It stands alone so that the subcommands do not import each other. Every command waits for it, also
-`--help`, so it imports nothing that takes time: of the environment it reads three variables itself,
-and `app.settings`, which checks all of them, is for the service.
+Every command loads this module, also `--help`, so it imports nothing slow. That is why it reads
+three variables itself and leaves `app.settings`, which checks all of them, to the service.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -26,7 +26,7 @@ DEFAULT_TOKENIZER: Final = "starter"
 
 
 class CommandError(Exception):
-    """A command that cannot do what was asked; the message is one sentence with the remedy."""
+    """The command cannot do what was asked; the message is one sentence with the remedy."""
 
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
@@ -41,21 +41,28 @@ class UsageError(CommandError):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line that names the way to the help."""
+    """An argument parser whose errors are one line that points to `--help`."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
-        self.set_defaults(prog=self.prog)  # of the innermost: who an error comes from
+        self.set_defaults(prog=self.prog)  # errors name the innermost command
+        self._renamed: dict[str, str] = {}
+
+    def rename_option(self, old: str, new: str) -> None:
+        """Accept `old` as a hidden alias of the option `new`, with a warning."""
+        self._renamed[old] = new
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        """As its base, and what is not known is an error here, where the options there are known:
-        the base hands it up to the command above, whose help does not help."""
+        """Refuse unknown words, which the base class leaves to the command above: this parser knows
+        the options that may be meant."""
+        if arguments and arguments[0] is not None:
+            arguments = (self._replace_renamed(arguments[0]), *arguments[1:])
         parsed, unknown = super().parse_known_args(*arguments, **options)
         for word in unknown:
             if word.startswith("-"):
@@ -64,15 +71,26 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"one argument too many: {word!r}; quotes keep words together")
         return parsed, unknown
 
+    def _replace_renamed(self, words: Sequence[str]) -> list[str]:
+        replaced = list(words)
+        for index, word in enumerate(replaced):
+            if word == "--":
+                break
+            old, separator, value = word.partition("=")
+            if (new := self._renamed.get(old)) is not None:
+                replaced[index] = f"{new}{separator}{value}"
+                print(f"{self.prog}: {old} is now called {new}; use that", file=sys.stderr)
+        return replaced
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean encode?`, or nothing where no known word is near.
+    """`; did you mean encode?`, or nothing if no known word is similar.
 
     Example:
         >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
         ('; did you mean encode?', '')
     """
-    import difflib  # only here: nobody else should wait for it
+    import difflib  # only here: commands without a mistake do not load it
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -84,30 +102,30 @@ def add_artifacts_dir(parser: Any) -> None:
         "--artifacts-dir",
         type=Path,
         metavar="FOLDER",
-        help="where tokenizers are kept (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
+        help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
     )
 
 
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
-    """The artifacts folder the arguments or the environment name."""
+    """The artifacts folder that the arguments or the environment name."""
     given: Path | None = arguments.artifacts_dir
     return given or Path(os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR))
 
 
 def default_tokenizer() -> str:
-    """What is served where nothing was ever promoted."""
+    """The tokenizer to use before any was promoted."""
     return os.environ.get("TOKENIZER_DEFAULT") or DEFAULT_TOKENIZER
 
 
 def open_store(arguments: argparse.Namespace) -> Artifacts:
-    """The artifact store the arguments or the environment name."""
+    """The artifact store that the arguments or the environment name."""
     from tokenizer_core.registry import open_artifacts
 
     return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
 
 
 def parse_place(text: str) -> Path | str:
-    """A path, or an address (`s3://...`) as it is, of which a path would make another.
+    """A path, or an address (`s3://...`), which a Path would change.
 
     Example:
         >>> parse_place("s3://bucket/news.counts"), parse_place("news.counts").name
@@ -117,7 +135,7 @@ def parse_place(text: str) -> Path | str:
 
 
 def require_files(paths: Sequence[Path | str]) -> None:
-    """Raise CommandError naming the first path that is no readable file; not of addresses."""
+    """Raise CommandError for the first path that is not a readable file; skip addresses."""
     for path in paths:
         if isinstance(path, str):
             continue

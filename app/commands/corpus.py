@@ -1,4 +1,4 @@
-"""`tokenizer corpus encode`, `verify`, `inspect`: corpora to token files, and a look into them."""
+"""`tokenizer corpus encode`, `verify`, `inspect`: make, check and show token files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.commands.tokenizer_arguments import (
     find_tokenizer,
     load_tokenizer,
 )
-from app.commands.uploaded_output import add_scratch, encode_and_upload
+from app.commands.uploaded_output import add_temp_dir, encode_and_upload
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
@@ -44,7 +44,7 @@ _MOST_USED: Final = 5
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and what is below it."""
+    """Add the subcommand and its own subcommands."""
     corpus = subcommands.add_parser(
         "corpus",
         description=(
@@ -56,7 +56,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus verify stories-tokens\n"
             "  tokenizer corpus inspect stories-tokens --document 17\n"
-            "  tokenizer corpus sample 'data/*.jsonl.gz' --share 0.01 -o sample.txt"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt"
         ),
     )
     below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
@@ -73,7 +73,7 @@ def _add_encode(subcommands: Any) -> None:
         description=(
             "Encode every document of the files, in order, into a new folder: shards of ids,\n"
             "the ends of the documents, and a manifest that binds them to the tokenizer and the\n"
-            "files. The folder appears when all of it is written."
+            "files. The folder appears once it is complete."
         ),
         epilog=(
             "examples:\n"
@@ -83,10 +83,10 @@ def _add_encode(subcommands: Any) -> None:
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
             "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
-            "      --ray-address head:6379 --run-storage s3://runs/news --output tokens\n\n"
-            "In plain text a document ends where the separator stands. Layouts: raw (np.memmap,\n"
-            "as nanoGPT), npy (np.load), megatron (.bin and .idx), llmc (llm.c). What is\n"
-            "interrupted, even by kill -9, goes on with --resume to the same bytes."
+            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens\n\n"
+            "In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),\n"
+            "npy (np.load), megatron (.bin and .idx), llmc (llm.c). --resume continues an\n"
+            "interrupted run, even after kill -9, and writes the same bytes."
         ),
     )
     parser.add_argument(
@@ -103,30 +103,34 @@ def _add_encode(subcommands: Any) -> None:
         metavar="FOLDER",
         help="a new folder, or an address (s3://bucket/prefix)",
     )
-    add_scratch(parser)
+    add_temp_dir(parser)
     parser.add_argument(
-        "--layout", choices=sorted(LAYOUTS), default="raw", help="how the ids stand (default: raw)"
+        "--layout", choices=sorted(LAYOUTS), default="raw", help="layout of the ids (default: raw)"
     )
     parser.add_argument(
         "--dtype",
         choices=("auto", "uint16", "uint32"),
         default="auto",
-        help="auto: uint16 where the largest id fits into it",
+        help="type of the ids; auto (the default): uint16 if the largest id fits",
     )
-    parser.add_argument("--tokens-per-shard", type=int, metavar="N", help="default: one file")
-    parser.add_argument("--format", choices=FORMATS, help="default: what the names end in")
-    parser.add_argument("--field", default="text", help="of JSON lines or Parquet (default: text)")
+    parser.add_argument(
+        "--tokens-per-shard", type=int, metavar="N", help="tokens of one file (default: all)"
+    )
+    parser.add_argument("--format", choices=FORMATS, help="format (default: by file name)")
+    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
     parser.add_argument(
         "--separator",
         type=_parse_utf8,
         metavar="TOKEN",
-        help=f"ends a document in plain text, '' for none (default: {_END_OF_TEXT})",
+        help=f"text that ends a document in plain text, '' for none (default: {_END_OF_TEXT})",
     )
-    parser.add_argument("--begin-of-document", metavar="TOKEN", help="put before each")
+    parser.add_argument(
+        "--begin-of-document", metavar="TOKEN", help="special token before each document"
+    )
     parser.add_argument(
         "--end-of-document",
         metavar="TOKEN",
-        help=f"put behind each, '' for none (default: {_END_OF_TEXT} where the tokenizer has it)",
+        help=f"special token after each document, '' for none (default: {_END_OF_TEXT} if known)",
     )
     parser.add_argument(
         "--allowed-special",
@@ -138,25 +142,31 @@ def _add_encode(subcommands: Any) -> None:
         "--validation-share",
         type=float,
         default=0.0,
-        metavar="SHARE",
-        help="of the documents, held out as the split validation",
+        metavar="FRACTION",
+        help="fraction of the documents to hold out as the split `validation`",
     )
     parser.add_argument(
-        "--shuffle", action="store_true", help="the documents in a random order, all of them"
+        "--shuffle", action="store_true", help="put all documents into a random order"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the order and the draw for validation (default: 0)"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the order and of the validation split (default: 0)",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="default: 1, and in a run as many as processors"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes (default: 1; with --checkpoint-dir one per processor)",
     )
     add_run_options(parser)
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on from where an interrupted run of the same command stopped, if one was",
+        help="continue an interrupted run of the same command, if there was one",
     )
-    parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
     add_quiet(parser)
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_encode)
@@ -168,7 +178,7 @@ def _add_verify(subcommands: Any) -> None:
         help="check token files: hashes, sizes, ids, documents",
         description=(
             "Check everything about token files that can be checked without the corpus. The exit\n"
-            "code is 3 where they are damaged."
+            "code is 3 if they are damaged."
         ),
         epilog="example:\n  tokenizer corpus verify stories-tokens",
     )
@@ -181,8 +191,8 @@ def _add_verify(subcommands: Any) -> None:
 def _add_inspect(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "inspect",
-        help="what token files say of themselves, or one of their documents",
-        description="Show what the manifest says, or with --document the text of one document.",
+        help="show the manifest of token files, or one document",
+        description="Show the manifest, or with --document the text of one document.",
         epilog=(
             "examples:\n"
             "  tokenizer corpus inspect stories-tokens\n"
@@ -190,23 +200,26 @@ def _add_inspect(subcommands: Any) -> None:
         ),
     )
     _add_folder(parser)
-    parser.add_argument("--document", type=int, metavar="N", help="counted from 0")
-    parser.add_argument("--split", default="train", help="which documents (default: train)")
-    parser.add_argument("--ids", action="store_true", help="its ids, not its text")
-    parser.add_argument("--json", action="store_true", help="print the manifest, which is JSON")
+    parser.add_argument("--document", type=int, metavar="N", help="number of the document, from 0")
+    parser.add_argument("--split", default="train", help="split of the document (default: train)")
+    parser.add_argument("--ids", action="store_true", help="show ids instead of text")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
     add_tokenizer_arguments(parser)
     parser.set_defaults(run=run_inspect)
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=parse_place, metavar="FOLDER", help="of token files, or s3://bucket/prefix"
+        "folder",
+        type=parse_place,
+        metavar="FOLDER",
+        help="folder of token files, or s3://bucket/prefix",
     )
     parser.add_argument(
         "--cache",
         type=Path,
         metavar="FOLDER",
-        help="where files of an address are kept (default: a folder below ~/.cache)",
+        help="cache for files of an address (default: a folder below ~/.cache)",
     )
 
 
@@ -236,7 +249,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
             encode,
             arguments.output,
             (render_plan(plan), paths, corpus_format, share, shuffle),
-            scratch=arguments.scratch,
+            temp_dir=arguments.temp_dir,
             resume=arguments.resume,
             quiet=arguments.quiet,
         )
@@ -259,7 +272,7 @@ def _encode(
             bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
             bar.update(progress.bytes_done - bar.n)
 
-        if arguments.run_storage is None:
+        if arguments.checkpoint_dir is None:
             workers = 1 if arguments.workers is None else arguments.workers
             encode = partial(encode_corpus, workers=workers)
         else:
@@ -277,10 +290,10 @@ def _encode(
                 progress=show,
             )
         except KeyboardInterrupt as interrupt:
-            if arguments.run_storage is not None:
-                interrupt.add_note("the same command goes on with the shards that are done")
+            if arguments.checkpoint_dir is not None:
+                interrupt.add_note("the same command continues after the finished shards")
             elif can_resume(folder):
-                interrupt.add_note("the same command with --resume goes on from here")
+                interrupt.add_note("the same command with --resume continues from here")
             raise
 
 

@@ -1,7 +1,4 @@
-"""`tokenizer corpus sample`: documents drawn at random from corpora, into one file.
-
-Below `corpus`, and apart from it because it knows no tokenizer.
-"""
+"""`tokenizer corpus sample`: draw documents at random from corpora into one file."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ def add_sample(subcommands: Any) -> None:
         ),
         epilog=(
             "examples:\n"
-            "  tokenizer corpus sample 'data/*.jsonl.gz' --share 0.01 --seed 7 -o sample.txt\n"
-            "  tokenizer corpus sample 's3://bucket/news/*.parquet' --share 0.001 -o news.jsonl\n"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt\n"
+            "  tokenizer corpus sample 's3://bucket/*.parquet' --fraction 0.001 -o news.jsonl\n"
             "  tokenizer train sample.txt --vocab-size 32000 --name from-a-sample"
         ),
     )
@@ -48,24 +45,28 @@ def add_sample(subcommands: Any) -> None:
         help="files, addresses (s3://...), or patterns of them in quotes",
     )
     parser.add_argument(
-        "--share", type=float, required=True, help="of the documents: 0.01 for a hundredth"
+        "--fraction",
+        type=float,
+        required=True,
+        help="fraction of the documents to draw: 0.01 is a hundredth",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.rename_option("--share", "--fraction")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         required=True,
         metavar="FILE",
-        help="ends in .txt, a separator behind each document, or in .jsonl",
+        help="name ending in .txt (a separator after each document) or .jsonl",
     )
-    parser.add_argument("--format", choices=FORMATS, help="default: what the names end in")
-    parser.add_argument("--field", default="text", help="of JSON lines or Parquet (default: text)")
+    parser.add_argument("--format", choices=FORMATS, help="format (default: by file name)")
+    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
     parser.add_argument(
         "--separator",
         default=_END_OF_TEXT,
         metavar="TOKEN",
-        help=f"ends a document in plain text, read or written (default: {_END_OF_TEXT})",
+        help=f"text that ends a document in plain text (default: {_END_OF_TEXT})",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_quiet(parser)
@@ -73,12 +74,12 @@ def add_sample(subcommands: Any) -> None:
 
 
 def run_sample(arguments: argparse.Namespace) -> None:
-    """Draw, write, and say how many."""
+    """Draw, write, and print how many."""
     output: Path = arguments.output
-    if not 0 < arguments.share < 1:
+    if not 0 < arguments.fraction < 1:
         raise UsageError(
-            f"--share must be above 0 and below 1, 0.01 for a hundredth, not {arguments.share:g}; "
-            f"for all documents take the files themselves"
+            f"--fraction must be above 0 and below 1 (0.01 is a hundredth), not "
+            f"{arguments.fraction:g}; to use all documents, use the files themselves"
         )
     if output.suffix not in _WRITTEN:
         raise UsageError(
@@ -93,7 +94,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
     with progress_bar(quiet=arguments.quiet, total=total, desc="sampling", leave=True) as bar:
         sample = DocumentSample(
             files,
-            arguments.share,
+            arguments.fraction,
             arguments.seed,
             format=arguments.format,
             field=arguments.field,
@@ -109,17 +110,17 @@ def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[byt
         yield from _as_json_lines(sample)
     else:
         yield from _as_text(sample, separator)
-    if not sample.n_drawn:  # here, where nothing has been written under the name yet
+    if not sample.n_drawn:  # before the output file appears
         raise CommandError(
-            f"none of {sample.n_documents:,} documents was drawn; give a larger --share"
+            f"none of {sample.n_documents:,} documents was drawn; give a larger --fraction"
         )
 
 
 def _as_text(pieces: DocumentSample, separator: str) -> Iterator[bytes]:
-    before = ""  # what a separator may have begun in
+    before = ""  # the end of the previous piece, where a separator may begin
     for text, is_last in pieces:
         known = before + text
-        # Not only what holds it: behind `xa` the separator `aa` would begin too soon.
+        # Refuse more than texts that hold it: after `xa` the separator `aa` would match early.
         if 0 <= (known + separator if is_last else known).find(separator) < len(known):
             raise CommandError(
                 f"a document holds {separator!r:.60}, which ends documents in plain text; write "
@@ -141,7 +142,7 @@ def _print(sample: DocumentSample, arguments: argparse.Namespace) -> None:
     size = arguments.output.stat().st_size
     if arguments.json:
         drawn = {"documents": sample.n_drawn, "documents_read": sample.n_documents}
-        print_json(drawn | {"bytes": size, "share": arguments.share, "seed": arguments.seed})
+        print_json(drawn | {"bytes": size, "share": arguments.fraction, "seed": arguments.seed})
         return
     print(
         f"{arguments.output}: {sample.n_drawn:,} of {sample.n_documents:,} documents, "

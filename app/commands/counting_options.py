@@ -1,4 +1,4 @@
-"""What the commands that count a corpus share: how it is split, by whom, in how much memory."""
+"""Options of the commands that count a corpus: the split, the workers, the memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from app.commands.command_line import CommandError, UsageError
+from app.commands.command_line import CommandError, CommandParser, UsageError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
@@ -14,18 +14,18 @@ from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 
-def add_counting_options(parser: argparse.ArgumentParser) -> None:
-    """Add what decides the counts of a corpus, and who counts."""
+def add_counting_options(parser: CommandParser) -> None:
+    """Add the options that decide the counts of a corpus, and who counts."""
     parser.add_argument(
         "--special-token",
         action="append",
         metavar="TOKEN",
-        help="once for each, in order (default: <|endoftext|>)",
+        help="a special token; repeat for more, in order (default: <|endoftext|>)",
     )
-    parser.add_argument("--no-special-token", action="store_true", help="take no special token")
+    parser.add_argument("--no-special-token", action="store_true", help="use no special token")
     parser.add_argument(
         "--pattern",
-        help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+        help=f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
@@ -33,21 +33,26 @@ def add_counting_options(parser: argparse.ArgumentParser) -> None:
     add_memory_options(parser)
 
 
-def add_memory_options(parser: argparse.ArgumentParser) -> None:
-    """Add the ceiling of counting, and where what is more goes."""
+def add_memory_options(parser: CommandParser) -> None:
+    """Add the memory limit of counting, and the folder for the rest."""
     parser.add_argument(
-        "--memory",
+        "--memory-limit",
         type=parse_size,
         metavar="BYTES",
-        help="most memory for counting, 2G for instance; what is more goes to the disk",
+        help="memory limit of counting, for instance 2G; the rest goes to the disk",
     )
     parser.add_argument(
-        "--scratch", type=Path, metavar="FOLDER", help="where to (default: the system's)"
+        "--temp-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for counts that exceed the memory limit (default: the system's)",
     )
+    parser.rename_option("--memory", "--memory-limit")
+    parser.rename_option("--scratch", "--temp-dir")
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes; K, M, G or T behind it stands for the power of 1024.
+    """Parse a number of bytes; the suffixes K, M, G and T are powers of 1024.
 
     Example:
         >>> parse_size("2G"), parse_size("20000000")
@@ -63,17 +68,19 @@ def parse_size(text: str) -> int:
 
 
 def check_counting_options(arguments: argparse.Namespace) -> None:
-    """Raise UsageError unless these options go together."""
+    """Raise UsageError if these options exclude each other."""
     if arguments.no_special_token and arguments.special_token:
         raise UsageError("--no-special-token and --special-token exclude each other")
     if arguments.workers is not None and arguments.workers < 1:
         raise UsageError("--workers must be at least 1")
-    if arguments.scratch is not None and not arguments.scratch.is_dir():
-        raise CommandError(f"the scratch folder {arguments.scratch} is not there; make it first")
+    if arguments.temp_dir is not None and not arguments.temp_dir.is_dir():
+        raise CommandError(
+            f"the folder {arguments.temp_dir} (--temp-dir) does not exist; make it first"
+        )
 
 
 def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
-    """What was left out of the counts of a corpus of so many bytes, and what that means."""
+    """Describe what pruning left out of the counts of `n_bytes`, and the effect on merges."""
     return (
         f"without {pruning.n_distinct:,} distinct pre-tokens that occur fewer than "
         f"{pruning.min_count} times, {pruning.n_bytes / max(n_bytes, 1):.1%} of the text: a merge "
@@ -82,12 +89,12 @@ def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
 
 
 def names_special_tokens(arguments: argparse.Namespace) -> bool:
-    """Whether special tokens were asked for, or none."""
+    """Whether the arguments say which special tokens to use, or none."""
     return bool(arguments.special_token) or bool(arguments.no_special_token)
 
 
 def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
-    """The special tokens asked for, or the usual one."""
+    """The special tokens of the arguments, or the default one."""
     if arguments.no_special_token:
         return []
     return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)

@@ -41,13 +41,13 @@ _WEIGHT: Final = re.compile(r"[0-9]{1,18}(?:[/.][0-9]{1,18})?")
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and what is below it."""
+    """Add the subcommand and its own subcommands."""
     counts = subcommands.add_parser(
         "counts",
         description=(
-            "Count what training counts and keep it in a file. tokenizer train --from-counts\n"
-            "learns from it what it would learn from the text. A file of counts may be at an\n"
-            "address as well: s3://bucket/news.counts."
+            "Count the pre-tokens of a corpus once and keep the counts in a file. tokenizer train\n"
+            "--from-counts learns from them exactly what it learns from the text. A file of\n"
+            "counts may also be at an address: s3://bucket/news.counts."
         ),
         epilog=(
             "examples:\n"
@@ -76,7 +76,7 @@ def _add_make(subcommands: Any) -> None:
             "  tokenizer counts make news.txt --output news.counts\n"
             "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts\n"
             "  tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \\\n"
-            "      --ray-address head:6379 --run-storage s3://runs/news --output news.counts"
+            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts"
         ),
     )
     make.add_argument(
@@ -84,7 +84,7 @@ def _add_make(subcommands: Any) -> None:
         nargs="+",
         type=parse_place,
         metavar="INPUT",
-        help="UTF-8 text files; with --run-storage also addresses, s3:// for instance",
+        help="UTF-8 text files; with --checkpoint-dir also addresses, s3:// for instance",
     )
     _add_output(make)
     add_counting_options(make)
@@ -99,8 +99,8 @@ def _add_extend(subcommands: Any) -> None:
         "extend",
         help="count more text files into counts",
         description=(
-            "Count more files, as those in the counts were, and add them. The file of counts is\n"
-            "replaced when all is counted."
+            "Count more files with the options of the existing counts and add them. The file of\n"
+            "counts is replaced once all files are counted."
         ),
         epilog="example:\n  tokenizer counts extend news.counts more-news.txt",
     )
@@ -118,10 +118,10 @@ def _add_extend(subcommands: Any) -> None:
 def _add_merge(subcommands: Any) -> None:
     merge = subcommands.add_parser(
         "merge",
-        help="add counts up, each with a weight",
+        help="add counts, each with a weight",
         description=(
-            "Add several counts up. A weight is a whole number, a fraction or a decimal; they are\n"
-            "brought to the smallest whole numbers in the same ratio, so that nothing is rounded."
+            "Add several counts. A weight is a whole number, a fraction or a decimal. Weights are\n"
+            "scaled to the smallest whole numbers in the same ratio, so nothing is rounded."
         ),
         epilog=(
             "examples:\n"
@@ -140,12 +140,11 @@ def _add_merge(subcommands: Any) -> None:
 def _add_prune(subcommands: Any) -> None:
     prune = subcommands.add_parser(
         "prune",
-        help="leave out what is rare, and bound what that changes",
+        help="leave out rare pre-tokens, and bound the effect",
         description=(
-            "Leave out the pre-tokens that occur seldom: most of the distinct ones, which\n"
-            "learning has to hold in memory. What is learned may then differ. The file says by\n"
-            "how much: each merge occurs in the whole text at most so many times less than the\n"
-            "best one."
+            "Leave out rare pre-tokens, which are most of those that learning holds in memory.\n"
+            "The merges may then differ. The file records the bound: how many times less often\n"
+            "than the best merge a learned merge may occur in the whole text."
         ),
         epilog=(
             "example:\n  tokenizer counts prune news.counts --min-count 2 --output pruned.counts"
@@ -157,7 +156,7 @@ def _add_prune(subcommands: Any) -> None:
         type=int,
         required=True,
         metavar="N",
-        help="keep what occurs so often, 2 or more; with the weights of merged counts",
+        help="keep pre-tokens that occur at least N times (2 or more), weights included",
     )
     _add_output(prune)
     _add_json(prune)
@@ -167,8 +166,8 @@ def _add_prune(subcommands: Any) -> None:
 def _add_inspect(subcommands: Any) -> None:
     inspect = subcommands.add_parser(
         "inspect",
-        help="what a file of counts holds, and what it was counted from",
-        description="Check a file of counts, and show what it holds.",
+        help="show the content and the sources of a file of counts",
+        description="Check a file of counts and show its content.",
         epilog="example:\n  tokenizer counts inspect news.counts",
     )
     inspect.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
@@ -178,12 +177,12 @@ def _add_inspect(subcommands: Any) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", type=parse_place, required=True, metavar="FILE", help="where to"
+        "-o", "--output", type=parse_place, required=True, metavar="FILE", help="file to write"
     )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="what the file holds, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
@@ -215,7 +214,7 @@ def run_make(arguments: argparse.Namespace) -> None:
     require_other_files([arguments.output], arguments.inputs)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
     special_tokens = special_tokens_of(arguments)
-    if arguments.run_storage is not None:
+    if arguments.checkpoint_dir is not None:
         counts = _count_in_run(arguments, pattern, special_tokens)
     else:
         counts = _count(arguments, pattern, special_tokens)
@@ -275,8 +274,8 @@ def _count(
             pattern=pattern,
             special_tokens=special_tokens,
             num_workers=arguments.workers,
-            max_memory_bytes=arguments.memory,
-            scratch_folder=arguments.scratch,
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -292,7 +291,7 @@ def _count_in_run(
     with ExitStack() as stack:
         output = arguments.output
         if not isinstance(output, Path):
-            folder = tempfile.TemporaryDirectory(dir=arguments.scratch)
+            folder = tempfile.TemporaryDirectory(dir=arguments.temp_dir)
             output = Path(stack.enter_context(folder), "counts")
         executor = stack.enter_context(open_executor(arguments))
         bars = stack.enter_context(ProgressBars(quiet=arguments.quiet))
@@ -300,11 +299,11 @@ def _count_in_run(
             arguments.inputs,
             pattern=pattern,
             special_tokens=special_tokens,
-            storage=arguments.run_storage,
+            storage=arguments.checkpoint_dir,
             executor=executor,
             output=output,
-            max_memory_bytes=arguments.memory,
-            scratch_folder=arguments.scratch,
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),

@@ -1,7 +1,6 @@
-"""Where a command writes: a file whole or not at all, `-` for standard output, figures as JSON.
+"""Outputs of commands: whole files, `-` for standard output, figures as JSON.
 
-It stands alone because every command that writes must keep the same promise: Ctrl-C, a kill and a
-full disk leave what was there, never half a file.
+After Ctrl-C, a kill or a full disk the old file is still there, never half a new one.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool
 def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write `data`, or its parts in order, to the file `path`, or to standard output for `-`.
 
-    A file appears when all of it is written. What is there and no regular file (a named pipe,
-    /dev/null) is written to as it is.
+    The file appears once it is complete. Devices and named pipes are written directly.
 
     Raises:
-        CommandError: the folder of the file is not there.
-        OSError: the file cannot be written; what was there still is.
+        CommandError: the folder of the file does not exist.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     from tokenizer_core.blobs.atomic_files import write_whole_file
 
@@ -55,12 +53,11 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
         with path.open("wb") as file:
             file.writelines(parts)
         return
-    write_whole_file(os.path.realpath(path), parts)  # what a link leads to, not the link
+    write_whole_file(os.path.realpath(path), parts)  # the target of a link, not the link
 
 
 def require_folder_of(path: Path | str) -> None:
-    """Raise CommandError where the folder a file is to be written into is not there, or the file
-    is a folder itself; not of an address."""
+    """Raise CommandError if the folder of an output is missing, or the output is a folder."""
     if isinstance(path, str):
         return
     if not path.absolute().parent.is_dir():
@@ -70,9 +67,9 @@ def require_folder_of(path: Path | str) -> None:
 
 
 def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
-    """Raise UsageError where an output would take the place of an input.
+    """Raise UsageError if an output would overwrite an input.
 
-    `train --json news.txt` reads as if news.txt were the corpus, and would be its end.
+    In `train --json news.txt` the corpus news.txt would be overwritten by the report.
     """
     read = {os.path.realpath(path) for path in inputs}
     for target in targets:
@@ -81,5 +78,5 @@ def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[P
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document: as people read it, or escaped where the terminal is not UTF-8."""
+    """Print one indented JSON document, escaped if the terminal is not UTF-8."""
     print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=1))

@@ -1,7 +1,6 @@
-"""Progress bars on standard error: on a terminal, and nowhere else.
+"""Progress bars on standard error, only on a terminal.
 
-It stands alone because importing tqdm takes longer than most commands do; what runs in a pipe does
-not wait for it.
+Importing tqdm takes longer than most commands, so commands in a pipe do not import it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ if TYPE_CHECKING:
     from tokenizer_core.training import TrainingProgress
 
 _DELAY_SECONDS: Final = 0.3
-"""What is done sooner shows no bar."""
+"""Work that ends sooner shows no bar."""
 
 
 class HiddenBar:
-    """Takes what a bar is told, and shows nothing."""
+    """The interface of a bar, showing nothing."""
 
     total: float | None = None
     n: float = 0
@@ -29,7 +28,7 @@ class HiddenBar:
         pass
 
     def update(self, n: float = 1) -> None:
-        """Count, as tqdm does: who shows how far it is asks for `n`."""
+        """Count in `n`, as tqdm does."""
         self.n += n
 
     def ignore(self, *_: object, **__: object) -> None:
@@ -39,12 +38,12 @@ class HiddenBar:
 
 
 def is_shown(*, quiet: bool) -> bool:
-    """Whether a bar would be seen by somebody who wants it."""
+    """Whether to show bars."""
     return not quiet and sys.stderr.isatty()
 
 
 def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> Any:
-    """A tqdm bar over bytes, with its `options`; a HiddenBar where none is to be shown."""
+    """A tqdm bar over bytes with these `options`, or a HiddenBar."""
     if not is_shown(quiet=quiet):
         return HiddenBar()
     from tqdm import tqdm
@@ -55,11 +54,11 @@ def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> 
 
 def add_quiet(parser: Any) -> None:
     """Add `--quiet`."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
 
 
 class ProgressBars:
-    """One bar for each phase of training; none where none is to be shown."""
+    """One bar for each phase of training."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._is_shown = is_shown(quiet=quiet)
@@ -73,7 +72,7 @@ class ProgressBars:
         self._close()
 
     def show(self, progress: TrainingProgress) -> None:
-        """Show where training is."""
+        """Show the progress of training."""
         if not self._is_shown:
             return
         if progress.phase != self._phase:

@@ -1,7 +1,4 @@
-"""What the commands share whose work may be done by many machines: by whom, and where it is kept.
-
-It stands alone because only they pay for what it imports, and only when a run begins.
-"""
+"""Options of the commands that can run on many machines: the executor and the checkpoints."""
 
 from __future__ import annotations
 
@@ -11,26 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.commands.command_line import UsageError
+from app.commands.command_line import CommandParser, UsageError
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus import TokenManifest
     from tokenizer_core.parallel import Executor
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add who works, and where what is done is kept."""
+def add_run_options(parser: CommandParser) -> None:
+    """Add the executor, and the folder of the checkpoints."""
     parser.add_argument(
-        "--run-storage",
-        metavar="PLACE",
-        help="a folder all workers share, or s3://bucket/prefix: work in shards that are kept "
-        "there, so that the same command goes on after an interruption",
+        "--checkpoint-dir",
+        metavar="FOLDER",
+        help="work in shards and keep finished ones here, so that the same command continues after "
+        "an interruption; a folder that all workers share, or s3://bucket/prefix",
     )
+    parser.rename_option("--run-storage", "--checkpoint-dir")
     parser.add_argument(
         "--executor",
         choices=["local", "ray"],
         default="local",
-        help="who works on the shards: processes here, or a Ray cluster (default: local)",
+        help="what works on the shards: local processes or a Ray cluster (default: local)",
     )
     parser.add_argument(
         "--ray-address",
@@ -40,30 +38,30 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_run_options(arguments: argparse.Namespace) -> None:
-    """Raise UsageError unless these options go together."""
+    """Raise UsageError if these options exclude each other."""
     if arguments.ray_address is not None and arguments.executor != "ray":
         raise UsageError("--ray-address needs --executor ray")
     if arguments.workers is not None and arguments.executor == "ray":
-        raise UsageError("--workers is for processes here; on a Ray cluster its processors decide")
-    if arguments.executor == "ray" and arguments.run_storage is None:
+        raise UsageError("--workers counts local processes; a Ray cluster uses all its processors")
+    if arguments.executor == "ray" and arguments.checkpoint_dir is None:
         raise UsageError(
-            "--executor ray needs --run-storage: a folder that all nodes share, or s3://..."
+            "--executor ray needs --checkpoint-dir: a folder that all nodes share, or s3://..."
         )
 
 
 def check_run_inputs(arguments: argparse.Namespace) -> None:
-    """Raise UsageError where an input can be read in a run only, and there is none."""
+    """Raise UsageError for addresses as inputs without --checkpoint-dir."""
     are_paths = all(isinstance(each, Path) for each in arguments.inputs)
-    if arguments.run_storage is None and not are_paths:
-        raise UsageError("an address as INPUT needs --run-storage; or copy it to the disk first")
+    if arguments.checkpoint_dir is None and not are_paths:
+        raise UsageError("an address as INPUT needs --checkpoint-dir, or copy it to the disk first")
 
 
 @contextlib.contextmanager
 def open_executor(arguments: argparse.Namespace) -> Iterator[Executor]:
-    """Who was asked for; what it holds ends with the context.
+    """Start the executor that the arguments name; end it with the context.
 
     Raises:
-        WorkerProcessError: Ray is not installed, or no cluster is there.
+        WorkerProcessError: Ray is not installed, or no cluster answers.
     """
     from tokenizer_core.parallel import LocalExecutor
 
@@ -79,18 +77,18 @@ def open_executor(arguments: argparse.Namespace) -> Iterator[Executor]:
 
 
 def encode_in_run(arguments: argparse.Namespace, *what: Any, **how: Any) -> TokenManifest:
-    """`encode_distributed` with who was asked for, where it was asked for."""
+    """Call `encode_distributed` with the executor and the folders of the arguments."""
     from tokenizer_core.distributed import encode_distributed
 
     if arguments.workers is not None and arguments.workers < 1:
         raise UsageError("--workers must be at least 1")
-    if arguments.scratch is not None:
-        arguments.scratch.mkdir(parents=True, exist_ok=True)
+    if arguments.temp_dir is not None:
+        arguments.temp_dir.mkdir(parents=True, exist_ok=True)
     with open_executor(arguments) as executor:
         return encode_distributed(
             *what,
-            storage=arguments.run_storage,
+            storage=arguments.checkpoint_dir,
             executor=executor,
-            scratch_folder=arguments.scratch,
+            scratch_folder=arguments.temp_dir,
             **how,
         )

@@ -1,8 +1,8 @@
 """`tokenizer serve`: the HTTP service with the settings of the environment.
 
-The parent chooses the admin key, binds the socket and says what to try; then uvicorn serves, in
-this process or in several. Nobody is left behind: a serving process ends with its supervisor, and
-with `--exit-with-parent` the whole ends with whoever started it.
+The parent process chooses the admin key, binds the socket and prints commands to try; then uvicorn
+serves, in this process or in several. A serving process ends with its supervisor. With
+`--exit-with-parent` the service ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -49,11 +50,7 @@ _TRIED_TEXT: Final = "Hello, world!"
 
 def add_parsers(subcommands: Any) -> None:
     """Add the subcommand."""
-    width = max(len(row[0]) for row in describe())
-    table = "\n".join(
-        f"  {name:<{width}}  {meaning}" + (f" Default: {default}" if default else "")
-        for name, default, meaning in describe()
-    )
+    table = "\n".join(_render_setting(*row) for row in describe())
     parser = subcommands.add_parser(
         "serve",
         description="Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it.",
@@ -65,35 +62,44 @@ def add_parsers(subcommands: Any) -> None:
             f"settings, from the environment:\n{table}"
         ),
     )
-    parser.add_argument("--host", metavar="ADDRESS", help="as TOKENIZER_HOST")
+    parser.add_argument("--host", metavar="ADDRESS", help="overrides TOKENIZER_HOST")
     parser.add_argument(
-        "--port", type=int, metavar="N", help="as TOKENIZER_PORT; 0 takes a free one"
+        "--port", type=int, metavar="N", help="overrides TOKENIZER_PORT; 0 chooses a free port"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="as TOKENIZER_WORKERS")
+    parser.add_argument("--workers", type=int, metavar="N", help="overrides TOKENIZER_WORKERS")
     parser.add_argument(
-        "--artifacts-dir", type=Path, metavar="FOLDER", help="as TOKENIZER_ARTIFACTS_DIR"
+        "--artifacts-dir", type=Path, metavar="FOLDER", help="overrides TOKENIZER_ARTIFACTS_DIR"
     )
     parser.add_argument(
         "--exit-with-parent",
         action="store_true",
-        help="end when the process that started this one ends, however it ends",
+        help="end when the process that started this one ends, even if it was killed",
     )
     parser.set_defaults(run=run_serve)
 
 
+def _render_setting(name: str, default: str, meaning: str) -> str:
+    text = f"{meaning} Default: {default}" if default else meaning
+    indent = " " * 6
+    lines = textwrap.wrap(
+        text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join([f"  {name}", *lines])
+
+
 def run_serve(arguments: argparse.Namespace) -> None:
-    """Serve until told to end."""
+    """Serve until a signal ends the process."""
     parent = os.getppid()  # before anything slow: a parent may end meanwhile
     for name in ("host", "port", "workers", "artifacts_dir"):
         value = getattr(arguments, name)
         if value is not None:
-            # The serving processes read the environment, so that is where options go.
+            # The serving processes read their settings from the environment.
             os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
     try:
         settings = Settings.from_environment()
     except SettingsError as error:
         raise CommandError(str(error)) from None
-    engine = choose_engine(settings.engine)  # one that is not there ends the command here
+    engine = choose_engine(settings.engine)  # raises if the engine is unavailable
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:
         _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
@@ -121,9 +127,9 @@ def run_serve(arguments: argparse.Namespace) -> None:
 
 
 def create_worker_app() -> FastAPI:
-    """The app of one serving process among several, which ends when its supervisor has ended.
+    """The app of one of several serving processes, which ends when its supervisor ends.
 
-    uvicorn's supervisor, killed with SIGKILL, would leave its workers serving for ever.
+    Without this, the workers would serve forever after a SIGKILL of uvicorn's supervisor.
     """
     from app.main import create_app
 
@@ -134,7 +140,7 @@ def create_worker_app() -> FastAPI:
 
 
 def _make_admin_key(settings: Settings) -> str | None:
-    """A key for this run where none is set, in the environment so that all processes share it."""
+    """Make a key for this run if none is set; the environment passes it to all processes."""
     if settings.admin_keys or settings.require_admin_key:
         return None
     key = secrets.token_urlsafe(24)
@@ -143,7 +149,7 @@ def _make_admin_key(settings: Settings) -> str | None:
 
 
 def _make_metrics_dir(settings: Settings) -> Path | None:
-    """The folder in which several processes add up their metrics; fresh, so that counts are."""
+    """Make an empty folder in which several processes add up their metrics."""
     if settings.workers == 1 or "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         return None
     try:
@@ -170,9 +176,9 @@ def _configure(settings: Settings) -> uvicorn.Config:
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here asks for the client's address
+        proxy_headers=False,  # the service does not use the client's address
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
-        # The default of 5 s kills a worker that a long regular expression keeps from answering.
+        # After the default of 5 s uvicorn kills a worker that a long regular expression keeps busy.
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
 
@@ -194,10 +200,10 @@ def _bind(settings: Settings) -> socket.socket:
 
 
 def _end_with(parent: int, *, grace_seconds: float) -> None:
-    """End this process when `parent` is no longer its parent: politely, then at once.
+    """End this process when `parent` is no longer its parent: SIGTERM, then exit.
 
-    Asking for the parent's pid works everywhere; a death signal from the kernel is Linux only,
-    and is sent when the parent's *thread* ends.
+    Polling the parent's pid works on every system. A death signal from the kernel is Linux only
+    and arrives when the parent's *thread* ends.
     """
 
     def watch() -> None:
@@ -228,7 +234,7 @@ def _print_what_to_try(
 
 
 def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[str]:
-    """Commands that work as they stand with the tokenizer being served."""
+    """Commands to copy, for the tokenizer that serves."""
     needs_key = bool(settings.read_keys)
     read = ' -H "X-API-Key: $READ_KEY"' if needs_key else ""
     lines = []
@@ -268,7 +274,7 @@ def _encode_sample(settings: Settings) -> list[int] | None:
 
 
 def _find_corpus(settings: Settings) -> str | None:
-    """A small text file under a corpus root, by its name there; None where there is none."""
+    """The name of a small text file in a corpus root, or None."""
     for root in settings.corpus_roots:
         try:
             names = sorted(

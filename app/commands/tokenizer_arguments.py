@@ -1,8 +1,4 @@
-"""Which tokenizer a command line means: by options where it is one, by words where there may be
-several.
-
-It stands alone because most commands ask it.
-"""
+"""The tokenizer that a command line names: one by options, several by words."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from tokenizer_core.tokenizer import Tokenizer
 
 TOKENIZER_HELP: Final = (
     "a published NAME[@VERSION], or a file: tokenizer.json, VOCAB,MERGES, or "
-    "FILE.tiktoken:PATTERN; LABEL= before it says what it is called in the answer"
+    "FILE.tiktoken:PATTERN; LABEL= before it names it in the output"
 )
 
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
@@ -35,39 +31,39 @@ _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab))+$")
 
 
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `load_tokenizer` and `find_tokenizer` read."""
+    """Add the options that `load_tokenizer` and `find_tokenizer` read."""
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(
         "--tokenizer",
         metavar="NAME[@VERSION]",
-        help="a published one (default: the one being served)",
+        help="a published tokenizer (default: the active one)",
     )
     group.add_argument(
         "--files",
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="files of a tokenizer instead, as tokenizer import takes them",
+        help="use these files instead; see tokenizer import",
     )
-    group.add_argument("--pattern", help="split pattern, where the files do not say it")
+    group.add_argument("--pattern", help="split pattern, if the files do not name it")
     group.add_argument(
         "--special",
         action="append",
         type=parse_special_token,
         default=[],
         metavar="TOKEN=ID",
-        help="a special token, where the files do not say it; once for each",
+        help="a special token, if the files do not name it; repeat for more",
     )
     add_artifacts_dir(group)
 
 
 def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
-    """The tokenizer the arguments name, or the one being served."""
+    """The tokenizer that the arguments name, or the active one."""
     return find_tokenizer(arguments)[0]
 
 
 def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
-    """As `load_tokenizer`, with the name and version of a published one."""
+    """`load_tokenizer`, with the name and version if it is published."""
     if arguments.files:
         if arguments.tokenizer:
             raise UsageError("--tokenizer and --files exclude each other")
@@ -92,7 +88,7 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
 
 
 def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
-    """What `--allowed-special` says; raises UsageError where the tokenizer has no such token."""
+    """Parse `--allowed-special`; raise UsageError for tokens that the tokenizer lacks."""
     if text in ("all", "none"):
         return text
     wanted = {token for token in text.split(",") if token}
@@ -104,11 +100,11 @@ def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
 
 
 def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> dict[str, Tokenizer]:
-    """The tokenizers the words name, by label, in order.
+    """The tokenizers that the words name, by label, in order.
 
     Raises:
         UsageError: two have the same label.
-        CommandError: a file is missing, or is no tokenizer.
+        CommandError: a file is missing or is not a tokenizer.
     """
     found: dict[str, Tokenizer] = {}
     for word in words:
@@ -133,8 +129,8 @@ def named_files(words: list[str]) -> list[Path]:
 
 
 def split_label(word: str) -> tuple[str | None, str]:
-    """`LABEL=WHAT` as `(LABEL, WHAT)`; without a label, or where a file has that name,
-    `(None, word)`.
+    """Split `LABEL=WHAT` into `(LABEL, WHAT)`; `(None, word)` without a label, or if such a file
+    exists.
 
     Example:
         >>> split_label("mine=tokenizer.json")
@@ -161,7 +157,7 @@ def _load(arguments: argparse.Namespace, what: str) -> tuple[Tokenizer, str]:
 
 
 def _files_of(what: str) -> tuple[list[Path], str | None]:
-    """The files and the pattern behind a colon; no files where a published tokenizer is meant."""
+    """The files and the pattern after a colon; no files for a published tokenizer."""
     if Path(what).is_file():
         return [Path(what)], None
     named, colon, pattern = what.partition(":")

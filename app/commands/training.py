@@ -53,8 +53,8 @@ def add_parsers(subcommands: Any) -> None:
         "train",
         description=(
             "Learn a byte-level BPE tokenizer from UTF-8 text files and publish it as an\n"
-            "artifact. The result is the same for any number of workers. Files are taken as\n"
-            "they are; a special token in them ends a document."
+            "artifact. The result is the same for any number of workers. Files are read as they\n"
+            "are; a special token in them ends a document."
         ),
         epilog=(
             "examples:\n"
@@ -64,8 +64,8 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
             "  tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html\n"
             "  tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128\n\n"
-            "Several sizes take one run and are published as NAME-SIZE. The counts of a\n"
-            "corpus are most of the work: save them to train again without reading it."
+            "One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is\n"
+            "most of the work: save the counts to train again without it."
         ),
     )
     parser.add_argument("inputs", nargs="*", type=Path, metavar="INPUT", help="UTF-8 text files")
@@ -74,22 +74,22 @@ def add_parsers(subcommands: Any) -> None:
         type=_parse_sizes,
         default=[10_000],
         metavar="N[,N...]",
-        help="all entries: 256 bytes, special tokens, merges, reserved ones (default: 10000)",
+        help="all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
     )
     add_counting_options(parser)
     _add_vocabulary_options(parser)
-    parser.add_argument("--name", default="trained", help="name to publish it under")
+    parser.add_argument("--name", default="trained", help="name of the published tokenizer")
     parser.add_argument(
-        "--save-counts", type=parse_place, metavar="FILE", help="keep the counts of the corpus"
+        "--save-counts", type=parse_place, metavar="FILE", help="write the counts of the corpus"
     )
     parser.add_argument(
         "--from-counts",
         type=parse_place,
         metavar="FILE",
-        help="train from saved counts, not from files",
+        help="train from saved counts instead of files",
     )
     parser.add_argument(
-        "--promote", action="store_true", help="serve it from now on (running servers follow)"
+        "--promote", action="store_true", help="serve it (running servers switch to it)"
     )
     parser.add_argument(
         "--html",
@@ -103,7 +103,7 @@ def add_parsers(subcommands: Any) -> None:
         const=STANDARD_OUTPUT,
         type=Path,
         metavar="FILE",
-        help="the report as JSON, written there; without a FILE it is printed, alone",
+        help="write the report as JSON; without FILE, print nothing else",
     )
     add_quiet(parser)
     add_artifacts_dir(parser)
@@ -116,40 +116,40 @@ def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="merge no pair that occurs less often (default: 1)",
+        help="ignore pairs that occur less often (default: 1)",
     )
     parser.add_argument(
-        "--max-token-length", type=int, metavar="BYTES", help="learn no longer token"
+        "--max-token-length", type=int, metavar="BYTES", help="learn no token longer than this"
     )
     parser.add_argument(
         "--seed-token",
         action="append",
         default=[],
         metavar="TEXT",
-        help="text that is one token from the start; once for each, in order",
+        help="text that becomes one token before any is learned; repeat for more, in order",
     )
     parser.add_argument(
-        "--seed-file", type=Path, metavar="FILE", help="seed tokens, one a line, after the others"
+        "--seed-file", type=Path, metavar="FILE", help="more seed tokens, one per line"
     )
     parser.add_argument(
         "--reserved",
         type=int,
         default=0,
         metavar="N",
-        help="special tokens without a meaning yet, in --vocab-size",
+        help="number of special tokens for later use, counted in --vocab-size",
     )
     parser.add_argument(
         "--reserved-name",
         default=LLAMA3_RESERVED_NAME,
         metavar="TOKEN",
-        help=f"what they are called, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
+        help=f"their name, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
     )
     parser.add_argument(
         "--pad-to-multiple",
         type=int,
         default=1,
         metavar="N",
-        help="with more of these, make the number of tokens a multiple of N, 128 for instance",
+        help="add reserved tokens until the vocabulary is a multiple of N, for instance 128",
     )
 
 
@@ -275,8 +275,8 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
         pattern=pattern,
         num_workers=arguments.workers,
         options=_options(arguments),
-        max_memory_bytes=arguments.memory,
-        scratch_folder=arguments.scratch,
+        max_memory_bytes=arguments.memory_limit,
+        scratch_folder=arguments.temp_dir,
         progress=bars.show,
     )
 

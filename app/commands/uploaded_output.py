@@ -1,6 +1,6 @@
-"""Token files that `tokenizer corpus encode` is to write to an address: first here, then there.
+"""Token files that `tokenizer corpus encode` writes to an address: first to the disk.
 
-Apart from the command because it is a promise of its own: an upload that fails costs no encoding.
+An upload that fails costs no encoding: `--resume` uploads the finished files.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from app.commands.command_line import CommandError
+from app.commands.command_line import CommandError, CommandParser
 from app.commands.progress import progress_bar
 from tokenizer_core.blobs.atomic_files import remove_folder
 from tokenizer_core.corpus import TokenManifest, upload_token_files
@@ -18,15 +17,16 @@ from tokenizer_core.corpus.remote_token_files import default_cache_folder, requi
 from tokenizer_core.errors import StorageError
 
 
-def add_scratch(parser: Any) -> None:
-    """Add `--scratch`."""
+def add_temp_dir(parser: CommandParser) -> None:
+    """Add `--temp-dir`."""
     parser.add_argument(
-        "--scratch",
+        "--temp-dir",
         type=Path,
         metavar="FOLDER",
-        help="where token files for an address grow (default: a folder below ~/.cache), and what "
-        "a run's workers are at (default: the system's)",
+        help="folder for unfinished token files of an address (default: below ~/.cache), and for "
+        "unfinished shards (default: the system's)",
     )
+    parser.rename_option("--scratch", "--temp-dir")
 
 
 def encode_and_upload(
@@ -34,21 +34,22 @@ def encode_and_upload(
     address: str,
     settings: object,
     *,
-    scratch: Path | None,
+    temp_dir: Path | None,
     resume: bool,
     quiet: bool,
 ) -> TokenManifest:
-    """Have token files written into a folder of the disk, put them to the address, and remove them.
+    """Write token files to a folder on the disk, upload them to the address, and remove the folder.
 
-    The folder is called by `settings`, all that decides what is written, and the address. So with
-    `resume` what is there is of the same command: whole files are uploaded, others gone on with.
+    The folder is named by the address and `settings`, which is everything that decides what is
+    written. So `resume` finds only files of the same command: it uploads finished files and
+    continues unfinished ones.
 
     Raises:
-        CommandError: the upload failed; or whole files are there, and `resume` was not asked for.
-        TokenFilesError: other token files are at the address.
+        CommandError: the upload failed; or finished files exist and `resume` is false.
+        TokenFilesError: the address holds other token files.
     """
     key = hashlib.sha256(repr((address, settings)).encode()).hexdigest()[:24]
-    folder = (scratch or default_cache_folder().with_name("encoding")) / key
+    folder = (temp_dir or default_cache_folder().with_name("encoding")) / key
     if not folder.exists():
         require_free(address)
         encode(folder)
@@ -76,6 +77,6 @@ def encode_and_upload(
 
 def _whole(folder: Path) -> str:
     return (
-        f"the token files are whole in {folder}; the same command with --resume uploads them, "
+        f"the token files are complete in {folder}; the same command with --resume uploads them "
         f"without encoding again"
     )

@@ -104,7 +104,7 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
         patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = cli.fail(*command, "tokens", code=130)
-        assert "the same command with --resume goes on from here" in told
+        assert "the same command with --resume continues from here" in told
     n_before = seen[-1].n_documents
     assert n_before > 0
     seen.clear()
@@ -124,7 +124,7 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
     Path("more.txt").write_text("more<|endoftext|>still more")
     command = ("corpus", "encode", "*.txt", "--validation-share", "0.2", "--shuffle", "--output")
     cli.run(*command, "expected")
-    run = ("--run-storage", "run", "--scratch", "scratch", "--workers", "1")
+    run = ("--checkpoint-dir", "run", "--temp-dir", "scratch", "--workers", "1")
 
     def interrupted(*what: Any, progress: Any, **how: Any) -> TokenManifest:
         def stop(now: EncodingProgress) -> None:
@@ -136,7 +136,7 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
     with monkeypatch.context() as patch:
         patch.setattr("tokenizer_core.distributed.encode_distributed", interrupted)
         told = cli.fail(*command, "tokens", *run, code=130)
-        assert "the same command goes on with the shards that are done" in told
+        assert "the same command continues after the finished shards" in told
     assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
     cli.run(*command, "tokens", *run)
     assert content(Path("tokens")) == content(Path("expected"))
@@ -146,10 +146,10 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--executor=ray"], "--executor ray needs --run-storage"),
+        (["--executor=ray"], "--executor ray needs --checkpoint-dir"),
         (["--ray-address=auto"], "--ray-address needs --executor ray"),
-        (["--executor=ray", "--run-storage=run", "--workers=2"], "--workers is for processes here"),
-        (["--run-storage=run", "--workers=0"], "--workers must be at least 1"),
+        (["--executor=ray", "--checkpoint-dir=run", "--workers=2"], "--workers counts local"),
+        (["--checkpoint-dir=run", "--workers=0"], "--workers must be at least 1"),
     ],
 )
 def test_who_encodes_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:

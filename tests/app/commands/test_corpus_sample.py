@@ -23,7 +23,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_text_and_json_lines_hold_the_same_documents_of_all_formats(cli: Cli) -> None:
-    command = ("corpus", "sample", "a.txt", "*.gz", "--field=story", "--share=0.1", "--seed=7")
+    command = ("corpus", "sample", "a.txt", "*.gz", "--field=story", "--fraction=0.1", "--seed=7")
     out, error = cli.run(*command, "-o", "s.txt")
     cli.run(*command, "-o", "s.jsonl")
     drawn = list(read_documents("s.txt", separator=END))
@@ -46,7 +46,7 @@ def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
     long = 'é"\\\n' * 200_000
     Path("long.txt").write_text(f"{long}{END}" * 8, encoding="utf-8")
     for name in ("s.txt", "s.jsonl"):
-        cli.run("corpus", "sample", "long.txt", "--share=0.5", "-o", name)
+        cli.run("corpus", "sample", "long.txt", "--fraction=0.5", "-o", name)
         found = list(read_documents(name, separator=END))
         assert 1 <= len(found) < 8
         assert set(found) == {long}
@@ -55,20 +55,20 @@ def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("a.txt", "-o", "s.txt"), 2, "--share"),
-        (("a.txt", "--share=0", "-o", "s.txt"), 2, "0.01 for a hundredth, not 0; for all"),
-        (("a.txt", "--share=1", "-o", "s.txt"), 2, "take the files themselves"),
-        (("a.txt", "--share=50", "-o", "s.txt"), 2, "not 50"),
-        (("a.txt", "--share=nan", "-o", "s.txt"), 2, "above 0"),
-        (("a.txt", "--share=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),
-        (("a.txt", "--share=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
-        (("a.txt", "--share=0.5", "-o", "a.txt"), 2, "a.txt is read, and would be overwritten"),
-        (("a.txt", "--share=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
-        (("a.txt", "--share=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
-        (("none.txt", "--share=0.5", "-o", "s.txt"), 1, "none.txt"),
-        (("b.jsonl.gz", "--share=0.5", "-o", "s.txt"), 1, "'text'"),
-        (("e.jsonl", "--share=0.5", "-o", "s.txt"), 1, "a document holds '<|endoftext|>'"),
-        (("f.jsonl", "--share=0.5", "--separator=aa", "-o", "s.txt"), 1, "a document holds 'aa'"),
+        (("a.txt", "-o", "s.txt"), 2, "--fraction"),
+        (("a.txt", "--fraction=0", "-o", "s.txt"), 2, "0.01 is a hundredth), not 0; to use all"),
+        (("a.txt", "--fraction=1", "-o", "s.txt"), 2, "use the files themselves"),
+        (("a.txt", "--fraction=50", "-o", "s.txt"), 2, "not 50"),
+        (("a.txt", "--fraction=nan", "-o", "s.txt"), 2, "above 0"),
+        (("a.txt", "--fraction=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),
+        (("a.txt", "--fraction=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
+        (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is read, and would be overwritten"),
+        (("a.txt", "--fraction=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
+        (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
+        (("none.txt", "--fraction=0.5", "-o", "s.txt"), 1, "none.txt"),
+        (("b.jsonl.gz", "--fraction=0.5", "-o", "s.txt"), 1, "'text'"),
+        (("e.jsonl", "--fraction=0.5", "-o", "s.txt"), 1, "a document holds '<|endoftext|>'"),
+        (("f.jsonl", "--fraction=0.5", "--separator=aa", "-o", "s.txt"), 1, "holds 'aa'"),
     ],
 )
 def test_an_error_is_one_line_with_the_remedy_and_writes_nothing(
@@ -85,7 +85,7 @@ def test_an_error_is_one_line_with_the_remedy_and_writes_nothing(
 
 def test_what_plain_text_cannot_hold_json_lines_can(cli: Cli) -> None:
     Path("e.jsonl").write_text(f"{json.dumps({'text': END})}\n" * 20)
-    cli.run("corpus", "sample", "e.jsonl", "--share=0.5", "-o", "s.jsonl")
+    cli.run("corpus", "sample", "e.jsonl", "--fraction=0.5", "-o", "s.jsonl")
     assert set(read_documents("s.jsonl")) == {END}
 
 
@@ -93,5 +93,5 @@ def test_two_documents_do_not_make_a_separator_between_them(cli: Cli) -> None:
     halves = ["x<|endof", "text|>y"]
     lines = [json.dumps({"text": text}) + "\n" for text in halves * 20]
     Path("e.jsonl").write_text("".join(lines))
-    cli.run("corpus", "sample", "e.jsonl", "--share=0.9", "-o", "s.txt")
+    cli.run("corpus", "sample", "e.jsonl", "--fraction=0.9", "-o", "s.txt")
     assert set(read_documents("s.txt", separator=END)) == set(halves)

@@ -67,7 +67,7 @@ def test_counting_under_a_ceiling_gives_the_same_file(
 ) -> None:
     for module in ("tokenizer_core.training.count_pretokens", "app.commands.counting_options"):
         monkeypatch.setattr(sys.modules[module], "SMALLEST_CEILING_BYTES", 1)
-    files = ("corpus.txt", "other.txt", "--memory=1K", "--scratch=.")
+    files = ("corpus.txt", "other.txt", "--memory-limit=1K", "--temp-dir=.")
     before = sorted(both.folder.iterdir())
     for engine in ("python", "native"):
         if engine == "native":
@@ -117,9 +117,9 @@ def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> N
         (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
         (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
         (("counts", "make", "none.txt", "--output=x"), 1, "none.txt is not there"),
-        (("counts", "make", "corpus.txt", "--output=x", "--memory=2X"), 2, "is no size"),
-        (("counts", "make", "corpus.txt", "--output=x", "--memory=1M"), 2, "at least 16M"),
-        (("counts", "make", "corpus.txt", "--output=x", "--scratch=no"), 1, "make it first"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=2X"), 2, "is no size"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
+        (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
         (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
         (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
         (("counts", "merge", "a.counts=1e9", "--output=x"), 1, "a.counts=1e9 is not there"),
@@ -153,14 +153,14 @@ def test_an_error_is_one_line_with_the_remedy(
 
 
 def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
-    make = ("counts", "make", "corpus.txt", "other.txt", "--run-storage=run")
+    make = ("counts", "make", "corpus.txt", "other.txt", "--checkpoint-dir=run")
     out, error = both.run(*make, "--output=run.counts", "--workers=1")
     assert (both.folder / "run.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
     assert out.decode().startswith("run.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 ")
     assert error == ""
     both.run(*make, "--output=again.counts")
     assert (both.folder / "again.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
-    said = both.fail("counts", "make", "other.txt", "--run-storage=run", "--output=x.counts")
+    said = both.fail("counts", "make", "other.txt", "--checkpoint-dir=run", "--output=x.counts")
     assert "run holds another run (inputs differ); name another place" in said
     assert not (both.folder / "x.counts").exists()
 
@@ -168,13 +168,13 @@ def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["corpus.txt", "--executor=ray"], "--executor ray needs --run-storage"),
+        (["corpus.txt", "--executor=ray"], "--executor ray needs --checkpoint-dir"),
         (["corpus.txt", "--ray-address=auto"], "--ray-address needs --executor ray"),
         (
-            ["corpus.txt", "--executor=ray", "--run-storage=x", "--workers=2"],
-            "--workers is for processes here",
+            ["corpus.txt", "--executor=ray", "--checkpoint-dir=x", "--workers=2"],
+            "--workers counts local processes",
         ),
-        (["s3://bucket/a.txt"], "an address as INPUT needs --run-storage"),
+        (["s3://bucket/a.txt"], "an address as INPUT needs --checkpoint-dir"),
         (["corpus.txt", "--executor=slurm"], "invalid choice: 'slurm'"),
     ],
 )
@@ -184,5 +184,5 @@ def test_who_works_and_where_go_together(cli: Cli, options: list[str], said: str
 
 def test_a_run_without_ray_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    options = ["--executor=ray", "--run-storage=run", "--output=x.counts"]
+    options = ["--executor=ray", "--checkpoint-dir=run", "--output=x.counts"]
     assert "tokenizer-service[ray]" in cli.fail("counts", "make", "corpus.txt", *options)

@@ -36,7 +36,7 @@ def test_a_roll_back_undoes_one_promotion_and_no_other(play):
     client.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
     (request,) = service.requests
     assert request.headers["If-Match"] == '"aa"'
-    with pytest.raises(ValueError, match="nothing was active before"):
+    with pytest.raises(ValueError, match="no tokenizer was active before"):
         client.roll_back(PromoteResponse.model_validate({"active": now, "previous": None}))
 
 

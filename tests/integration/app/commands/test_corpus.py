@@ -17,7 +17,7 @@ __all__ = ["cli"]
 
 def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str) -> None:
     address = f"{s3_bucket}/stories"
-    out, _ = cli.run("corpus", "encode", "stories.txt", "-o", address, "--scratch=s", "--json")
+    out, _ = cli.run("corpus", "encode", "stories.txt", "-o", address, "--temp-dir=s", "--json")
     local, _ = cli.run("corpus", "encode", "stories.txt", "-o", "tokens", "--json")
     assert out == local
     assert not list(Path("s").iterdir()), "what was uploaded is left on the disk"
@@ -34,7 +34,7 @@ def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str)
     train = cached / "train.bin"
     train.write_bytes(train.read_bytes()[::-1])
     assert f"remove {train}" in cli.fail("corpus", "verify", address, "--cache=c", code=3)
-    error = cli.fail("corpus", "encode", "stories.txt", "-o", address, "--scratch=s")
+    error = cli.fail("corpus", "encode", "stories.txt", "-o", address, "--temp-dir=s")
     assert "has other token files already" in error
     assert not list(Path("s").iterdir()), "it was encoded before it was refused"
     assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
@@ -46,7 +46,7 @@ def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str)
 def test_an_upload_that_failed_costs_no_encoding(
     cli: Cli, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("corpus", "encode", "stories.txt", "-o", f"{s3_bucket}/stories", "--scratch=s")
+    command = ("corpus", "encode", "stories.txt", "-o", f"{s3_bucket}/stories", "--temp-dir=s")
     with monkeypatch.context() as patch:
 
         def fail(*_: Any) -> None:

@@ -49,7 +49,7 @@ def test_a_run_from_and_in_a_bucket(cli: Cli, s3_bucket: str) -> None:
     s3fs.S3FileSystem(skip_instance_cache=True).pipe_file(f"{s3_bucket}/a/b.txt", text.encode())
     make = ("counts", "make", "--workers=1", "--json")
     address = f"{s3_bucket}/a/b.txt"
-    storage = f"--run-storage={s3_bucket}/run"
+    storage = f"--checkpoint-dir={s3_bucket}/run"
     output = f"--output={s3_bucket}/x.counts"
     there = json.loads(cli.run(*make, address, storage, output)[0])
     assert json.loads(cli.run("counts", "inspect", f"{s3_bucket}/x.counts", "--json")[0]) == there

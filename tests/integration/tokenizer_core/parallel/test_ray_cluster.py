@@ -188,7 +188,7 @@ def test_the_command_is_interrupted_and_goes_on(ray_cluster, corpus, tmp_path, h
     paths = [str(path) for path in corpus]
     command = [sys.executable, "-m", "app.cli", "counts", "make", *paths]
     command += ["--special-token=<|e|>", "--executor=ray", f"--ray-address={ray_cluster}"]
-    command += ["--run-storage", str(tmp_path / "run"), "--output", str(tmp_path / "out")]
+    command += ["--checkpoint-dir", str(tmp_path / "run"), "--output", str(tmp_path / "out")]
     process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("run/*/count/*.json")):
