@@ -76,11 +76,11 @@ def test_documents_stand_between_their_ids(tokenizer, around, narrow):
     engine, matcher = tokenizer.engine, SpecialTokenMatcher(["<", "<|endoftext|>"])
     expected = [[*before, *engine.encode(text, matcher), *behind] for text in TEXTS]
     data = [text.encode() for text in TEXTS]
-    ids, offsets, n_bytes = engine.encode_documents(data, around, matcher, narrow=narrow)
+    ids, offsets, n_bytes = engine.encode_documents(data, around, matcher, as_uint16=narrow)
     assert (ids.dtype, offsets.dtype) == (np.uint16 if narrow else np.uint32, np.uint64)
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
     assert n_bytes.tolist() == list(map(len, data))
-    ids, offsets, _ = engine.encode_documents([], around, narrow=narrow)
+    ids, offsets, _ = engine.encode_documents([], around, as_uint16=narrow)
     assert (ids.tolist(), offsets.tolist()) == ([], [0])
 
 
@@ -94,9 +94,9 @@ def test_documents_that_are_not_utf8_are_refused(tokenizer):
 def test_ids_that_are_not_narrow_never_become_others(engine):
     vocab = {**BYTES, 65536: b"ab"}
     tokenizer = Tokenizer(vocab, [(b"a", b"b")], engine=engine)
-    assert tokenizer.engine.encode_documents([b"ac"], narrow=True).ids.tolist() == [97, 99]
+    assert tokenizer.engine.encode_documents([b"ac"], as_uint16=True).ids.tolist() == [97, 99]
     with pytest.raises(ValueError, match="two bytes"):
-        tokenizer.engine.encode_documents([b"ab"], narrow=True)
+        tokenizer.engine.encode_documents([b"ab"], as_uint16=True)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], ("a", "<"), ["a"]])

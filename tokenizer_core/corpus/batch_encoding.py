@@ -167,9 +167,9 @@ class BatchEncoder:
                 found = [
                     tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
                 ]
-                return join_documents(texts, found, around, narrow=self._narrow)
+                return join_documents(texts, found, around, as_uint16=self._narrow)
         matcher = matcher_of(self._recognised)
-        return tokenizer.engine.encode_documents(texts, around, matcher, narrow=self._narrow)
+        return tokenizer.engine.encode_documents(texts, around, matcher, as_uint16=self._narrow)
 
 
 def encode_batches(

@@ -200,17 +200,17 @@ class NativeEngine(SegmentedEncoding):
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        affixes: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, with the ids `around` each of them."""
+        """The ids of all texts, with the `affixes` before and after each of them."""
         if self._is_compiled:
             specials = self._specials[matcher]
-            arrays = self._encoder.encode_documents(list(texts), around, narrow, specials)
+            arrays = self._encoder.encode_documents(list(texts), affixes, as_uint16, specials)
             return EncodedDocuments(*arrays)
-        return super().encode_documents(texts, around, matcher, narrow=narrow)
+        return super().encode_documents(texts, affixes, matcher, as_uint16=as_uint16)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, one after the other."""
@@ -226,7 +226,7 @@ class NativeEngine(SegmentedEncoding):
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
-        runs = _native.restless_runs(text, len(text) // _CHARS_PER_RUN + 1)
+        runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
         return changes_by_nfc(text, runs)
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
@@ -240,20 +240,22 @@ class NativeEngine(SegmentedEncoding):
         return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
-        """The bytes of `ids`; a str in their stead only if it was asked for and they are ASCII."""
+        """The bytes of `ids`; a str instead only if it was asked for and they are ASCII."""
         if isinstance(ids, np.ndarray):
             fitting = _as_uint32(ids)
             if fitting is not None:
-                decoded = self._encoder.decode_array(fitting, as_text)
-                if not isinstance(decoded, int):
-                    return decoded
+                try:
+                    return self._encoder.decode_array(fitting, as_text)
+                except _native.UnknownIdError:
+                    pass  # a list of the ids names the one that was given
             ids = ids.tolist()
         listed = ids if type(ids) is list else list(ids)
-        decoded = self._encoder.decode_list(listed, as_text)
-        if not isinstance(decoded, int):
-            return decoded
-        if type(listed[decoded]) is int:
-            raise UnknownTokenIdError(decoded, listed[decoded], self._largest_id)
+        try:
+            return self._encoder.decode_list(listed, as_text)
+        except _native.UnknownIdError as error:
+            index: int = error.args[0]
+        if type(listed[index]) is int:
+            raise UnknownTokenIdError(index, listed[index], self._largest_id)
         return join_tokens(self._vocab, listed)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -106,17 +106,17 @@ class Engine(Protocol):
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        affixes: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """As `encode_batch_to_numpy` by one thread, of texts as UTF-8, with the ids `around` each:
-        before and behind it. `narrow` ids are uint16.
+        """As `encode_batch_to_numpy` by one thread, of texts as UTF-8, with the id of `affixes`
+        before and after each. Ids are uint16 with `as_uint16`.
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.
-            ValueError: an id is not `narrow`.
+            ValueError: an id does not fit uint16.
         """
         ...
 

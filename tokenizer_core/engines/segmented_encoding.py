@@ -108,14 +108,14 @@ class SegmentedEncoding(ABC):
     def encode_documents(
         self,
         texts: Sequence[bytes],
-        around: tuple[int | None, int | None] = (None, None),
+        affixes: tuple[int | None, int | None] = (None, None),
         matcher: SpecialTokenMatcher | None = None,
         *,
-        narrow: bool = False,
+        as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, with the ids `around` each of them."""
+        """The ids of all texts, with the `affixes` before and after each of them."""
         encoded = (self.encode_to_numpy(text.decode(), None, matcher) for text in texts)
-        return join_documents(texts, encoded, around, narrow=narrow)
+        return join_documents(texts, encoded, affixes, as_uint16=as_uint16)
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
@@ -154,18 +154,18 @@ class SegmentedEncoding(ABC):
 def join_documents(
     texts: Sequence[bytes],
     encoded: Iterable[NDArray[np.uint32]],
-    around: tuple[int | None, int | None],
+    affixes: tuple[int | None, int | None],
     *,
-    narrow: bool,
+    as_uint16: bool,
 ) -> EncodedDocuments:
     """The texts and their ids, as `Engine.encode_documents` gives them."""
-    before, behind = (np.array([] if id_ is None else [id_], np.uint32) for id_ in around)
-    ids, offsets = join_with_offsets([np.concatenate((before, i, behind)) for i in encoded])
+    before, after = (np.array([] if id_ is None else [id_], np.uint32) for id_ in affixes)
+    ids, offsets = join_with_offsets([np.concatenate((before, i, after)) for i in encoded])
     n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
-    if not narrow:
+    if not as_uint16:
         return EncodedDocuments(ids, offsets, n_bytes)
     if len(ids) and ids.max() > np.iinfo(np.uint16).max:
-        raise ValueError("an id does not fit two bytes; do without narrow")
+        raise ValueError("an id does not fit two bytes; do without as_uint16")
     return EncodedDocuments(ids.astype(np.uint16), offsets, n_bytes)
 
 

@@ -45,7 +45,7 @@ def without_tests(source: str) -> str:
         end = found.end()
         while source[end] not in ";{":
             end += 1
-        depth = source[end] == "{"
+        depth = int(source[end] == "{")
         while depth:
             end += 1
             depth += {"{": 1, "}": -1}.get(source[end], 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter, NativeCounts
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
 from tokenizer_core.training.learn_merges import (
@@ -48,9 +48,10 @@ def count_natively(
         for file in files:
             if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
                 break
-        counted = counter.finish()
-    if isinstance(counted, int):
-        return chunks[counted]
+        try:
+            counted = counter.finish()
+        except ChunkFailedError as error:
+            return chunks[error.number]
     progress(sum(file.size_bytes for file in files))
     return counted
 

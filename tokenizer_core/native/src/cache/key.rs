@@ -19,9 +19,9 @@ pub fn middle_key(text: &[u8], start: usize, length: usize) -> MiddleKey {
             &padded
         }
     };
-    let half = |place: usize| {
-        let n_bytes = length.saturating_sub(16 * place).min(16);
-        let half = bytes[16 * place..].first_chunk().expect("16 bytes");
+    let half = |position: usize| {
+        let n_bytes = length.saturating_sub(16 * position).min(16);
+        let half = bytes[16 * position..].first_chunk().expect("16 bytes");
         u128::from_le_bytes(*half) & u128::MAX.checked_shr(128 - 8 * n_bytes as u32).unwrap_or(0)
     };
     let ([a, b], [c, d]) = (words(half(0)), words(half(1) | (length as u128) << 120));

@@ -27,7 +27,7 @@ pub struct LongCache {
     slots: Box<[Slot]>,
     key_ring: Box<[u8]>,
     id_ring: Box<[u32]>,
-    /// How many bytes and ids were ever written; places in the rings are these, modulo their size.
+    /// How many bytes and ids were ever written; positions in the rings are these, modulo their size.
     keys_written: u64,
     ids_written: u64,
 }
@@ -65,8 +65,8 @@ impl LongCache {
     /// Keeps the ids of a piece of at most `MAX_CACHED_BYTES`.
     pub fn put(&mut self, piece: &[u8], ids: &[u32]) {
         let hash = self.keys.of_bytes(piece);
-        let key_at = ring_place(&mut self.keys_written, piece.len(), KEY_RING);
-        let ids_at = ring_place(&mut self.ids_written, ids.len(), ID_RING);
+        let key_at = ring_position(&mut self.keys_written, piece.len(), KEY_RING);
+        let ids_at = ring_position(&mut self.ids_written, ids.len(), ID_RING);
         let start = key_at as usize % KEY_RING;
         self.key_ring[start..start + piece.len()].copy_from_slice(piece);
         let start = ids_at as usize % ID_RING;
@@ -81,15 +81,15 @@ impl LongCache {
     }
 }
 
-/// Takes `n` places in a row from a ring, at its beginning when its end has no room for them.
-fn ring_place(written: &mut u64, n: usize, size: usize) -> u64 {
+/// Takes `n` positions in a row from a ring, at its beginning when its end has no room for them.
+fn ring_position(written: &mut u64, n: usize, size: usize) -> u64 {
     let left = size - *written as usize % size;
     if left < n {
         *written += left as u64;
     }
-    let place = *written;
+    let position = *written;
     *written += n as u64;
-    place
+    position
 }
 
 #[cfg(test)]

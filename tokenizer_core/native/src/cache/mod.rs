@@ -64,9 +64,9 @@ impl<'c> Lookup<'c> {
     /// Where a short piece would be.
     #[inline(always)]
     pub fn line_of(&self, kernel: impl Probe, key: u128) -> &'c Line {
-        let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
+        let position = (kernel.hash(&self.keys, key) >> self.shift) as usize;
         // SAFETY: there are `1 << (64 - self.shift)` lines.
-        unsafe { self.lines.get_unchecked(place) }
+        unsafe { self.lines.get_unchecked(position) }
     }
 
     /// Where a short piece stands that does not stand in its own line.
@@ -78,12 +78,12 @@ impl<'c> Lookup<'c> {
         line: &Line,
     ) -> Option<(&'c Line, Slot)> {
         let (own, mut before) = (self.number_of(line), line);
-        for place in 1..PROBED_LINES {
+        for position in 1..PROBED_LINES {
             // It was put no further on than for want of room.
             if before.has_room::<2>() {
                 break;
             }
-            let line = &self.lines[own ^ place];
+            let line = &self.lines[own ^ position];
             if let Some(slot) = kernel.find(line, key) {
                 return Some((line, slot));
             }

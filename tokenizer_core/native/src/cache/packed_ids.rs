@@ -17,7 +17,7 @@ const COUNT_BITS: u32 = u64::BITS - COUNT_SHIFT;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 const _: () = assert!(MAX_SHORT_BYTES as u64 <= MAX_COUNT);
 
-/// The ids of a short piece: 1 to 6; or up to 15, the sixth and all behind it the same, as a run of
+/// The ids of a short piece: 1 to 6; or up to 15, the sixth and all after it the same, as a run of
 /// blanks has where each is a token.
 #[derive(Clone, Copy)]
 pub struct Value(u128);
@@ -45,11 +45,11 @@ impl Value {
         count_of(words(self.0)[1])
     }
 
-    /// The ids, if there are as many, and anything behind them.
+    /// The ids, if there are as many, and anything after them.
     #[inline(always)]
     pub fn unpacked<const N: usize>(self) -> [u32; N] {
         let words = words(self.0);
-        std::array::from_fn(|place| id_at(&words, place.min(SHORT_IDS - 1)))
+        std::array::from_fn(|position| id_at(&words, position.min(SHORT_IDS - 1)))
     }
 
     /// None where they do not fit.
@@ -59,7 +59,7 @@ impl Value {
 }
 
 /// The ids of a piece of the second table, or of a short one that has more than its slot has room for:
-/// 1 to 12; or up to 31, the twelfth and all behind it the same.
+/// 1 to 12; or up to 31, the twelfth and all after it the same.
 pub struct MiddleValue {
     ids: [u32; MIDDLE_IDS],
     n_ids: usize,
@@ -69,7 +69,7 @@ impl MiddleValue {
     pub const STORED: usize = MIDDLE_IDS;
     pub const MAX_IDS: usize = MAX_MIDDLE_BYTES;
 
-    /// The first ids, of which the last stands for all behind it, anything behind them, and how many
+    /// The first ids, of which the last stands for all after it, anything after them, and how many
     /// all are.
     #[inline(always)]
     pub fn padded(self) -> ([u32; MIDDLE_IDS], usize) {
@@ -86,8 +86,9 @@ impl MiddleValue {
     #[inline(always)]
     pub fn from_words(words: [u64; 4]) -> MiddleValue {
         MiddleValue {
-            ids: std::array::from_fn(|place| id_at(&words, place)),
-            n_ids: count_of(words[3]) | count_of(words[2]) << COUNT_BITS,
+            ids: std::array::from_fn(|position| id_at(&words, position)),
+            // Sinks rely on the bound, whatever the words are.
+            n_ids: (count_of(words[3]) | count_of(words[2]) << COUNT_BITS).min(Self::MAX_IDS),
         }
     }
 
@@ -97,7 +98,7 @@ impl MiddleValue {
     }
 }
 
-/// The ids, up to `max_ids`, of which those behind the last that the words have room for are the same.
+/// The ids, up to `max_ids`, of which those after the last that the words have room for are the same.
 fn packed<const WORDS: usize>(ids: &[u32], max_ids: usize) -> Option<[u64; WORDS]> {
     debug_assert!(ids.iter().all(|id| id >> ID_BITS == 0));
     let n_kept = WORDS * WORD_IDS;
@@ -108,15 +109,15 @@ fn packed<const WORDS: usize>(ids: &[u32], max_ids: usize) -> Option<[u64; WORDS
     let mut words = [0; WORDS];
     words[WORDS - 1] = (ids.len() as u64 & MAX_COUNT) << COUNT_SHIFT;
     words[WORDS - 2] = (ids.len() as u64 >> COUNT_BITS) << COUNT_SHIFT;
-    for (place, &id) in kept.iter().enumerate() {
-        words[place / WORD_IDS] |= u64::from(id) << (ID_BITS as usize * (place % WORD_IDS));
+    for (position, &id) in kept.iter().enumerate() {
+        words[position / WORD_IDS] |= u64::from(id) << (ID_BITS as usize * (position % WORD_IDS));
     }
     Some(words)
 }
 
 #[inline(always)]
-fn id_at(words: &[u64], place: usize) -> u32 {
-    let word = words[place / WORD_IDS] >> (ID_BITS as usize * (place % WORD_IDS));
+fn id_at(words: &[u64], position: usize) -> u32 {
+    let word = words[position / WORD_IDS] >> (ID_BITS as usize * (position % WORD_IDS));
     word as u32 & ((1 << ID_BITS) - 1)
 }
 

@@ -29,7 +29,7 @@ pub trait Probe: Instructions {
     /// Where the value of a short piece stands in this line.
     fn find(self, line: &Line, key: &u128) -> Option<Slot>;
 
-    /// The first eight ids of the value there, and anything behind its last.
+    /// The first eight ids of the value there, and anything after its last.
     fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8];
 }
 

@@ -18,10 +18,10 @@ impl Probe for Avx2 {
         struct Masks([u8; 32]);
         static ONES_THEN_ZEROS: Masks = {
             let mut bytes = [0; 32];
-            let mut place = 0;
-            while place < 16 {
-                bytes[place] = 0xFF;
-                place += 1;
+            let mut position = 0;
+            while position < 16 {
+                bytes[position] = 0xFF;
+                position += 1;
             }
             Masks(bytes)
         };

@@ -1,7 +1,7 @@
 //! A table that many threads read and fill at the same time, without a lock and without waiting.
 //!
 //! A slot is written once and never changes again, so there is nothing a reader could see half of:
-//! the last word of a key is written behind all else, and who has read it sees the rest. A wide entry is
+//! the last word of a key is written after all else, and who has read it sees the rest. A wide entry is
 //! written to both slots of a line so. A table
 //! that has become full is replaced by another, as a whole; see `piece_cache.rs`.
 
@@ -33,7 +33,7 @@ impl Slot {
         Slot(bits)
     }
 
-    /// How many bytes behind that of the first its value stands.
+    /// How many bytes after that of the first its value stands.
     #[inline(always)]
     pub fn offset(self) -> usize {
         self.0 & Slot::SECOND
@@ -52,7 +52,7 @@ unsafe impl Zeroable for Line {}
 pub struct WriteOnceTable<const WORDS: usize> {
     lines: ZeroedTable<Line>,
     /// A bit for each line: whether an entry of it stands in another table.
-    elsewhere: Box<[AtomicU64]>,
+    overflowed: Box<[AtomicU64]>,
     n_entries: AtomicUsize,
     n_refused: AtomicUsize,
 }
@@ -76,7 +76,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         assert!(1 << line_bits >= PROBED_LINES);
         Ok(WriteOnceTable {
             lines: ZeroedTable::try_new(1 << line_bits)?,
-            elsewhere: (0..(1usize << line_bits).div_ceil(64))
+            overflowed: (0..(1usize << line_bits).div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             n_entries: AtomicUsize::new(0),
@@ -102,11 +102,11 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// Whether a key of this line may stand in another table, as `mark_elsewhere` said of one.
     #[inline]
     pub fn may_be_elsewhere(&self, line: usize) -> bool {
-        self.elsewhere[line / 64].load(Ordering::Relaxed) >> (line % 64) & 1 != 0
+        self.overflowed[line / 64].load(Ordering::Relaxed) >> (line % 64) & 1 != 0
     }
 
     pub fn mark_elsewhere(&self, line: usize) {
-        self.elsewhere[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
+        self.overflowed[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
     }
 
     /// Whether so many entries have found no room that it should be replaced.
@@ -135,12 +135,12 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// The value of a key that does not stand in its own line.
     #[inline]
     fn get_beyond(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
-        for place in 1..PROBED_LINES {
+        for position in 1..PROBED_LINES {
             // It was put no further on than for want of room.
-            if self.lines[line ^ (place - 1)].has_room::<WORDS>() {
+            if self.lines[line ^ (position - 1)].has_room::<WORDS>() {
                 break;
             }
-            let found = self.lines[line ^ place].get(key);
+            let found = self.lines[line ^ position].get(key);
             if found.is_some() {
                 return found;
             }
@@ -153,8 +153,8 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub fn put(&self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
         debug_assert!(!matches!(key[WORDS - 1], 0 | CLAIMED));
         debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
-        for place in 0..PROBED_LINES {
-            if self.lines[line ^ place].put(key, value) {
+        for position in 0..PROBED_LINES {
+            if self.lines[line ^ position].put(key, value) {
                 return true;
             }
         }
@@ -166,8 +166,8 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
     /// wait for memory together.
     pub fn put_alone(&mut self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) {
         debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
-        for place in 0..PROBED_LINES {
-            let Line { keys, values } = &mut self.lines[line ^ place];
+        for position in 0..PROBED_LINES {
+            let Line { keys, values } = &mut self.lines[line ^ position];
             let slots = keys
                 .chunks_exact_mut(WORDS)
                 .zip(values.chunks_exact_mut(WORDS));

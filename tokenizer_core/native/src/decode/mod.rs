@@ -129,7 +129,7 @@ impl DecodeTables {
         Ok(Measure { n_bytes, is_ascii })
     }
 
-    /// Writes the bytes of `ids` from the start of `out`, and nothing behind its end. Returns how
+    /// Writes the bytes of `ids` from the start of `out`, and nothing after its end. Returns how
     /// many were written: `out.len()` if that is what `measure` said of the same ids.
     pub fn fill<'v, I: Ids + ?Sized>(
         &self,
@@ -148,7 +148,7 @@ impl DecodeTables {
                 if slot[SLOT - 1] == LONG {
                     break;
                 }
-                // SAFETY: a slot is copied whole, as what is written behind a token is overwritten
+                // SAFETY: a slot is copied whole, as what is written after a token is overwritten
                 // by the next. The group had room for this many slots, and `at` has grown by less
                 // than a slot for each before this one.
                 unsafe { out.as_mut_ptr().add(at).cast::<[u8; SLOT]>().write(*slot) };
@@ -176,8 +176,8 @@ impl DecodeTables {
 /// Writes one token if there is room; returns where it ends.
 fn write_token(token: &[u8], out: &mut [MaybeUninit<u8>], at: usize) -> Option<usize> {
     let end = at + token.len();
-    for (place, byte) in out.get_mut(at..end)?.iter_mut().zip(token) {
-        place.write(*byte);
+    for (position, byte) in out.get_mut(at..end)?.iter_mut().zip(token) {
+        position.write(*byte);
     }
     Some(end)
 }

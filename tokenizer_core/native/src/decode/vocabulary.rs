@@ -70,8 +70,8 @@ impl Vocabulary {
     /// Writes the bytes of `ids` to `out`, which is as long as `decoded_len` said.
     pub fn decode_into(&self, ids: &[u32], out: &mut [u8]) {
         // SAFETY: the layout is the same, and `fill` only writes bytes that have a value.
-        let place = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
-        let n_written = self.fill(ids, place);
+        let position = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+        let n_written = self.fill(ids, position);
         assert_eq!(n_written, out.len());
     }
 }

@@ -18,7 +18,7 @@
 //!                                     sink: end of a vector, or a count (sink)
 //! ```
 //!
-//! Long texts and batches are cut into tasks at places where every pattern has a boundary, and several
+//! Long texts and batches are cut into tasks at positions where every pattern has a boundary, and several
 //! threads encode these (windows, tasks).
 
 pub mod edits;

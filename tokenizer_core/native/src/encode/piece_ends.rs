@@ -37,7 +37,7 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 }
 
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: up to a
-/// batch of them, and perhaps some more. Answers how many; none
+/// batch of them, and perhaps some more. Returns how many; none
 /// where the first is for `encode_long`.
 pub struct FindEnds<'a, G> {
     pub grammar: PhantomData<G>,
@@ -63,29 +63,29 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
         while n < BATCH && at < text.len() && at - start < MAX_BATCH_BYTES {
             let classes = classes(kernel, text, at);
             let starts = G::starts(classes, text, at);
-            let behind_first = starts & (starts - 1);
+            let after_first = starts & (starts - 1);
             let base = (at - start) as u32;
-            let places = ends[n..].first_chunk_mut::<BLOCK>();
-            let places = places.expect("room for a block behind a batch");
+            let positions = ends[n..].first_chunk_mut::<BLOCK>();
+            let positions = positions.expect("room for a block after a batch");
             if classes.is_wide || inside != 0 {
-                let (n_written, inside_behind) = kernel.run(WriteParts {
+                let (n_written, inside_after) = kernel.run(WriteParts {
                     boundaries,
                     classes: &classes,
                     starts,
                     inside,
                     text: &text[at..],
                     base,
-                    places,
+                    positions,
                 });
                 if n_written > 0 {
-                    (n, inside) = (n + n_written, inside_behind);
+                    (n, inside) = (n + n_written, inside_after);
                     at = start + offset_of(n, ends);
                     continue;
                 }
-            } else if behind_first != 0 {
-                kernel.write_places(behind_first, base, places);
-                n += behind_first.count_ones() as usize;
-                at += 63 - behind_first.leading_zeros() as usize;
+            } else if after_first != 0 {
+                kernel.write_positions(after_first, base, positions);
+                n += after_first.count_ones() as usize;
+                at += 63 - after_first.leading_zeros() as usize;
                 continue;
             }
             let end = G::advance(text, at);
@@ -117,7 +117,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
 }
 
 /// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
-/// pre-token that starts, or to the last part that is sure to begin with a place to go on from.
+/// pre-token that starts, or to the last part that is sure to begin with a position to go on from.
 pub struct WriteParts<'a> {
     pub boundaries: &'a Boundaries,
     pub classes: &'a Classes,
@@ -128,7 +128,7 @@ pub struct WriteParts<'a> {
     /// What begins with the block.
     pub text: &'a [u8],
     pub base: u32,
-    pub places: &'a mut [u32; BLOCK],
+    pub positions: &'a mut [u32; BLOCK],
 }
 
 impl<K: Instructions> Work<K> for WriteParts<'_> {
@@ -152,31 +152,31 @@ impl<K: Instructions> Work<K> for WriteParts<'_> {
         let Classes { inner, high, .. } = *self.classes;
         // It could fall apart beside a character outside ASCII.
         let may_cut = !inner & (high | high << 1) & !starts;
-        // Looked at are these places, the characters before them (those outside ASCII are such
-        // places themselves, or starts), and where pre-tokens start.
+        // Looked at are these positions, the characters before them (those outside ASCII are such
+        // positions themselves, or starts), and where pre-tokens start.
         let before = may_cut >> 1 & !inner;
         let looked_at = self.classes.may_go_on_inside(starts);
         let mut left = (starts | may_cut | before) & looked_at & !1;
         let (mut n, mut began_inside) = (0, self.inside);
         let mut before = Meeting::at_start(text);
         while left != 0 {
-            let place = left.trailing_zeros();
+            let position = left.trailing_zeros();
             left &= left - 1;
-            let behind = Meeting::at(text, place as usize);
-            let may_join = boundaries.may_join(before, behind);
-            before = behind;
-            let is_cut = (may_cut >> place) as u32 & !may_join & 1;
-            let is_end = (starts >> place) as u32 & 1 | is_cut;
-            self.places[n % BLOCK] = (self.base + place) | flags(is_cut, began_inside);
+            let after = Meeting::at(text, position as usize);
+            let may_join = boundaries.may_join(before, after);
+            before = after;
+            let is_cut = (may_cut >> position) as u32 & !may_join & 1;
+            let is_end = (starts >> position) as u32 & 1 | is_cut;
+            self.positions[n % BLOCK] = (self.base + position) | flags(is_cut, began_inside);
             n += is_end as usize;
-            // Of what is no end the next place knows nothing.
+            // Of what is no end the next position knows nothing.
             began_inside = if is_end != 0 { is_cut } else { began_inside };
         }
         (n, began_inside)
     }
 }
 
-/// Writes to `ends` where the parts of a pre-token end, each plus `base`; answers how many there are.
+/// Writes to `ends` where the parts of a pre-token end, each plus `base`; returns how many there are.
 /// It may be the rest of one that began before, `inside` then is 1. None where there is no room for
 /// all.
 #[inline(never)]
@@ -194,13 +194,13 @@ pub fn write_all_parts(
         if at >= pre_token.len() {
             break;
         }
-        let behind = Meeting::at(pre_token, at);
-        let is_plain = before.is_ascii() && behind.is_ascii();
-        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+        let after = Meeting::at(pre_token, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
             *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
             (n, inside) = (n + 1, 1);
         }
-        before = behind;
+        before = after;
     }
     *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
     Some(n + 1)
@@ -235,13 +235,13 @@ pub fn find_parts(
             }
             break;
         }
-        let behind = Meeting::at(text, at);
-        let is_plain = before.is_ascii() && behind.is_ascii();
-        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+        let after = Meeting::at(text, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
             ends[n] = (at - start) as u32 | PART | INSIDE;
             (n, last_end) = (n + 1, at);
         }
-        before = behind;
+        before = after;
     }
     if n == 0 { (0, end) } else { (n, last_end) }
 }
@@ -278,28 +278,28 @@ mod tests {
             let kinds = 1 + round % CHARACTERS.len();
             let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
             let mut at = 0;
-            let mut places = vec![];
+            let mut positions = vec![];
             for (i, character) in text.iter().enumerate() {
                 at += character.len();
-                let is_cut = text.get(i + 1).is_none_or(|behind| {
-                    let both = [*character, *behind].concat();
-                    let behind = Meeting::at(both.as_bytes(), character.len());
+                let is_cut = text.get(i + 1).is_none_or(|after| {
+                    let both = [*character, *after].concat();
+                    let after = Meeting::at(both.as_bytes(), character.len());
                     let before = Meeting::at_start(both.as_bytes());
-                    !both.is_ascii() && boundaries.may_join(before, behind) & 1 == 0
+                    !both.is_ascii() && boundaries.may_join(before, after) & 1 == 0
                 });
                 if is_cut {
-                    places.push(at as u32);
+                    positions.push(at as u32);
                 }
             }
-            n_alone += usize::from(places.len() == 1);
+            n_alone += usize::from(positions.len() == 1);
             let inside = u32::from(round % 3 == 0);
             let flags = |part: usize| match part {
-                0 if inside == 0 && places.len() == 1 => 0,
+                0 if inside == 0 && positions.len() == 1 => 0,
                 0 if inside == 0 => PART,
                 _ => PART | INSIDE,
             };
             let expected = (0..)
-                .zip(&places)
+                .zip(&positions)
                 .map(|(part, &end)| (base + end) | flags(part));
             let expected: Vec<u32> = expected.collect();
             let text = text.concat();

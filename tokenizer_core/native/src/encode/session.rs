@@ -186,19 +186,19 @@ impl<'s> Session<'s> {
         for first in (0..n).step_by(GROUP) {
             std::mem::swap(&mut group, &mut next);
             prefetch(next);
-            let (mut place, n_entries) = (0, group.entries().len());
+            let (mut position, n_entries) = (0, group.entries().len());
             loop {
                 // SAFETY: the cursor was opened for all pieces from here on, and only these calls have
                 // used it since.
-                let hits = unsafe { TakeHits::new(group, place, sink, cursor) };
-                (place, cursor) = tables.kernel.run(hits);
-                if place == n_entries {
+                let hits = unsafe { TakeHits::new(group, position, sink, cursor) };
+                (position, cursor) = tables.kernel.run(hits);
+                if position == n_entries {
                     break;
                 }
-                let i = first + place;
+                let i = first + position;
                 let range = start + offset_of(i, ends)..start + offset_of(i + 1, ends);
-                let entry = group.entries()[place];
-                place += 1;
+                let entry = group.entries()[position];
+                position += 1;
                 let piece = (text, range.clone());
                 // SAFETY: as above.
                 let displaced = unsafe { TakeDisplaced::new(lookup, piece, entry, sink, cursor) };

@@ -55,11 +55,11 @@ pub struct Appender<'v> {
 const STORED: usize = 8;
 /// Ids that there is to be room for with every value.
 const ROOM: usize = 4 * STORED;
-/// Room that is asked for behind the last ids: for as many values as a batch may have.
+/// Room that is asked for after the last ids: for as many values as a batch may have.
 pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
 impl Sink for Appender<'_> {
-    /// Behind what was taken.
+    /// After what was taken.
     type Cursor = *mut u32;
 
     #[inline(always)]

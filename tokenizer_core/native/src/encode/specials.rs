@@ -45,8 +45,8 @@ impl SpecialTokens {
     }
 
     /// Whether one has these two characters side by side.
-    pub(crate) fn any_contains_pair(&self, before: u32, behind: u32) -> bool {
-        self.pairs.contains(&(before, behind))
+    pub(crate) fn any_contains_pair(&self, before: u32, after: u32) -> bool {
+        self.pairs.contains(&(before, after))
     }
 
     /// The first one that starts at `from` or later: the leftmost, and of those the longest.
@@ -73,7 +73,7 @@ pub(crate) mod tests {
     pub const TOKENS: [(&str, u32); 4] =
         [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
 
-    /// The first token at each place, the longest of those that fit: the rule itself.
+    /// The first token at each position, the longest of those that fit: the rule itself.
     fn encode_slowly(encoder: &Encoder, scanner: Scanner, text: &str) -> Vec<u32> {
         let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
         while at < text.len() {

@@ -1,6 +1,6 @@
 //! Tasks, the windows of texts, encoded by several threads, with the ids of one.
 //!
-//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the
+//! They are taken in order. Whoever finishes a task puts all that is due by then in its position. So the
 //! ids are copied once, while they are still in the cache, and no thread waits for another. The memory
 //! that they are copied from is handed on to the next task, and none of it is taken from the system twice.
 
@@ -54,7 +54,7 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
             }
             assembly_of_all().add(number, made, &mut placed);
             for (at, made) in &placed {
-                // SAFETY: `Assembly` gives every place to one batch only.
+                // SAFETY: `Assembly` gives every position to one batch only.
                 unsafe { output.write(*at, &made.ids) };
             }
         }
@@ -100,7 +100,7 @@ impl Assembly {
         batch
     }
 
-    /// Adds to `placed` what now has its place, with it.
+    /// Adds to `placed` what now has its position, with it.
     fn add(&mut self, number: usize, made: Encoded, placed: &mut Vec<(usize, Encoded)>) {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
@@ -125,7 +125,7 @@ struct Output {
     capacity: usize,
 }
 
-// SAFETY: the pointer is only written through, by `write`, whose callers keep to their own places.
+// SAFETY: the pointer is only written through, by `write`, whose callers keep to their own positions.
 unsafe impl Sync for Output {}
 
 impl Output {
@@ -133,7 +133,7 @@ impl Output {
     /// No other thread writes to `at..at + ids.len()`, and the memory lives as long as `self`.
     unsafe fn write(&self, at: usize, ids: &[u32]) {
         assert!(at + ids.len() <= self.capacity);
-        // SAFETY: in bounds by the assertion; the caller has this place for itself, and `ids` is
+        // SAFETY: in bounds by the assertion; the caller has this position for itself, and `ids` is
         // a batch's own vector, so it does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), self.start.add(at), ids.len()) };
     }
@@ -236,8 +236,8 @@ pub(crate) mod tests {
         assert!(!make(2, &mut placed));
         assert_eq!(placed.len(), 0);
         assert!(make(1, &mut placed));
-        let places: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
-        assert_eq!(places, [(10, 1), (20, 2)]);
+        let positions: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
+        assert_eq!(positions, [(10, 1), (20, 2)]);
         assert!(!make(3, &mut placed));
         assert_eq!(assembly.ends, [10, 20, 30, 40]);
     }

@@ -30,13 +30,13 @@ pub trait Source: Sync {
     /// Bytes that all its UTF-8 has at most.
     fn max_bytes(&self) -> usize;
 
-    /// The characters before and behind a place between two; None where it cannot be cut.
-    fn around(&self, place: usize) -> Option<(u32, u32)>;
+    /// The characters before and after a position between two; None where it cannot be cut.
+    fn around(&self, position: usize) -> Option<(u32, u32)>;
 
     /// All of it, where that is there.
     fn as_utf8(&self) -> Option<&str>;
 
-    /// Appends the UTF-8 of what stands between two places for a cut.
+    /// Appends the UTF-8 of what stands between two positions for a cut.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
 
     /// That there is no memory for the ids.
@@ -59,10 +59,10 @@ impl<T: AsRef<str> + Sync> Source for T {
         self.as_ref().len()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        let (before, behind) = self.as_ref().split_at_checked(place)?;
-        let pair = before.chars().next_back().zip(behind.chars().next());
-        pair.map(|(before, behind)| (before.into(), behind.into()))
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        let (before, after) = self.as_ref().split_at_checked(position)?;
+        let pair = before.chars().next_back().zip(after.chars().next());
+        pair.map(|(before, after)| (before.into(), after.into()))
     }
 
     fn as_utf8(&self) -> Option<&str> {
@@ -112,7 +112,7 @@ pub fn take_source<S: Source>(
 /// A window of a text of several: what a thread encodes, with others, at a time.
 pub struct Part<'t, S> {
     text: &'t S,
-    /// The place of the text among the others.
+    /// The position of the text among the others.
     number: usize,
     /// Where its UTF-8 is there, of that.
     window: Range<usize>,
@@ -245,17 +245,17 @@ pub fn n_positions<S: Source>(text: &S) -> usize {
     text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
-/// The first place for a cut that is `size` behind `start` or more.
+/// The first position for a cut that is `size` after `start` or more.
 fn next_cut<S: Source>(
     text: &S,
     specials: &SpecialTokens,
     start: usize,
     size: usize,
 ) -> Option<usize> {
-    let may_be_cut = |(before, behind)| {
-        is_safe_cut(before, behind) && !specials.any_contains_pair(before, behind)
-    };
-    (start + size..text.n_characters()).find(|&place| text.around(place).is_some_and(may_be_cut))
+    let may_be_cut =
+        |(before, after)| is_safe_cut(before, after) && !specials.any_contains_pair(before, after);
+    (start + size..text.n_characters())
+        .find(|&position| text.around(position).is_some_and(may_be_cut))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Where a pre-token falls apart into parts that never merge with each other.
 //!
-//! Every merge joins two neighbours, one of which ends with the character before a place and the
-//! other of which begins with the character behind it. Where no pair of the table could do that,
+//! Every merge joins two neighbours, one of which ends with the character before a position and the
+//! other of which begins with the character after it. Where no pair of the table could do that,
 //! nothing ever merges across, and what stands on each side may be encoded alone. Chinese clauses
 //! are long and hardly one comes twice; their parts are short and come again and again.
 //!
@@ -10,7 +10,7 @@
 
 use crate::merge::pair_table::Pair;
 
-/// Bits of the characters that may stand behind one; what is asked for at frequent characters stays
+/// Bits of the characters that may stand after one; what is asked for at frequent characters stays
 /// in the first cache.
 const LINE_BITS: u32 = 9;
 /// Lines, as a power of two: at most, and at least.
@@ -19,10 +19,10 @@ const N_LINES: (u32, u32) = (10, 3);
 const BITS_PER_PAIR: u32 = 16;
 
 pub struct Boundaries {
-    /// A bit for each pair of bytes, the last before a place and the first behind it.
+    /// A bit for each pair of bytes, the last before a position and the first after it.
     by_bytes: Box<[u64; 1 << 10]>,
     /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
-    /// before hashes to, in it a bit for the one behind.
+    /// before hashes to, in it a bit for the one after.
     by_characters: Vec<u64>,
     /// What is left of a hash when it is shifted by this is a line.
     shift: u32,
@@ -46,8 +46,8 @@ impl Boundaries {
             cuts.join(bytes_of(left), bytes_of(right));
         }
         for token in whole {
-            for place in 1..token.len() {
-                let (left, right) = token.split_at(place);
+            for position in 1..token.len() {
+                let (left, right) = token.split_at(position);
                 cuts.join(left, right);
             }
         }
@@ -63,14 +63,14 @@ impl Boundaries {
         }
         match (last_character(left), first_character(right)) {
             // A blank may stand before so many that its line would be full.
-            (Some(before), Some(behind)) if !before.is_ascii() => {
-                let text = [before, behind].concat();
-                let (before, behind) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
-                let (word, bit) = self.place_of_characters(before, behind);
+            (Some(before), Some(after)) if !before.is_ascii() => {
+                let text = [before, after].concat();
+                let (before, after) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
+                let (word, bit) = self.position_of_characters(before, after);
                 self.by_characters[word] |= 1 << bit;
             }
             _ => {
-                let (word, bit) = Meeting::at(&[last, first], 1).place_of_bytes();
+                let (word, bit) = Meeting::at(&[last, first], 1).position_of_bytes();
                 self.by_bytes[word] |= 1 << bit;
             }
         }
@@ -96,25 +96,25 @@ impl Boundaries {
         self.shift = u32::BITS - n_lines;
     }
 
-    /// Whether anything may merge across a place, given what meets there and what met at the
+    /// Whether anything may merge across a position, given what meets there and what met at the
     /// character before.
     #[inline(always)]
-    pub fn may_join(&self, before: Meeting, behind: Meeting) -> u32 {
-        let (word, bit) = self.place_of_characters(before, behind);
+    pub fn may_join(&self, before: Meeting, after: Meeting) -> u32 {
+        let (word, bit) = self.position_of_characters(before, after);
         let by_characters = self.by_characters[word] >> bit;
-        let (word, bit) = behind.place_of_bytes();
+        let (word, bit) = after.position_of_bytes();
         let by_bytes = self.by_bytes[word] >> bit;
         (by_characters | by_bytes) as u32
     }
 
     /// Where the bit of two characters is.
     #[inline(always)]
-    fn place_of_characters(&self, before: Meeting, behind: Meeting) -> (usize, u32) {
+    fn position_of_characters(&self, before: Meeting, after: Meeting) -> (usize, u32) {
         // Any odd constant of many bits: a text that collides is not cut where it could be.
         const FACTOR: u32 = 0x9E37_79B9;
         let line = (before.0 >> 8).wrapping_mul(FACTOR) >> self.shift;
-        let place = line << LINE_BITS | behind.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
-        ((place >> 6) as usize, place & 63)
+        let position = line << LINE_BITS | after.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
+        ((position >> 6) as usize, position & 63)
     }
 }
 
@@ -125,17 +125,17 @@ pub struct Meeting(u32);
 
 impl Meeting {
     #[inline(always)]
-    pub fn at(text: &[u8], place: usize) -> Meeting {
-        match text[place - 1..].first_chunk() {
+    pub fn at(text: &[u8], position: usize) -> Meeting {
+        match text[position - 1..].first_chunk() {
             Some(bytes) => Meeting::of(*bytes),
-            None => Meeting::of(padded(&text[place - 1..])),
+            None => Meeting::of(padded(&text[position - 1..])),
         }
     }
 
     /// At the start of `text`.
     #[inline(always)]
     pub fn at_start(text: &[u8]) -> Meeting {
-        let byte = |place: usize| text.get(place).copied().unwrap_or(0);
+        let byte = |position: usize| text.get(position).copied().unwrap_or(0);
         Meeting::of([0, byte(0), byte(1), byte(2)])
     }
 
@@ -159,9 +159,9 @@ impl Meeting {
 
     /// Where the bit of two bytes is.
     #[inline(always)]
-    fn place_of_bytes(self) -> (usize, u32) {
-        let place = self.0 & 0xFFFF;
-        ((place >> 6) as usize, place & 63)
+    fn position_of_bytes(self) -> (usize, u32) {
+        let position = self.0 & 0xFFFF;
+        ((position >> 6) as usize, position & 63)
     }
 }
 
@@ -222,8 +222,8 @@ mod tests {
         let cuts = Boundaries::new(pairs.into_iter(), whole.into_iter(), |id| {
             tokens[id as usize]
         });
-        let may_join = |before: char, behind: char| {
-            let text = format!("{before}{behind}");
+        let may_join = |before: char, after: char| {
+            let text = format!("{before}{after}");
             let (bytes, length) = (text.as_bytes(), before.len_utf8());
             cuts.may_join(Meeting::at_start(bytes), Meeting::at(bytes, length)) & 1 != 0
         };
@@ -245,11 +245,11 @@ mod tests {
             .collect();
         let n = characters.len() as u32;
         for n_partners in [1, 6, 40] {
-            let partner = |left: u32, place: u32| (left * 7 + place * place) % n;
+            let partner = |left: u32, position: u32| (left * 7 + position * position) % n;
             let pairs = (0..n).flat_map(|left| {
-                (0..n_partners).map(move |place| Pair {
+                (0..n_partners).map(move |position| Pair {
                     left,
-                    right: partner(left, place),
+                    right: partner(left, position),
                     rank: 0,
                 })
             });
@@ -258,13 +258,15 @@ mod tests {
             });
             let mut n_wrong = 0;
             for left in 0..n {
-                let meets: Vec<u32> = (0..n_partners).map(|place| partner(left, place)).collect();
+                let meets: Vec<u32> = (0..n_partners)
+                    .map(|position| partner(left, position))
+                    .collect();
                 for right in 0..n {
-                    let [before, behind] = [left, right].map(|id| &characters[id as usize]);
-                    let text = format!("{before}{behind}");
-                    let behind = Meeting::at(text.as_bytes(), before.len());
+                    let [before, after] = [left, right].map(|id| &characters[id as usize]);
+                    let text = format!("{before}{after}");
+                    let after = Meeting::at(text.as_bytes(), before.len());
                     let before = Meeting::at_start(text.as_bytes());
-                    let may_join = cuts.may_join(before, behind) & 1 != 0;
+                    let may_join = cuts.may_join(before, after) & 1 != 0;
                     assert!(may_join || !meets.contains(&right), "{text}");
                     n_wrong += u32::from(may_join && !meets.contains(&right));
                 }

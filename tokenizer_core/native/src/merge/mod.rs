@@ -2,7 +2,7 @@
 //!
 //! Both kinds of tokenizer become one table, (id, id) -> rank, and a product id for each rank.
 //!
-//! Kind `merges` brings the table: rank is the place in the list. Of kind `ranks` any two
+//! Kind `merges` brings the table: rank is the position in the list. Of kind `ranks` any two
 //! neighbours may merge whose bytes joined have a rank. Yet for each token only one pair ever
 //! does. Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as
 //! symbols never part again; so the merges within them are those of t's bytes merged alone: the
@@ -123,8 +123,8 @@ impl Merger {
         } else {
             Merger::without_pairs(start, merges.len(), products().collect())
         };
-        for (place, &(left, right, product)) in (0..).zip(merges) {
-            let rank = if are_ranks { product } else { place };
+        for (position, &(left, right, product)) in (0..).zip(merges) {
+            let rank = if are_ranks { product } else { position };
             merger.pairs.insert(left, right, rank);
         }
         merger.fill_start_ranks();

@@ -98,14 +98,14 @@ impl PairTable {
         debug_assert!(left >> ID_BITS == 0 && right >> ID_BITS == 0 && rank < NO_RANK);
         let key = key(left, right);
         let hash = self.keys.of_u64(key);
-        let (word, bit) = self.filter_place(hash);
+        let (word, bit) = self.filter_position(hash);
         self.may_be[word] |= 1 << bit;
         let mut at = self.slot_of(hash);
         while self.slots[at] != EMPTY {
             if self.slots[at] >> RANK_BITS == key {
                 return false;
             }
-            at = self.slot_behind(at);
+            at = self.slot_after(at);
         }
         self.slots[at] = key << RANK_BITS | u64::from(rank);
         true
@@ -116,7 +116,7 @@ impl PairTable {
     pub fn rank(&self, left: u32, right: u32) -> u32 {
         let key = key(left, right);
         let hash = self.keys.of_u64(key);
-        let (word, bit) = self.filter_place(hash);
+        let (word, bit) = self.filter_position(hash);
         if self.may_be[word] >> bit & 1 == 0 {
             return NO_RANK;
         }
@@ -129,7 +129,7 @@ impl PairTable {
             if slot == EMPTY {
                 return NO_RANK;
             }
-            at = self.slot_behind(at);
+            at = self.slot_after(at);
         }
     }
 
@@ -151,9 +151,9 @@ impl PairTable {
 
     /// The word of the filter, and the bit in it.
     #[inline(always)]
-    fn filter_place(&self, hash: u64) -> (usize, u64) {
-        let place = hash >> (self.shift - FILTER_BITS);
-        ((place >> 6) as usize, place & 63)
+    fn filter_position(&self, hash: u64) -> (usize, u64) {
+        let position = hash >> (self.shift - FILTER_BITS);
+        ((position >> 6) as usize, position & 63)
     }
 
     #[inline(always)]
@@ -162,7 +162,7 @@ impl PairTable {
     }
 
     #[inline(always)]
-    fn slot_behind(&self, at: usize) -> usize {
+    fn slot_after(&self, at: usize) -> usize {
         (at + 1) & (self.slots.len() - 1)
     }
 }

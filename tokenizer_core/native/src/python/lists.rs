@@ -54,9 +54,9 @@ impl Ints {
         let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
         ids.iter().take(2 * AHEAD).for_each(ask_for_pointer);
         ids.iter().take(AHEAD).for_each(ask_for);
-        let taken = ids.iter().enumerate().map(|(place, &id)| {
-            ids.get(place + 2 * AHEAD).map(ask_for_pointer);
-            ids.get(place + AHEAD).map(ask_for);
+        let taken = ids.iter().enumerate().map(|(position, &id)| {
+            ids.get(position + 2 * AHEAD).map(ask_for_pointer);
+            ids.get(position + AHEAD).map(ask_for);
             ints[id as usize].bind(py)
         });
         PyList::new(py, taken)

@@ -3,7 +3,7 @@
 //! A word's length cannot be predicted, so a loop over its bytes ends with a mispredicted branch.
 //! Eight bytes are classed in one register by plain arithmetic instead, and the length is a count
 //! of bits. Where that does not settle the end (a longer word near the end of the text, a letter
-//! outside ASCII behind it) the answer is None and the scanner decides in its own way.
+//! outside ASCII after it) the answer is None and the scanner decides in its own way.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x80 * ONES;
@@ -75,13 +75,16 @@ mod tests {
     #[test]
     fn every_byte_at_every_place_is_classed() {
         for byte in 0..=255u8 {
-            for place in 0..8 {
+            for position in 0..8 {
                 let mut block = [b'a'; 8];
-                block[place] = byte;
+                block[position] = byte;
                 let bits = between(u64::from_le_bytes(block), b'a', b'z');
-                assert_eq!(bits >> (8 * place) & 0x80 != 0, byte.is_ascii_lowercase());
+                assert_eq!(
+                    bits >> (8 * position) & 0x80 != 0,
+                    byte.is_ascii_lowercase()
+                );
                 let mut text = [b'q'; 24];
-                text[place] = byte;
+                text[position] = byte;
                 text[20] = b'.';
                 let end = slow_letters(&text, 0);
                 let expected = (end > 0 && text[end] < 0x80 && end < 20).then_some(end);

@@ -7,7 +7,7 @@ const UPPER_ONLY: u8 = LU | LT;
 const BOTH_CASES: u8 = LM | LO | M;
 
 /// The upper-case run from `pos`: its end, and the end of the last character in it that is of
-/// both cases. `U*` may give that character back to `W+`, and nothing behind it.
+/// both cases. `U*` may give that character back to `W+`, and nothing after it.
 #[inline(always)]
 fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
     let mut last_of_both = None;
@@ -42,7 +42,7 @@ pub fn word(text: &[u8], pos: usize) -> usize {
 
 /// As `word` where the mark before `pos` was taken as the optional first character. When the first
 /// alternative fails with it so taken, it is tried as the first of `U*W+`: of both cases, it makes
-/// `W+` match by itself, and the upper-case run behind it is left.
+/// `W+` match by itself, and the upper-case run after it is left.
 #[inline(always)]
 pub fn word_after_mark(text: &[u8], pos: usize) -> usize {
     let (end, last_of_both) = upper_run(text, pos);

@@ -52,8 +52,8 @@ impl Blocks for Avx2 {
     }
 
     #[inline(always)]
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]) {
-        Portable.write_places(bits, base, places);
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
+        Portable.write_positions(bits, base, positions);
     }
 }
 

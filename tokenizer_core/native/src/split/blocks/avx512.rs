@@ -43,7 +43,7 @@ impl Blocks for Avx512 {
     }
 
     #[inline(always)]
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]) {
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
         const IOTA: [u8; BLOCK] = {
             let mut iota = [0; BLOCK];
             let mut i = 0;
@@ -54,11 +54,11 @@ impl Blocks for Avx512 {
             iota
         };
         // SAFETY: the processor has the instructions, or there were no `self`. Each of the four
-        // stores is of 16 of the 64 places.
+        // stores is of 16 of the 64 positions.
         unsafe {
             let packed = _mm512_maskz_compress_epi8(bits, _mm512_loadu_si512(IOTA.as_ptr().cast()));
             let base = _mm512_set1_epi32(base as i32);
-            let out = places.as_mut_ptr().cast::<__m512i>();
+            let out = positions.as_mut_ptr().cast::<__m512i>();
             _mm512_storeu_si512(out, widened(_mm512_castsi512_si128(packed), base));
             let n = bits.count_ones();
             if n > 16 {

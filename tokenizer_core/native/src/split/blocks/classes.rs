@@ -42,7 +42,7 @@ pub static ASCII: [u8; 128] = {
     table
 };
 
-/// The classes of up to 64 bytes; what lies behind `valid` means nothing.
+/// The classes of up to 64 bytes; what lies after `valid` means nothing.
 #[derive(Clone, Copy, Default)]
 pub struct Classes {
     /// Bytes of whole characters in the block.
@@ -91,9 +91,9 @@ pub trait Blocks: Instructions {
     /// ASCII are left open.
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High);
 
-    /// Writes the places of the bits of `bits`, plus `base`, from the start of `places` on; what
-    /// lies behind them may be overwritten.
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
+    /// Writes the positions of the bits of `bits`, plus `base`, from the start of `positions` on; what
+    /// lies after them may be overwritten.
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]);
 }
 
 impl Blocks for Portable {
@@ -102,27 +102,27 @@ impl Blocks for Portable {
         let bytes = &text[at..text.len().min(at + BLOCK)];
         let mut words = [0u64; 8];
         let mut high = High::default();
-        for (place, eight) in bytes.chunks(8).enumerate() {
+        for (position, eight) in bytes.chunks(8).enumerate() {
             let mut classes = 0;
             for (i, &byte) in eight.iter().enumerate() {
                 let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
                 classes |= u64::from(class) << (8 * i);
-                high.all |= u64::from(byte >> 7) << (8 * place + i);
+                high.all |= u64::from(byte >> 7) << (8 * position + i);
             }
             let bits = transposed(classes);
             for (bit, word) in words.iter_mut().enumerate() {
-                *word |= (bits >> (8 * bit) & 0xFF) << (8 * place);
+                *word |= (bits >> (8 * bit) & 0xFF) << (8 * position);
             }
         }
         (from_words(words, bytes.len()), high)
     }
 
     #[inline(always)]
-    fn write_places(self, mut bits: u64, base: u32, places: &mut [u32; BLOCK]) {
+    fn write_positions(self, mut bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
         // Eight at a time, needed or not: whether one more is there cannot be predicted.
-        for eight in places.as_chunks_mut::<8>().0 {
-            for place in eight {
-                *place = base + bits.trailing_zeros();
+        for eight in positions.as_chunks_mut::<8>().0 {
+            for position in eight {
+                *position = base + bits.trailing_zeros();
                 bits &= bits.wrapping_sub(1);
             }
             if bits == 0 {
@@ -199,14 +199,14 @@ impl Classes {
         let mut left = high.all & !known;
         let mut largest = 0;
         while left != 0 {
-            let place = left.trailing_zeros() as usize;
-            let (class, length) = class_at(text, at + place);
-            largest = largest.max(text[at + place]);
-            if place + length > BLOCK {
-                self.valid = place;
+            let position = left.trailing_zeros() as usize;
+            let (class, length) = class_at(text, at + position);
+            largest = largest.max(text[at + position]);
+            if position + length > BLOCK {
+                self.valid = position;
                 break;
             }
-            let bits = (u64::MAX >> (BLOCK - length)) << place;
+            let bits = (u64::MAX >> (BLOCK - length)) << position;
             left &= !bits;
             self.inner |= bits & (bits << 1);
             let chosen = |of: u8| if class & of != 0 { bits } else { 0 };
@@ -313,9 +313,9 @@ mod tests {
         assert!(text.is_char_boundary(found.valid));
         for (at, character) in text.char_indices().take_while(|(at, _)| *at < found.valid) {
             let class = class_of(character.into());
-            for place in at..at + character.len_utf8() {
-                let is_in = |word: u64| word >> place & 1 != 0;
-                assert_eq!(is_in(found.inner), place > at);
+            for position in at..at + character.len_utf8() {
+                let is_in = |word: u64| word >> position & 1 != 0;
+                assert_eq!(is_in(found.inner), position > at);
                 assert_eq!(is_in(found.letter), class & L != 0);
                 assert_eq!(is_in(found.number), class & N != 0);
                 assert_eq!(is_in(found.space), class & S != 0);

@@ -17,7 +17,7 @@ pub trait Bytes: Copy {
 pub const MANY_HIGH: u32 = 8;
 
 /// What is known of the characters outside ASCII, given the bytes above 0x7F. Of one that goes on
-/// behind the block anything may be said: `High::whole` leaves it out.
+/// after the block anything may be said: `High::whole` leaves it out.
 #[inline(always)]
 pub fn known_characters(bytes: impl Bytes, all: u64) -> High {
     // Bits of a last byte stand where the one before it is.

@@ -51,7 +51,7 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
-    /// Adds a word behind all that come before it.
+    /// Adds a word after all that come before it.
     pub(super) fn push(&mut self, word: &[u8], count: u64) -> io::Result<()> {
         self.numbers.clear();
         push_number(&mut self.numbers, word.len() as u64);

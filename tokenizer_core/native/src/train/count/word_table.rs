@@ -1,7 +1,7 @@
 //! A table of words and how often each was seen.
 //!
 //! A word of up to 15 bytes is its own key: its bytes, and its length in the last byte. A longer
-//! one has its hash and its place in a common text as key. So most lookups touch one slot.
+//! one has its hash and its position in a common text as key. So most lookups touch one slot.
 
 use std::fs::File;
 use std::io;
