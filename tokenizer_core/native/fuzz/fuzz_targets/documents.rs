@@ -1,5 +1,5 @@
-//! Texts in which special tokens stand: found leftmost, then longest; one text or many, in tasks of
-//! any size, by several threads, or one in windows of any size, against trying every position.
+//! Texts with special tokens: found leftmost, then longest; one text or many, in tasks of any size,
+//! by several threads, or one in windows of any size, compared with trying every position.
 #![no_main]
 
 use fuzzing::definitions::ends_by_advance;

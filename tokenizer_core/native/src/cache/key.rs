@@ -5,7 +5,7 @@ pub const MAX_SHORT_BYTES: usize = 15;
 /// Pieces up to this length may be keys of the second.
 pub const MAX_MIDDLE_BYTES: usize = 31;
 
-/// A piece of the second table: its bytes, and its length in the last of 32.
+/// The key of a piece of the second table: its bytes, and its length in the last of 32.
 pub type MiddleKey = [u64; 4];
 
 /// The key of `text[start..start + length]`, of at most 31 bytes, in the second table.

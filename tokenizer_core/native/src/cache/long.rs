@@ -1,6 +1,6 @@
 //! What long pieces were encoded to: for one thread at a time, of fixed size.
 //!
-//! Keys and ids lie in two rings: what is written last overwrites what is oldest.
+//! Keys and ids are in two rings: new entries overwrite the oldest ones.
 
 use crate::mem::hash::HashKeys;
 
@@ -27,7 +27,7 @@ pub struct LongCache {
     slots: Box<[Slot]>,
     key_ring: Box<[u8]>,
     id_ring: Box<[u32]>,
-    /// How many bytes and ids were ever written; positions in the rings are these, modulo their size.
+    /// Bytes and ids written since the start; modulo the size of the ring they are positions.
     keys_written: u64,
     ids_written: u64,
 }
@@ -50,7 +50,7 @@ impl LongCache {
         if slot.hash != hash || slot.key_bytes as usize != piece.len() || slot.n_ids == 0 {
             return None;
         }
-        // What has been overwritten since is gone.
+        // The entry may have been overwritten since.
         if self.keys_written - slot.key_at > KEY_RING as u64
             || self.ids_written - slot.ids_at > ID_RING as u64
         {
@@ -81,7 +81,7 @@ impl LongCache {
     }
 }
 
-/// Takes `n` positions in a row from a ring, at its beginning when its end has no room for them.
+/// Takes `n` consecutive positions of a ring, from its beginning if its end is too short.
 fn ring_position(written: &mut u64, n: usize, size: usize) -> u64 {
     let left = size - *written as usize % size;
     if left < n {

@@ -51,13 +51,13 @@ impl Vocabulary {
         &self.bytes[self.starts[id]..self.starts[id + 1]]
     }
 
-    /// What `ids` decode to; the index of the first id without a token as an error.
+    /// The size of decoded `ids`, or the index of the first without a token as an error.
     pub fn measure<I: Ids + ?Sized>(&self, ids: &I) -> Result<Measure, usize> {
         self.tables.measure(ids, |id| self.token(id))
     }
 
     /// Writes the bytes of `ids` from the start of `out` as far as there is room, and returns how
-    /// many were written.
+    /// many.
     pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
         self.tables.fill(ids, out, |id| self.token(id))
     }

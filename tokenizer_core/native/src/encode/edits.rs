@@ -1,10 +1,10 @@
-//! A text with changes, which are written in the position of what they change.
+//! A text with changes, applied as its windows are written.
 
 use std::ops::Range;
 
 use crate::encode::windows::Source;
 
-/// Start and end of a part of a text, in characters, and what is to stand there instead.
+/// Start and end of a part of a text, in characters, and its replacement.
 pub type Change = (usize, usize, String);
 
 /// A text with changes; see `Changed::new`.
@@ -14,7 +14,7 @@ pub struct Changed<'t, T> {
 }
 
 impl<'t, T: Source> Changed<'t, T> {
-    /// None where the changes are in no order or not of this text.
+    /// None if the changes are not in order or exceed the text.
     pub fn new(text: T, changes: &'t [Change]) -> Option<Changed<'t, T>> {
         let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
         let are_in_order = ends.chain([text.n_characters()]).is_sorted();
@@ -38,7 +38,7 @@ impl<T: Source> Source for Changed<'_, T> {
     }
 
     fn around(&self, position: usize) -> Option<(u32, u32)> {
-        // Not where something changes on either side, so that each change is of one window.
+        // No cut next to a change, so that each change is in one window.
         let next = self.changes.partition_point(|change| change.1 < position);
         let is_changed = self
             .changes

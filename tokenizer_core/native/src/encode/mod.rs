@@ -1,7 +1,7 @@
 //! Text to ids.
 //!
 //! ```text
-//! text     special tokens are found first; what is between them is plain text
+//! text     special tokens are found first; the text between them is plain
 //!   |      (specials; texts that Python keeps in other widths come window by window: windows, edits)
 //!   v
 //! window   "the cat sat ..."

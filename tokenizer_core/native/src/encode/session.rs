@@ -35,7 +35,7 @@ pub struct Buffers {
     misses: Misses,
 }
 
-/// What a piece needs that neither table of the shared cache has.
+/// Merging, and the cache of the call, for pieces that neither shared table has.
 #[derive(Default)]
 struct Misses {
     scratch: MergeScratch,
@@ -43,7 +43,7 @@ struct Misses {
     n_merged: u64,
 }
 
-/// What a call has done.
+/// What a call did.
 pub struct Statistics {
     pub n_pieces: u64,
     pub n_merged: u64,
@@ -275,7 +275,8 @@ impl Misses {
             return;
         }
         let bytes = piece.bytes();
-        // A part may have the bytes of a token that only a whole pre-token becomes: neither is kept.
+        // A part may have the bytes of a token that only a whole pre-token becomes, so the cache
+        // keeps neither.
         let whole_id = tables.whole_id(bytes);
         if let Some(id) = whole_id
             && !piece.is_part

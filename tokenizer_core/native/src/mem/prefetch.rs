@@ -1,6 +1,6 @@
-//! Asking for memory before it is needed.
+//! Prefetching.
 
-/// Asks for what stands at a position; nothing happens where it is none of memory.
+/// Prefetches the cache line at an address, which may be invalid.
 #[inline(always)]
 pub fn prefetch<T>(position: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,25 +1,25 @@
 //! Characters that start as one symbol, where it is proven that they become one first.
 //!
-//! Most of merging Chinese or Cyrillic is putting characters together from their bytes, the same
-//! way every time. A character (or the first two bytes of a longer one) may start as its token, an
-//! atom, when nothing can come before: let `formed` be the highest rank on the way from its bytes
-//! to its token. If every pair that joins what stands before it with its first symbol, and every
-//! pair that joins its last symbol with what stands after, at any step of that way and at its
-//! end, ranks above `formed`, then starting from the token changes no result.
+//! Most of merging Chinese or Cyrillic joins the bytes of characters, the same way every time. A
+//! character (or the first two bytes of a longer one) may start as its token, an atom, if nothing
+//! can come before: let `formed` be the highest rank on the way from its bytes to its token.
+//! Consider every pair that joins a symbol before it with its first symbol, and every pair that
+//! joins its last symbol with a symbol after it, at any step of that way and at its end. If all
+//! these rank above `formed`, starting from the token changes no result.
 //!
-//! Why: while the atom is not formed, some pair within it ranks at most `formed`, so merging,
-//! which takes the lowest pair, never takes one that crosses its ends. So its own merges touch
+//! Why: until the atom is formed, some pair within it ranks at most `formed`, so merging, which
+//! takes the lowest pair, never takes one that crosses its ends. So the merges within it touch
 //! nothing else and may be done first. That adds pairs which only exist once it is formed; they
-//! rank above `formed`, and above whatever merging took before it was formed, so the next pair
-//! taken is the same. This holds for all atoms of a text at once.
+//! rank above `formed`, and above every pair that merging took before it was formed, so the next
+//! pair is the same. This holds for all atoms of a text at once.
 //!
-//! What joins with an atom ends with the byte before it, or starts with the byte after it, and
-//! those stand in the text. So each atom has the set of neighbouring bytes it must not have, and
-//! is taken byte by byte beside one of those. The text must be UTF-8.
+//! A symbol that joins an atom ends with the byte before it, or starts with the byte after it, and
+//! those bytes are in the text. So each atom has the set of neighbouring bytes that rule it out;
+//! next to one of those it starts as its bytes. The text must be UTF-8.
 
 use crate::merge::pair_table::{NO_RANK, Pair};
 
-/// Code points below this have a position in the table; above it lie rare ideographs.
+/// The table covers code points below this; the rest are rare ideographs.
 const N_CODE_POINTS: usize = 0x2_0000;
 /// A neighbouring byte as a number: continuation bytes, leading bytes, and all of ASCII as one.
 const N_NEIGHBOURS: usize = 129;
@@ -37,10 +37,10 @@ pub struct Atoms {
 #[derive(Clone, Copy, Default)]
 struct Atom {
     id: u32,
-    /// ASCII must not stand before it (1), or after it (2).
+    /// ASCII before it (1) or after it (2) rules it out.
     not_ascii: u8,
-    /// Bytes that must not stand before it, and after it, by their low six bits: before it stand
-    /// continuation bytes only, after a prefix too, after a character leading ones.
+    /// Bytes before it and after it that rule it out, by their low six bits. Before it there are
+    /// only continuation bytes, after a prefix too, after a character leading bytes.
     not_before: u64,
     not_after: u64,
 }

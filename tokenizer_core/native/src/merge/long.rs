@@ -1,9 +1,9 @@
 //! Merging many symbols: O(n log n) at most, without recursion, and close to linear on real text.
 //!
-//! The order of merging is that of (rank, position). A heap of a million such entries misses the cache
-//! at every step of every pop, which made twice the text take three times as long. Pairs are thrown
-//! into buckets by rank instead, and a bucket is sorted when its turn comes: it fits the cache, and
-//! positions, which come in order, mostly lie sorted in it already.
+//! The order of merging is that of (rank, position). A heap of a million such entries misses the
+//! cache at every step of every pop, which made twice the text take three times as long. Instead
+//! pairs go into buckets by rank, and a bucket is sorted when it is opened: it fits the cache, and
+//! its positions mostly are in order already.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ pub struct LongMerge {
 #[derive(Clone, Copy)]
 struct Symbol {
     id: u32,
-    /// Of the pair it begins; `NO_RANK` when that does not merge, or it is gone.
+    /// Of the pair it begins; `NO_RANK` if that does not merge, or the symbol was merged away.
     rank: u32,
     before: u32,
     after: u32,
@@ -73,7 +73,7 @@ impl LongMerge {
                 prefetch(symbols.as_ptr().wrapping_add(soon as usize));
             }
             let position = position as usize;
-            // The pair at its position has become another since.
+            // The pair at this position has changed since.
             if symbols[position].rank != rank {
                 continue;
             }
@@ -110,17 +110,18 @@ impl LongMerge {
 /// Pairs as `rank << 40 | position`, the least first.
 #[derive(Default)]
 struct PairQueue {
-    /// The positions of what is to come, by the higher bits of its rank, in any order. What is there has
-    /// been given a rank of another bucket since, and a position in that, or is to come indeed.
+    /// The positions of pending pairs, by the higher bits of their rank, in any order. The pair at
+    /// such a position may since have a rank of another bucket; then that bucket has the position
+    /// too.
     buckets: Vec<Vec<u32>>,
     shift: u32,
     /// Buckets before this one have been opened.
     n_opened: usize,
-    /// The bucket that was opened last, sorted, and how much of it is given out.
+    /// The bucket that was opened last, sorted, and how much of it was returned.
     open: Vec<u64>,
     n_given: usize,
-    /// What came when its bucket had been opened. Of a vocabulary whose longer tokens rank after
-    /// their parts this is what ranks close to what made it.
+    /// Pairs that came after their bucket was opened: their rank is close to that of the pair that
+    /// made them.
     late: BinaryHeap<Reverse<u64>>,
 }
 
@@ -167,7 +168,7 @@ impl PairQueue {
                         self.n_given += 1;
                         next
                     }
-                    // All that is late ranks below what is in the buckets; there is none.
+                    // All late pairs rank below those in the buckets, which are empty.
                     None if self.open_next(&rank_at) => continue,
                     None => return None,
                 },
@@ -176,14 +177,14 @@ impl PairQueue {
         }
     }
 
-    /// The position that is probably given out some steps from now: long enough for it to be fetched,
-    /// and soon enough for it not to be thrown out again.
+    /// The position that `pop` will probably return some steps from now: late enough to be fetched,
+    /// and early enough not to be evicted.
     #[inline]
     fn position_given_soon(&self) -> Option<u32> {
         self.open.get(self.n_given + 8).map(|&entry| entry as u32)
     }
 
-    /// Opens the next bucket in which something is to come; false when there is none.
+    /// Opens the next bucket with a pending pair; false without one.
     fn open_next(&mut self, rank_at: impl Fn(u32) -> u32) -> bool {
         self.open.clear();
         self.n_given = 0;
@@ -231,8 +232,8 @@ mod tests {
         };
         let mut merger = LongMerge::default();
         for round in 0..400 {
-            // Merge number r makes id 256 + r of any two ids there are, its parts ranking before it
-            // or after it, and some ranks are far apart.
+            // Merge number r makes id 256 + r of any two ids, whose own ranks may be lower or
+            // higher, and some ranks are far apart.
             let n_ranks = 1 + random(60);
             let gap = [1, 1, 7, 4000][round % 4];
             let mut pairs: Vec<(u32, u32)> = Vec::new();

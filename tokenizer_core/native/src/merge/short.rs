@@ -1,14 +1,14 @@
-//! Merging few symbols: the lowest of all pairs is looked for with vectors before each merge.
+//! Merging few symbols: vectors find the lowest of all pairs before each merge.
 
 use crate::merge::pair_table::{NO_RANK, PairTable};
 
-/// Up to `N` symbols while they merge, a multiple of eight and at most 64. They stay where they
-/// are; a bit says which are left. A code is `rank << 8 | position`, so the smallest code is the
-/// lowest rank, then the leftmost, and where to merge.
+/// Up to `N` symbols while they merge, a multiple of eight and at most 64. Their positions do not
+/// change; a bit says which symbols remain. A code is `rank << 8 | position`, so the smallest code
+/// is the lowest rank, then the leftmost, and includes its position.
 ///
-/// The codes are written and read by whole vectors only, so that 16 of them stay in registers: a
-/// vector that is read from memory where one number has just been written waits until that number
-/// has arrived there, and with it for every look-up before.
+/// Only whole vectors read and write the codes, so that 16 of them stay in registers: loading a
+/// vector from memory where one number has just been written waits for that write, and for every
+/// look-up before it.
 pub struct ShortMerge<const N: usize> {
     ids: [u32; N],
     codes: [u32; N],
@@ -91,7 +91,7 @@ impl<const N: usize> ShortMerge<N> {
             ids[position] = id;
             let next = after.trailing_zeros() as usize % N;
             let previous = (63 ^ ahead.leading_zeros() as usize) % N;
-            // Both at once, so that neither waits for whether the other is there.
+            // Both at once: neither waits for the other.
             pairs.prefetch(id, ids[next]);
             pairs.prefetch(ids[previous], id);
             set(codes, gone, NO_CODE);

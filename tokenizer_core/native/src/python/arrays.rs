@@ -16,7 +16,8 @@ struct IdBuffer {
     capacity: usize,
 }
 
-// SAFETY: it owns the vector and does nothing with it before it is dropped; what is in it is for numpy.
+// SAFETY: it owns the vector and does not use it before it is dropped; only numpy reads and writes
+// the ids.
 unsafe impl Send for IdBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for IdBuffer {}

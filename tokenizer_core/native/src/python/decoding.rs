@@ -1,4 +1,4 @@
-//! Decoding for Python: what ids are taken, and straight into what object the bytes are written.
+//! Decoding for Python: ids from lists and arrays, bytes straight into Python objects.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU32;
@@ -49,7 +49,7 @@ pub fn decode_list<'py>(
     decode(py, vocabulary, &plain[..], as_text)
 }
 
-/// An element that is an int, and no other thing that can be taken for one, below 2^32.
+/// An element below 2^32 that is exactly an int.
 #[inline(always)]
 fn plain_int(ids: &Bound<'_, PyList>, index: usize) -> Option<u32> {
     // SAFETY: `index` is below the length, which was just asked for, and no other code runs before
@@ -80,11 +80,11 @@ pub fn decode_array<'py>(
     if !ids.is_c_contiguous() {
         return decode(py, vocabulary, &ids.as_array().to_vec()[..], as_text);
     }
-    // SAFETY: the array is held, so its memory stays where it is, is aligned and initialized, and
-    // has `len` elements; NumPy refuses to resize an array that is held by others. Elements may be
-    // written meanwhile, by other threads, as they may be in any NumPy function that releases the
-    // GIL; so they are read one by one as atomics, and what was read once is not relied on again:
-    // `fill` checks every id and every bound anew.
+    // SAFETY: the array is held, so its memory does not move, is aligned and initialized, and has
+    // `len` elements; NumPy refuses to resize an array that others hold. Other threads may write
+    // elements meanwhile, as in any NumPy function that releases the GIL. So elements are read one
+    // by one as atomics, and no earlier read is trusted: `fill` checks every id and every bound
+    // again.
     let shared = unsafe { std::slice::from_raw_parts(ids.data().cast::<AtomicU32>(), ids.len()) };
     decode(py, vocabulary, shared, as_text)
 }

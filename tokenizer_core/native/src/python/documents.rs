@@ -1,8 +1,8 @@
-//! Batches of documents for Python, as files of ids have them: no wider than they need be.
+//! Batches of documents for Python, as files of ids store them.
 //!
-//! Corpora are encoded encoded after encoded. Ids are made in memory that stays with the thread, and
-//! copied to an array of their size: fresh memory for all that there could be would cost a page
-//! fault for every 4 kB, a tenth of the time.
+//! Corpora are encoded batch after batch. Ids are made in memory that stays with the thread, and
+//! copied to an array of their size: fresh memory for the most ids possible would cost a page fault
+//! for every 4 kB, a tenth of the time.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use crate::encode::Encoded;
 use crate::python::gil::releasing_gil_if_long;
 
-/// Room for so many ids may stay with a thread.
+/// A thread keeps memory for at most this many ids.
 const MAX_KEPT_IDS: usize = 4 << 20;
 
 thread_local! {
@@ -33,8 +33,8 @@ enum Ids {
     Wide(Vec<u32>),
 }
 
-/// What `encode` makes of `texts`, `as_uint16` or as uint32. UnicodeDecodeError where one is not
-/// UTF-8, ValueError where an id does not fit.
+/// The ids of `texts`, as uint16 or uint32. Raises UnicodeDecodeError if one is not UTF-8,
+/// ValueError if an id does not fit.
 pub fn encode<'py>(
     py: Python<'py>,
     texts: &[PyBackedBytes],
@@ -48,7 +48,7 @@ pub fn encode<'py>(
         for text in texts {
             match simdutf8::basic::from_utf8(text) {
                 Ok(text) => checked.push(text),
-                // Where the error is only the slower one tells.
+                // Only the slower check names the position.
                 Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
             }
         }

@@ -1,4 +1,4 @@
-//! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
+//! The encoder for Python: conversions, the GIL, exceptions, and no algorithm.
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -240,7 +240,7 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
         if limit.is_some() {
-            // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
+            // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
             let text = text.to_str()?;
             return Ok(releasing_gil_if_long(py, text.len(), || {
                 encoder.count_document(scanner, specials, text, limit)
@@ -417,7 +417,7 @@ fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &classes)
 }
 
-/// Where NFC may touch a text; see `nfc.rs`.
+/// Where NFC may change a text; see `unicode/nfc.rs`.
 #[pyfunction]
 fn nfc_runs(text: &Bound<'_, PyString>, max_runs: usize) -> PyResult<Option<Vec<(usize, usize)>>> {
     texts::nfc_runs(text, max_runs)
@@ -447,7 +447,7 @@ fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyA
     Ok(bytes)
 }
 
-/// The text at the beginning of a JSON document, and what stands after it; see `json_text.rs`.
+/// The text at the beginning of a JSON document, and the rest; see `json/text.rs`.
 #[pyfunction]
 fn cut_json_text<'py>(py: Python<'py>, document: &[u8]) -> Option<TextAndRest<'py>> {
     let (text, rest) = releasing_gil_if_long(py, document.len(), || json::text::cut(document))?;

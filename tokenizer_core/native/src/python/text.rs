@@ -17,7 +17,7 @@ use crate::unicode::utf8::{CodePoint, NoUtf8, append_utf8};
 
 const ASKED_FROM_BYTES: usize = 1024;
 
-/// A text as Python has it: where that is ASCII it is UTF-8, and nothing is to be written.
+/// A text in the width that Python stores. ASCII is UTF-8 already, and nothing is written.
 #[derive(Clone, Copy)]
 pub enum Text<'t> {
     Utf8(&'t str),
@@ -26,7 +26,7 @@ pub enum Text<'t> {
     FourBytes(&'t [u32]),
 }
 
-/// What `work` makes of `texts`. The GIL is released where they are long.
+/// Runs `work` on `texts`, without the GIL if they are long.
 ///
 /// Raises UnicodeEncodeError for a lone surrogate.
 pub fn with_texts<T: Send>(
@@ -40,11 +40,11 @@ pub fn with_texts<T: Send>(
     done.map_err(|(position, why)| error_of(&texts[position], why))
 }
 
-/// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
-/// GIL is released where it is long.
+/// Runs `work` on one text with changes, which are in order, without the GIL if it is long. No
+/// other `str` is made.
 ///
-/// Raises UnicodeEncodeError for a lone surrogate, and ValueError where the changes are in no order or not
-/// of this text.
+/// Raises UnicodeEncodeError for a lone surrogate, and ValueError if the changes are not in order
+/// or exceed the text.
 pub fn with_edits<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
@@ -92,7 +92,7 @@ impl Source for Text<'_> {
     }
 
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
-        // SAFETY: what is appended is UTF-8 of whole characters, also where it ends in an error.
+        // SAFETY: only the UTF-8 of whole characters is appended, even if it ends in an error.
         self.part(window)
             .append_utf8_to(unsafe { own.as_mut_vec() })
     }
@@ -114,7 +114,7 @@ fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
     refused.expect_err("a surrogate has no UTF-8")
 }
 
-/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`. Raises
+/// The runs of characters that NFC may change; None if there are more than `max_runs`. Raises
 /// UnicodeEncodeError for a lone surrogate.
 pub fn nfc_runs(
     text: &Bound<'_, PyString>,
@@ -178,7 +178,7 @@ impl<'t> Text<'t> {
         }
     }
 
-    /// Appends the UTF-8 of what is none yet.
+    /// Appends the UTF-8 of a text that is not UTF-8 yet.
     fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
         let kernel = Kernel::chosen();
         match self {
@@ -190,7 +190,7 @@ impl<'t> Text<'t> {
     }
 }
 
-/// Python knows it of each `str`; of a short one looking is faster than asking.
+/// Python stores this for each `str`; for a short one reading the bytes is faster than calling it.
 fn is_ascii(text: &Bound<'_, PyString>, bytes: &[u8]) -> PyResult<bool> {
     if bytes.len() < ASKED_FROM_BYTES {
         return Ok(bytes.is_ascii());

@@ -1,4 +1,4 @@
-//! What Python sees of the trainer: conversions, the GIL, exceptions, and no algorithm.
+//! The trainer for Python: conversions, the GIL, exceptions, and no algorithm.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::train::count::{
 };
 use crate::train::learn::{LearnError, Learned, Rules, TieBreak, Tuning, learn};
 
-/// How often Python is asked whether to go on.
+/// The interval between calls of the progress callback.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Adds all of this file to the module.
@@ -39,7 +39,7 @@ create_exception!(
     "The argument is the number of the first chunk that is not UTF-8 or whose file has become shorter."
 );
 
-/// Counts the pre-tokens of chunks of files in threads of its own.
+/// Counts the pre-tokens of chunks of files in its own threads.
 #[pyclass]
 struct PretokenCounter {
     /// None once `finish` or `close` was called.
@@ -72,8 +72,8 @@ impl PretokenCounter {
         })
     }
 
-    /// Hands out the bytes from `start` to `end` of an open file; waits while enough are under
-    /// way. False when a chunk has failed and `finish` will tell which.
+    /// Hands out the bytes from `start` to `end` of an open file; waits while enough chunks are in
+    /// progress. False if a chunk has failed; `finish` then names it.
     fn submit(
         &mut self,
         py: Python<'_>,
@@ -117,7 +117,7 @@ impl PretokenCounter {
         }
     }
 
-    /// Ends the threads, each after the chunk it is at; nothing is counted any more.
+    /// Ends the threads, each after its current chunk.
     fn close(&mut self, py: Python<'_>) {
         let counter = self.counter.take();
         py.detach(|| drop(counter));

@@ -1,4 +1,4 @@
-//! English contractions, which the split patterns take for pieces or for the ends of words.
+//! English contractions, which the split patterns treat as pieces or as ends of words.
 
 /// `'(?:[sdmt]|ll|ve|re)` at the apostrophe at `pos`.
 #[inline(always)]

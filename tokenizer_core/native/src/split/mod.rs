@@ -1,10 +1,10 @@
 //! Text to pre-tokens: the named split patterns of `patterns.py` as scanners over UTF-8 bytes.
 //!
 //! Each grammar is one function, `advance(text, pos) -> end`: where the pre-token that starts at
-//! `pos` ends. They are exactly the regular expressions, alternative by alternative, and the
-//! reference for anything faster. None looks after, so a scan may start at any boundary, and two
-//! scans that share one boundary agree from there on. Each character is looked at a bounded number
-//! of times, whatever the text: the reasons stand where they are needed.
+//! `pos` ends. The grammars equal the regular expressions, alternative by alternative, and are the
+//! definition for anything faster (`blocks`). No pattern has a look-behind, so a scan may start at any
+//! boundary, and two scans that share one boundary agree from there on. Each character is read a
+//! bounded number of times, for any text.
 //!
 //! Counting and encoding use [`Scanner`]:
 //!
@@ -94,7 +94,7 @@ fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
 
 /// A split pattern as a type, so that loops over it are compiled for it.
 pub trait Grammar {
-    /// See [`Scanner::advance`]. The answer is greater than `pos`.
+    /// See [`Scanner::advance`]. The result is greater than `pos`.
     fn advance(text: &[u8], pos: usize) -> usize;
 }
 

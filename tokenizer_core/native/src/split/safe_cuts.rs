@@ -1,13 +1,13 @@
-//! Where a text may be cut in two that are encoded apart.
+//! Where a text may be cut so that both sides can be encoded separately.
 //!
-//! Where every pattern has a boundary and neither side reads across it: after a letter that neither a
-//! letter, a mark nor an apostrophe follows, after the last digit of a number, and before a blank that
-//! follows anything visible. Text in any script has such positions, but for one run of letters, of emoji or
-//! of blanks.
+//! At positions where every pattern has a boundary and neither side reads across it: after a letter
+//! that no letter, mark or apostrophe follows, after the last digit of a number, and before a blank
+//! that follows anything visible. Text in any script has such positions, except one run of letters,
+//! of emoji or of blanks.
 
 use crate::unicode::{L, M, N, S, class_of};
 
-/// Whether text may be cut between two characters, whatever else stands there.
+/// Whether text may be cut between two characters, in any context.
 pub(crate) fn is_safe_cut(before: u32, after: u32) -> bool {
     let (class_before, class_after) = (class_of(before), class_of(after));
     let ends_word = class_before & L != 0 && class_after & (L | M) == 0;
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
     use crate::split::Scanner;
 
-    /// One character or more of each kind that a pattern tells apart.
+    /// At least one character of each kind that a pattern distinguishes.
     const KINDS: [&str; 23] = [
         "r",
         "e",

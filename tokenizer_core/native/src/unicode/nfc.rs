@@ -1,4 +1,4 @@
-//! Where NFC may touch a text, seen quickly; normalizing is left to Python.
+//! Where NFC may change a text. Normalizing itself is left to Python.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use crate::simd::{Instructions, Kernel, Work};
 use crate::unicode::nfc_ranges::RANGES;
 use crate::unicode::utf8::{CodePoint, NoUtf8};
 
-/// One bit for each code point up to the last that NFC may touch.
+/// A bit for each code point up to the last that NFC may change.
 static MAY_CHANGE: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let last = RANGES.last().expect("there are some").1;
     let mut bits = vec![0; last as usize / 64 + 1];
@@ -18,7 +18,7 @@ static MAY_CHANGE: LazyLock<Vec<u64>> = LazyLock::new(|| {
     bits
 });
 
-/// Whether NFC may touch a code point, by itself or together with its neighbours.
+/// Whether NFC may change a code point, alone or together with its neighbours.
 pub fn may_change_under_nfc(code: u32) -> bool {
     let code = code as usize;
     MAY_CHANGE
@@ -26,9 +26,9 @@ pub fn may_change_under_nfc(code: u32) -> bool {
         .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
 }
 
-/// First positions and ends of the runs of characters that NFC may touch; None if there are more of them
-/// than `max_runs`. Every other character normalizes to itself, and what begins with it normalizes
-/// alone. Fails where one is a surrogate.
+/// First positions and ends of the runs of characters that NFC may change; None if there are more
+/// than `max_runs`. Every other character normalizes to itself, and the text from it on normalizes
+/// independently. Fails for a surrogate.
 pub fn nfc_runs<U: CodePoint>(
     points: &[U],
     max_runs: usize,
@@ -74,8 +74,8 @@ impl<U: CodePoint, K: Instructions> Work<K> for NfcRuns<'_, U> {
 /// Code points looked at together.
 const BLOCK: usize = 32;
 
-/// Frequent characters that are never changing, from the first to before the last: Latin, Cyrillic,
-/// quotes and dashes, kana, ideographs, Hangul, emoji. The first begin at zero.
+/// Frequent characters that NFC never changes, from the first to before the last: Latin, Cyrillic,
+/// quotes and dashes, kana, ideographs, Hangul, emoji. The first range begins at zero.
 const PLAIN: [(u32, u32); 8] = [
     (0, 0x300),
     (0x400, 0x483),
@@ -87,7 +87,7 @@ const PLAIN: [(u32, u32); 8] = [
     (0x1F000, 0x20000),
 ];
 
-/// Whether all are of those.
+/// Whether all are among those.
 #[inline(always)]
 fn is_plain<U: CodePoint>(block: &[U]) -> bool {
     let all_within = |ranges: &[(u32, u32)]| {

@@ -1,26 +1,26 @@
-//! UTF-8 of text as Python keeps it: an array of code points, of as many bytes each as its largest
-//! needs.
+//! UTF-8 of text in the widths that Python stores (PEP 393): an array of code points, of as many
+//! bytes each as the largest needs.
 //!
-//! Python itself makes UTF-8 of a `str` in two copies, in small pages, and keeps it for as long as
-//! the `str` lives. Of a long text in other than ASCII that takes a tenth to nearly a half of the time
-//! of encoding it; this is several times as fast, and what it makes is gone with the call.
+//! Python itself makes the UTF-8 of a `str` in two copies, in small pages, and keeps it for as long
+//! as the `str` lives. For a long text outside ASCII that takes a tenth to nearly a half of the
+//! time of encoding it. This is several times as fast, and its memory ends with the call.
 
 use std::mem::MaybeUninit;
 
 use crate::mem::huge_pages;
 use crate::simd::{Instructions, Kernel, Portable, Work};
 
-/// A code point as an array of Python keeps it.
+/// A code point in one of Python's widths.
 pub trait CodePoint: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
-    /// Bytes of UTF-8 that one has at most.
+    /// The most bytes of UTF-8 that one has.
     const MAX_BYTES: usize;
 
-    /// How many bytes of UTF-8 these have beyond one each; and whether one is a surrogate.
+    /// How many bytes of UTF-8 these have in addition to one each; and whether one is a surrogate.
     fn measure(points: &[Self]) -> (usize, bool);
 }
 
-/// Counts in points of its own, so that a vector holds as many as there can be; a block is so
-/// short that its sum fits one.
+/// Counts in the width of the array, so that a vector holds as many counts as possible; a block is
+/// so short that its sum fits.
 macro_rules! code_point {
     ($Width:ty, $block:literal) => {
         impl CodePoint for $Width {
@@ -60,22 +60,23 @@ code_point!(u8, 128);
 code_point!(u16, 4096);
 code_point!(u32, 4096);
 
-/// Units looked at together.
+/// Code points processed together.
 pub const POINTS: usize = 16;
 
-/// Bytes that their UTF-8 may be. So many are written, and there must be room for them.
+/// The most bytes of their UTF-8. This many are written, and there must be room for them.
 pub const WIDEST: usize = 4 * POINTS;
 
-/// Units for which room is made together.
+/// Code points that room is made for together.
 const CHUNK: usize = 4096;
 
 /// Bytes that the UTF-8 of four code points may be.
 pub const ROW: usize = 16;
 
-/// Writing the UTF-8 of several points at once, with each set of instructions.
+/// Writing the UTF-8 of several code points at once, with each instruction set.
 ///
 /// # Safety
-/// `write_utf8` writes as many bytes as it returns, and they are UTF-8 unless it reports a surrogate.
+/// `write_utf8` writes as many bytes as it returns, and they are UTF-8 unless it reports a
+/// surrogate.
 pub unsafe trait WriteUtf8: Instructions {
     /// Writes the UTF-8 of these points, perhaps followed by other bytes. Returns how many bytes the
     /// UTF-8 has, and whether a point is a surrogate.
@@ -101,7 +102,7 @@ unsafe impl WriteUtf8 for Portable {
     }
 }
 
-/// Why there is no UTF-8 of a text.
+/// Why a text has no UTF-8.
 #[derive(Debug, PartialEq)]
 pub enum NoUtf8 {
     Surrogate,
@@ -116,11 +117,11 @@ pub fn append_utf8<U: CodePoint>(
 ) -> Result<(), NoUtf8> {
     let before = out.len();
     for (position, chunk) in points.chunks(CHUNK).enumerate() {
-        // There is room for whatever they are.
+        // Room for any code points.
         let room = chunk.len() * U::MAX_BYTES + WIDEST;
         if out.capacity() - out.len() < room {
-            // For what is left, if it is like what there was, or like this chunk, and some more; or
-            // for this chunk.
+            // For the rest, if it resembles the part so far, or this chunk, and some more; or for
+            // this chunk.
             let (done, written) = match position * CHUNK {
                 0 => (chunk.len(), chunk.len() + U::measure(chunk).0),
                 done => (done, out.len() - before),
@@ -145,8 +146,8 @@ pub fn append_utf8<U: CodePoint>(
     Ok(())
 }
 
-/// Writes the UTF-8 of points to the start of `out`; how many bytes it is, and whether a point is a
-/// surrogate, of which it has something else.
+/// Writes the UTF-8 of code points to the start of `out`. Returns how many bytes it has, and
+/// whether a code point is a surrogate, for which the bytes are not UTF-8.
 struct Write<'c, U> {
     points: &'c [U],
     out: &'c mut [MaybeUninit<u8>],
@@ -175,7 +176,7 @@ impl<U: CodePoint, K: WriteUtf8> Work<K> for Write<'_, U> {
     }
 }
 
-/// What the UTF-8 of some code points is written to.
+/// The destination of the UTF-8 of some code points.
 pub type Out = [MaybeUninit<u8>; WIDEST];
 
 /// Writes a row to `out` from `at` on.
@@ -184,7 +185,7 @@ pub fn put(out: &mut Out, at: usize, row: [u8; ROW]) {
     *out[at..].first_chunk_mut().expect("room") = row.map(MaybeUninit::new);
 }
 
-/// The UTF-8 of four code points, and anything after it, and how many bytes it is.
+/// The UTF-8 of four code points, followed by anything, and its length.
 #[inline(always)]
 pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
     let (mut bytes, mut at) = ([0; ROW], 0);

@@ -11,7 +11,7 @@ use crate::unicode::utf8::{CodePoint, Out, POINTS, ROW, WriteUtf8, put};
 unsafe impl WriteUtf8 for Avx2 {
     #[inline(always)]
     fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool) {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe {
             let codes = codes_of(points);
             if let Some(row) = as_ascii(codes) {
@@ -94,8 +94,8 @@ unsafe fn any_surrogate(codes: [__m256i; 2]) -> bool {
     }
 }
 
-/// The UTF-8 of four code points and of the next four, and anything after each, and how many bytes
-/// they are.
+/// The UTF-8 of four code points and of the next four, each followed by anything, and their
+/// lengths.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -148,8 +148,8 @@ unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
     }
 }
 
-/// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each
-/// has after its first: a bit for each character for the lower and, higher, for the upper bit.
+/// A shuffle that joins the bytes of four characters of up to four bytes each, by the number of
+/// bytes after the first: for each character a lower bit and, in the upper half, a higher bit.
 static JOINING: [[u8; ROW]; 256] = {
     let mut table = [[0x80; ROW]; 256];
     let mut lengths = 0;

@@ -10,7 +10,7 @@ unsafe impl WriteUtf8 for Avx512 {
     #[inline(always)]
     fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool) {
         let points = points.as_ptr();
-        // SAFETY: the processor has the instructions, or there were no `self`. Each load is of 16 points of
+        // SAFETY: the processor has the instructions, because `self` exists. Each load is of 16 points of
         // so many bytes; `out` is of 64 bytes.
         unsafe {
             let codes = match size_of::<U>() {

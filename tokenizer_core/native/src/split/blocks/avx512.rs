@@ -14,7 +14,7 @@ impl Blocks for Avx512 {
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
         let valid = block.len().min(BLOCK);
-        // SAFETY: the processor has the instructions, or there were no `self`. The masked load
+        // SAFETY: the processor has the instructions, because `self` exists. The masked load
         // reads the first `valid` bytes of `block` and no other; the table is 128 bytes.
         unsafe {
             let present = _bzhi_u64(u64::MAX, valid as u32);
@@ -53,7 +53,7 @@ impl Blocks for Avx512 {
             }
             iota
         };
-        // SAFETY: the processor has the instructions, or there were no `self`. Each of the four
+        // SAFETY: the processor has the instructions, because `self` exists. Each of the four
         // stores is of 16 of the 64 positions.
         unsafe {
             let packed = _mm512_maskz_compress_epi8(bits, _mm512_loadu_si512(IOTA.as_ptr().cast()));
@@ -94,13 +94,13 @@ struct Whole(__m512i);
 impl Bytes for Whole {
     #[inline(always)]
     fn at_least(self, first: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe { _mm512_cmpge_epu8_mask(self.0, _mm512_set1_epi8(first as i8)) }
     }
 
     #[inline(always)]
     fn equal(self, byte: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe { _mm512_cmpeq_epi8_mask(self.0, _mm512_set1_epi8(byte as i8)) }
     }
 }

@@ -1,23 +1,25 @@
 //! Where pre-tokens start in a block of 64 bytes, by arithmetic on the bits of its classes.
 //!
-//! A block begins at a boundary, so it needs nothing of what stands before it. Of the starts found
-//! only those are told that no byte after the block could change; the next block begins at the
-//! last of them, or within a run of letters after it (`may_go_on_inside`). What the arithmetic does not cover (a digit outside ASCII in a group of three, a
-//! combining mark or unlike cases where o200k would have to look ahead) ends the block before it,
-//! and where a block tells no start but its own, the scanner of `scan.rs` decides one pre-token.
-//! `starts` must agree with that scanner on every text; the tests and a fuzzer compare them.
+//! A block begins at a boundary, so it needs nothing of the text before it. A start is certain if
+//! no byte after the block can change it; only certain starts are used. The next block begins at
+//! the last of them, or within a run of letters after it (`may_go_on_inside`). Where the arithmetic
+//! does not apply (a digit outside ASCII in a group of three, a combining mark, or cases where
+//! o200k would have to look ahead) the certain starts end before it. A block whose only start is
+//! its own leaves one pre-token to the scanner of `split`. `starts` must agree with that scanner on
+//! every text; the tests and a fuzzer compare them.
 
 use crate::split::blocks::classes::{BLOCK, Classes};
 use crate::split::contractions::{contraction, contraction_of_any_case};
 use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
 
-/// Bytes after the last start from which on it is faster to go on among them than to read them again.
+/// With at least this many bytes after the last start, continuing among them is faster than reading
+/// them again.
 const WORTH_GOING_ON: u32 = 20;
 
 /// A split pattern that can be followed block by block.
 pub trait BlockGrammar {
-    /// The bits of the starts that are certain in the block of `text` at `at`, which is read as a
-    /// boundary. Bit 0 is always set.
+    /// The bits of the certain starts in the block of `text` at `at`, which is a boundary. Bit 0 is
+    /// always set.
     fn starts(classes: Classes, text: &[u8], at: usize) -> u64;
 }
 
@@ -85,8 +87,8 @@ impl BlockGrammar for O200k {
         } = classes;
         let of_lower = letter & !upper;
         starts |= upper & !inner & (of_lower << 1);
-        // Left to the scanner: a mark, which is both a letter's and a symbol's; an upper-case
-        // letter after one of both cases; `/` after a newline that belongs to symbols.
+        // Left to the scanner: a mark, which may be part of a word or of symbols; an upper-case
+        // letter after one without case; `/` after a newline that belongs to symbols.
         let upper_after_both = upper & !inner & (classes.both << 1);
         let unclear = classes.mark | upper_after_both | classes.slash & (taken << 1);
         let mut apostrophes = classes.apostrophe & (letter << 1);
@@ -103,7 +105,7 @@ impl BlockGrammar for O200k {
     }
 }
 
-/// These differ in how they end white space at the end of a text, which no block tells.
+/// These patterns differ in how they end white space at the end of a text, which no block decides.
 #[inline(always)]
 fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: usize) -> u64 {
     let Shared {
@@ -141,8 +143,8 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
         ..
     } = *classes;
     let other = !(letter | number | classes.space);
-    // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first of a run of newlines, where
-    // it stands after a symbol, through the run.
+    // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first newline of a run that follows a
+    // symbol through the run.
     let taken = newline & !newline.wrapping_add(other << 1 & newline);
     let space = classes.space & !taken;
     let newline = newline & !taken;
@@ -182,7 +184,7 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
     }
 }
 
-/// Takes back the starts after a newline of level space that another newline ends.
+/// Removes the starts after a newline of level space that another newline ends.
 #[cold]
 fn join_blank_lines(mut starts: u64, mut after_newline: u64, level: u64, newline: u64) -> u64 {
     while after_newline != 0 {
@@ -197,8 +199,8 @@ fn join_blank_lines(mut starts: u64, mut after_newline: u64, level: u64, newline
 }
 
 impl Classes {
-    /// The bits that starts may have for all that the end of the block tells: within white space
-    /// that goes to the end, only its first character is sure to start something.
+    /// The bits that the end of the block leaves certain: of white space that reaches the end, only
+    /// the first character surely starts something.
     #[inline(always)]
     fn certain_of_space(&self, space: u64) -> u64 {
         let unused = (BLOCK - self.valid) as u32;
@@ -208,11 +210,10 @@ impl Classes {
         below(end as usize + usize::from(run > 0))
     }
 
-    /// The positions up to the last of `starts`, or all where any later one may be gone on from though it
-    /// is no start: what stands there is a letter of both cases, and before it, back to the last
-    /// start, only such letters and perhaps one character that joins them. What is read from there on
-    /// is read as it would be from the start: a run of letters goes on, and o200k, which asks
-    /// whether a lower-case one came before, has met none.
+    /// The positions up to the last of `starts`; or all, if scanning may continue from any of them
+    /// though it is no start. That holds if all characters after the last start are letters without
+    /// case, with perhaps one character before them that joins them: a run of letters continues,
+    /// and o200k, which asks whether a lower-case letter came before, has met none.
     #[inline(always)]
     pub fn may_go_on_inside(&self, starts: u64) -> u64 {
         let up_to_last = u64::MAX >> starts.leading_zeros();
@@ -231,8 +232,8 @@ impl Classes {
         }
     }
 
-    /// The starts of the last characters of runs of `space` that something visible follows, of
-    /// those which are `of`.
+    /// The starts of the last characters of those runs of `space` that something visible follows,
+    /// restricted to `of`.
     #[inline(always)]
     fn last_of(&self, space: u64, of: u64) -> u64 {
         let mut last = space & !(space >> 1) & of;
@@ -250,7 +251,7 @@ impl Classes {
     }
 }
 
-/// The starts with none from `position` on until `end`, which is one.
+/// Removes the starts from `position` on until `end`, and adds `end`.
 #[inline(always)]
 fn restart(starts: u64, position: usize, end: usize) -> u64 {
     starts & (below(position) | !below(end)) | bit(end)
@@ -271,7 +272,7 @@ fn below(position: usize) -> u64 {
     }
 }
 
-/// The bits below the lowest of `bits`; all when there is none.
+/// The bits below the lowest of `bits`; all bits if `bits` is empty.
 #[inline(always)]
 fn below_first(bits: u64) -> u64 {
     bits.wrapping_sub(1) & !bits
@@ -285,7 +286,7 @@ mod tests {
     use crate::split::blocks::classes::classes;
 
     /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
-    /// blocks told.
+    /// blocks found.
     fn compare<G: Grammar + BlockGrammar>(text: &str) -> usize {
         let bytes = text.as_bytes();
         let (mut pos, mut n_told) = (0, 0);
@@ -304,7 +305,7 @@ mod tests {
                 let end = G::advance(bytes, pos);
                 starts &= starts - 1;
                 if starts == 0 {
-                    // The scanner decides; whatever comes next begins at a boundary.
+                    // The scanner decides, and the next pre-token begins at a boundary.
                     if pos == block {
                         pos = end;
                     }

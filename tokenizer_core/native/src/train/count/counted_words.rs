@@ -1,4 +1,4 @@
-//! Distinct words with their counts, packed: what counting gives and learning takes.
+//! Distinct words with their counts, packed: the output of counting and the input of learning.
 
 /// Words, each once, with how often each occurs; one after the other in one block of memory as
 /// length, bytes, count, the numbers in seven bits a byte.

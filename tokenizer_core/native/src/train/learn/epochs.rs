@@ -1,5 +1,5 @@
-//! What happens between epochs: the arena is filled or compacted, and the pairs that reach the
-//! threshold are counted and listed.
+//! Between epochs: the arena is filled or compacted, and the pairs that reach the threshold are
+//! counted and listed.
 
 use std::collections::BTreeMap;
 
@@ -272,7 +272,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     }
 }
 
-/// Gives each pair its part of `positions`; answers where the parts begin.
+/// Gives each pair its part of `positions`; returns where the parts begin.
 fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], positions: &mut Vec<P>) -> Vec<usize> {
     let mut end = 0;
     let starts = pairs.iter_mut().map(|pair| {

@@ -1,5 +1,4 @@
-//! What one merge does: to the words it stands in, to its neighbours' counts, and which new pairs
-//! it makes.
+//! One merge: it changes words and the counts of neighbours, and makes new pairs.
 
 use super::pair_numbers::key_of;
 use super::pair_queue::Pair;
@@ -122,7 +121,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         for i in 0..self.seen_after.len() {
             let symbol = self.seen_after[i];
             let neighbour = self.after[symbol.get()];
-            // After the product stood the beginning of another.
+            // The product was followed by another one, whose first symbol this was.
             let stood = if symbol == product {
                 merged.left
             } else {
@@ -193,7 +192,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     }
 }
 
-/// The group that `position` lies in, which is after group `from`.
+/// The group of `position`, which is after group `from`.
 pub(super) fn find_group(groups: &[Group], from: usize, position: usize) -> usize {
     let mut step = 1;
     let mut low = from + 1;

@@ -17,10 +17,11 @@ pub(super) struct Pair<S> {
     pub(super) right: S,
 }
 
-/// Gives pairs by falling count, ties by the tie rule; counts may fall without telling it.
+/// Returns pairs by falling count, ties by the tie rule; counts may fall without notice.
 ///
-/// A pair waits under the count it had when it was put in. When its turn comes and the count has
-/// fallen, it is put where it belongs. Ties are compared only among pairs of the highest count.
+/// A pair is queued under the count that it had when it was added. If the count has fallen when its
+/// turn comes, it is queued again under the new one. Ties are compared only among pairs of the
+/// highest count.
 #[derive(Default)]
 pub(super) struct PairQueue {
     waiting: BinaryHeap<(u64, u32)>,
@@ -44,7 +45,7 @@ impl PairQueue {
         }
     }
 
-    /// The pair to merge next, or None when none is left with a count of `threshold` or more.
+    /// The pair to merge next, or None without one of count `threshold` or more.
     pub(super) fn pop<S: Unsigned>(
         &mut self,
         pairs: &[Pair<S>],
@@ -96,7 +97,7 @@ fn tied<S: Unsigned>(index: u32, pair: &Pair<S>, order: &TieOrder) -> Tied {
     }
 }
 
-// A binary heap by hand: that of the standard library cannot compare with the help of a table.
+// A binary heap by hand: that of the standard library cannot compare by means of a table.
 
 fn sift_up(heap: &mut [Tied], order: &TieOrder) {
     let mut position = heap.len() - 1;
