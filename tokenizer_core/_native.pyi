@@ -17,10 +17,12 @@ __all__ = [
     "NativeEncoder",
     "NativeSpecials",
     "PretokenCounter",
+    "UncountableChunkError",
+    "UnknownIdError",
     "WordCounts",
     "cut_json_text",
     "json_of_ids",
-    "restless_runs",
+    "nfc_runs",
     "split",
     "unicode_classes",
 ]
@@ -85,13 +87,17 @@ class NativeEncoder:
     def encode_documents(
         self,
         texts: list[bytes],
-        around: tuple[int | None, int | None],
-        narrow: bool,
+        affixes: tuple[int | None, int | None],
+        as_uint16: bool,
         specials: NativeSpecials | None = None,
     ) -> tuple[NDArray[np.uint16] | NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64]]:
-        """As `encode_batch_to_numpy` by one thread, of UTF-8, with the ids `around` before and
-        behind each text, and the number of bytes of each, shape (n_texts,). UnicodeDecodeError
-        where one is not UTF-8. `narrow` ids are uint16; ValueError where one does not fit."""
+        """As `encode_batch_to_numpy` by one thread, of UTF-8, with the ids of `affixes` before and
+        after each text; and the number of bytes of each, shape (n_texts,).
+
+        Raises:
+            UnicodeDecodeError: a text is not UTF-8.
+            ValueError: an id does not fit uint16, with `as_uint16`.
+        """
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
     def count(
@@ -99,13 +105,21 @@ class NativeEncoder:
     ) -> int:
         """Stops once it is over `limit`."""
 
-    def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str | int:
-        """The bytes, as a str if `as_text` and they are ASCII; or the index of the first element
-        that is no id with a token."""
+    def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str:
+        """The bytes, as a str if `as_text` and they are ASCII.
 
-    def decode_array(self, ids: NDArray[np.uint32], as_text: bool = False) -> bytes | str | int:
-        """As `decode_list`, of an array of shape (n_tokens,). It is read where it lies, while the
-        GIL is released: RuntimeError where a thread that writes to it meanwhile was noticed."""
+        Raises:
+            UnknownIdError: an element is no id with a token.
+        """
+
+    def decode_array(self, ids: NDArray[np.uint32], as_text: bool = False) -> bytes | str:
+        """As `decode_list`, of an array of shape (n_tokens,), read without a copy and without
+        the GIL.
+
+        Raises:
+            UnknownIdError: an element is no id with a token.
+            RuntimeError: another thread was seen to write to the array meanwhile.
+        """
 
     def cache_statistics(self) -> tuple[int, int, int, int]:
         """Hits, misses, entries, and the most entries the cache can hold."""
@@ -116,6 +130,13 @@ class NativeSpecials:
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
 
+class UnknownIdError(ValueError):
+    """`args[0]` is the index of the first element that is no id with a token."""
+
+class UncountableChunkError(ValueError):
+    """`args[0]` is the number of the first chunk that is not UTF-8 or could not be read to its
+    end."""
+
 def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
     """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
     the string, unread; None for any other document and for a string that is not valid."""
@@ -123,9 +144,9 @@ def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
 
-def restless_runs(text: str, max_runs: int) -> list[tuple[int, int]] | None:
-    """First places and ends of the runs of characters that NFC may touch, by themselves or with
-    those before them; None if there are more than `max_runs`.
+def nfc_runs(text: str, max_runs: int) -> list[tuple[int, int]] | None:
+    """First positions and ends of the runs of characters that NFC may change, alone or with those
+    before them; None if there are more than `max_runs`.
 
     Raises:
         UnicodeEncodeError: the text holds a lone surrogate.
@@ -154,9 +175,13 @@ class PretokenCounter:
         """Waits while enough chunks are under way; False once one has failed."""
 
     def bytes_done(self) -> int: ...
-    def finish(self) -> tuple[WordCounts, int, int] | int:
-        """Counts, number of documents and how often a table was written to the disk; or the number
-        of the first chunk that failed. OSError where the folder could not be used."""
+    def finish(self) -> tuple[WordCounts, int, int]:
+        """Counts, number of documents, and how often a table was written to the disk.
+
+        Raises:
+            UncountableChunkError: a chunk failed.
+            OSError: the folder could not be used.
+        """
 
     def close(self) -> None:
         """Ends the threads; nothing may be asked any more."""
@@ -174,9 +199,9 @@ class WordCounts:
     def text_bytes(self) -> int:
         """UTF-8 bytes of all pre-tokens, each once."""
 
-    def columns(self, place: int, n_words: int) -> tuple[bytes, bytes, bytes, int]:
-        """Up to `n_words` words from `place` on, which is 0 for the first: characters of each
-        (u32), count of each (u64), both little-endian, the text, and the place behind them."""
+    def columns(self, position: int, n_words: int) -> tuple[bytes, bytes, bytes, int]:
+        """Up to `n_words` words from `position` on, 0 for the first: characters of each
+        (u32), count of each (u64), both little-endian, the text, and the position after them."""
 
     def __len__(self) -> int: ...
     @property

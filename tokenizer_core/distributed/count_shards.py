@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
-from tokenizer_core.engines.native_training import NativeCounter
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
@@ -156,11 +156,11 @@ def _count_natively(state: ShardRules, parts: Sequence[Chunk], scratch: Path) ->
             special_bytes += special_bytes_of(chunk)
             if not _submit(counter, chunk):
                 break
-        counted = counter.finish()
-    if isinstance(counted, int):
-        count_chunk(rules, chunks[counted])  # raises the reason
-        raise chunks[counted].file.changed()
-    counts, n_documents, _ = counted
+        try:
+            counts, n_documents, _ = counter.finish()
+        except ChunkFailedError as error:
+            count_chunk(rules, chunks[error.number])  # raises what is wrong with it
+            raise chunks[error.number].file.changed() from None
     return _Counted(counts, n_documents, special_bytes)
 
 

@@ -226,7 +226,7 @@ class NativeEngine(BaseEngine):
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
-        runs = _native.restless_runs(text, len(text) // _CHARS_PER_RUN + 1)
+        runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
         return changes_by_nfc(text, runs)
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
@@ -240,20 +240,22 @@ class NativeEngine(BaseEngine):
         return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
-        """The bytes of `ids`; a str in their stead only if it was asked for and they are ASCII."""
+        """The bytes of `ids`; a str instead only if it was asked for and they are ASCII."""
         if isinstance(ids, np.ndarray):
             fitting = _as_uint32(ids)
             if fitting is not None:
-                decoded = self._encoder.decode_array(fitting, as_text)
-                if not isinstance(decoded, int):
-                    return decoded
+                try:
+                    return self._encoder.decode_array(fitting, as_text)
+                except _native.UnknownIdError:
+                    pass  # a list of the ids names the one that was given
             ids = ids.tolist()
         listed = ids if type(ids) is list else list(ids)
-        decoded = self._encoder.decode_list(listed, as_text)
-        if not isinstance(decoded, int):
-            return decoded
-        if type(listed[decoded]) is int:
-            raise UnknownTokenIdError(decoded, listed[decoded], self._largest_id)
+        try:
+            return self._encoder.decode_list(listed, as_text)
+        except _native.UnknownIdError as error:
+            index: int = error.args[0]
+        if type(listed[index]) is int:
+            raise UnknownTokenIdError(index, listed[index], self._largest_id)
         return join_tokens(self._vocab, listed)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -141,6 +141,14 @@ class NativeCounts(Mapping[str, int]):
         return self._entries
 
 
+class ChunkFailedError(Exception):
+    """The first chunk that could not be counted; `number` counts the calls of `submit` from 0."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"chunk {number} could not be counted")
+        self.number = number
+
+
 class NativeCounter:
     """Counts chunks of open files in threads; a context manager that ends them.
 
@@ -186,17 +194,19 @@ class NativeCounter:
         """Bytes of the chunks counted so far."""
         return self._counter.bytes_done()
 
-    def finish(self) -> tuple[NativeCounts, int, int] | int:
-        """The counts of all chunks, the number of documents, a document being a stretch of text
-        between special tokens that does not begin in a chunk before, and how often a table was
-        written to the disk; or the number of the first chunk that is not UTF-8 or could not be read
-        to its end.
+    def finish(self) -> tuple[NativeCounts, int, int]:
+        """The counts of all chunks, the number of documents (stretches of text between special
+        tokens, each counted in the chunk that it begins in), and how often a table was written to
+        the disk.
 
         Raises:
+            ChunkFailedError: a chunk is not UTF-8 or could not be read to its end.
             OSError: the folder of the ceiling is full or cannot be used.
         """
-        counted = self._counter.finish()
-        if isinstance(counted, int):
-            return counted
-        words, n_documents, n_spills = counted
+        from tokenizer_core._native import UncountableChunkError
+
+        try:
+            words, n_documents, n_spills = self._counter.finish()
+        except UncountableChunkError as error:
+            raise ChunkFailedError(error.args[0]) from None
         return NativeCounts(words), n_documents, n_spills

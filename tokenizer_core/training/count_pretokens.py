@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenizer_core.engines import resolve_engine
-from tokenizer_core.engines.native_training import NativeCounter
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import run_tasks
 from tokenizer_core.patterns import SplitPattern
@@ -224,10 +224,12 @@ def _count_in_threads(
         for file in files:
             if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
                 break
-        counted = counter.finish()
-    if isinstance(counted, int):  # the first chunk that cannot be counted
-        count_chunk(rules, chunks[counted])  # raises what is wrong with it, in the same words
-        raise chunks[counted].file.changed()
+        try:
+            counted = counter.finish()
+        except ChunkFailedError as error:
+            failed = chunks[error.number]
+            count_chunk(rules, failed)  # raises the reason, in the words of the Python engine
+            raise failed.file.changed() from None
     progress(sum(file.size_bytes for file in files))
     return counted
 

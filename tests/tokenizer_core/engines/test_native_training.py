@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native_module import native_module
-from tokenizer_core.engines.native_training import NativeCounter, NativeCounts
+from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.training import (
@@ -272,7 +272,9 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
         path.write_text("one", encoding="utf-8")
         counter.submit(file.fileno(), 0, 3)
         counter.submit(file.fileno(), 3, 14_000)
-        assert counter.finish() == 1
+        with pytest.raises(ChunkFailedError) as failed:
+            counter.finish()
+    assert failed.value.number == 1
 
 
 def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path):

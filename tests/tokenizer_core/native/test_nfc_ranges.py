@@ -13,7 +13,7 @@ SCRIPT = REPOSITORY / "tokenizer_core" / "native" / "make_nfc_ranges.py"
 
 def settled_code_points(native) -> list[str]:
     characters = map(chr, (c for c in range(0x110000) if not 0xD800 <= c < 0xE000))
-    return [character for character in characters if native.restless_runs(character, 0) == []]
+    return [character for character in characters if native.nfc_runs(character, 0) == []]
 
 
 def test_settled_characters_never_change_alone_nor_beside_another(native):
@@ -33,7 +33,7 @@ def test_texts_taken_for_nfc_are(native):
     n_settled = 0
     for _ in range(20_000):
         text = "".join(rng.choices(pool, k=rng.randrange(90)))
-        if native.restless_runs(text, 0) == []:
+        if native.nfc_runs(text, 0) == []:
             n_settled += 1
             assert normalize_nfc(text) == text
     assert n_settled > 1000

@@ -1,8 +1,8 @@
-"""Build the fuzz targets beside this file and run them: `make fuzz ARGS="--seconds 300 encode"`.
+"""Build the fuzz targets of this folder and run them: `make fuzz ARGS="--seconds 300 encode"`.
 
 Needs the toolchain the engine is built with and a C++ compiler for libFuzzer; `cargo fuzz` is not
-needed. What is found is written to `artifacts/`, inputs worth keeping to `corpus/`; both stay out
-of git. Where the public rank files are (TOKENIZER_TEST_DATA), `encode` and `cache` use them too.
+needed. Failures are written to `artifacts/`, inputs worth keeping to `corpus/`; both stay out of
+git. Where the public rank files are (TOKENIZER_TEST_DATA), `encode` and `cache` use them too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def build() -> Path:
 
 
 def write_seeds(target: str, folder: Path) -> None:
-    """Texts that have told tokenizers apart, as the targets on texts read them."""
+    """Texts that distinguish tokenizers, in the form that the targets read."""
     folder.mkdir(parents=True, exist_ok=True)
     choices = {"scan": 0, "encode": 4, "documents": 8}.get(target)
     if choices is None:

@@ -22,8 +22,8 @@ mod python;
 mod module {
     use pyo3::prelude::*;
 
-    /// The stub as it was when this was compiled. The engine compares it with the one beside it,
-    /// so that a module left over from other Python code is told before it is called.
+    /// The stub at the time of compiling. The engine compares it with the installed one, and
+    /// refuses a module that was compiled for other Python code.
     #[pymodule_export]
     const STUB: &str = include_str!("../../_native.pyi");
 

@@ -1,5 +1,5 @@
-//! Very many distinct pieces through caches that live as long as the process: what a full table gave
-//! up, what was copied to the next and what is still there all give the ids of the definition.
+//! Very many distinct pieces through caches that outlive an input: a full table, the entries copied
+//! to its successor and those that remain all give the ids of the definition.
 #![no_main]
 
 use fuzzing::inputs::Choices;

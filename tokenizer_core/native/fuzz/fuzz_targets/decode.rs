@@ -10,12 +10,12 @@ fuzz_target!(|data: &[u8]| {
     let n_tokens = choices.below(40);
     let mut tokens: Vec<(u32, Vec<u8>)> = Vec::new();
     let mut id = 0;
-    for place in 0..n_tokens {
+    for position in 0..n_tokens {
         id += u32::from(choices.byte() % 4);
         let length = 1 + choices.of(&[
             0, 1, 2, 6, 7, 13, 14, 15, 16, 17, 30, 31, 32, 62, 63, 64, 200,
         ]);
-        tokens.push((id, (0..length).map(|i| (place * 7 + i) as u8).collect()));
+        tokens.push((id, (0..length).map(|i| (position * 7 + i) as u8).collect()));
         id += 1;
     }
     let vocabulary = Vocabulary::new(tokens.iter().map(|(id, t)| (*id, &t[..])).collect());

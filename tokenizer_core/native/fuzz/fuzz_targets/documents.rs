@@ -1,5 +1,5 @@
-//! Texts in which special tokens stand: found leftmost, then longest; one text or many, in tasks of
-//! any size, by several threads, or one in windows of any size, against trying every place.
+//! Texts with special tokens: found leftmost, then longest; one text or many, in tasks of any size,
+//! by several threads, or one in windows of any size, compared with trying every position.
 #![no_main]
 
 use fuzzing::definitions::ends_by_advance;
@@ -40,8 +40,8 @@ impl Source for Characters {
         4 * self.0.len()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        Some((self.0[place - 1].into(), self.0[place].into()))
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        Some((self.0[position - 1].into(), self.0[position].into()))
     }
 
     fn as_utf8(&self) -> Option<&str> {

@@ -21,9 +21,9 @@ fuzz_target!(|data: &[u8]| {
     for _ in 0..4 {
         let longest = shorter..pieces.len();
         shorter = pieces.len();
-        for place in longest {
+        for position in longest {
             for character in alphabet {
-                pieces.push(pieces[place].clone() + character);
+                pieces.push(pieces[position].clone() + character);
             }
         }
     }

@@ -58,7 +58,7 @@ pub fn ends_by_advance(scanner: Scanner, text: &str) -> Vec<usize> {
 
 /// A tokenizer by its definition.
 pub enum Rules {
-    /// Pair of tokens -> place in the list.
+    /// Pair of tokens -> position in the list.
     Merges(HashMap<(Vec<u8>, Vec<u8>), u32>),
     /// Two neighbours merge whose bytes together have a rank.
     Ranks,
@@ -133,5 +133,5 @@ pub fn assert_same(definition: &Definition, text: &str, ends: &[usize], ids: &[u
         assert_eq!(found, expected, "{what}: {piece:?} at {start} of {text:?}");
         (start, at) = (end, at + expected.len());
     }
-    assert_eq!(ids.len(), at, "{what}: ids behind the end of {text:?}");
+    assert_eq!(ids.len(), at, "{what}: ids after the end of {text:?}");
 }

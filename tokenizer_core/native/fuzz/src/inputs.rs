@@ -1,6 +1,6 @@
 //! Bytes of the fuzzer as texts, numbers and choices.
 
-/// Reads choices from the front of an input; zeros behind its end.
+/// Reads choices from the front of an input; zeros after its end.
 pub struct Choices<'d>(pub &'d [u8]);
 
 impl<'d> Choices<'d> {
@@ -85,6 +85,6 @@ pub fn text_of(data: &[u8], max_bytes: usize) -> Box<str> {
         end -= 1;
     }
     text.truncate(end);
-    // No room behind the text: what reads over its end is seen.
+    // No room after the text: what reads over its end is seen.
     text.into_boxed_str()
 }

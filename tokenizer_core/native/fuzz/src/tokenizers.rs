@@ -26,7 +26,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// On the kernel at this place, or the fastest where the processor has fewer.
+    /// On the kernel at this position, or the fastest where the processor has fewer.
     pub fn build(self, kernel: usize) -> Both {
         let known: Vec<(&[u8], u32)> = self.ids.iter().map(|(t, &id)| (&t[..], id)).collect();
         let vocabulary = || Vocabulary::new(known.iter().map(|&(t, id)| (id, t)).collect());
@@ -97,10 +97,10 @@ pub fn tiny_spec(choices: &mut Choices<'_>, alphabet: &[&str]) -> Spec {
     }
     let mut all: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     all.extend(tokens);
-    // An odd factor modulo a power of two gives each place another id.
+    // An odd factor modulo a power of two gives each position another id.
     let factor = usize::from(step) * 2 + 1;
     let ids = (all.into_iter().enumerate())
-        .map(|(place, token)| (token, (place * factor % 2048) as u32))
+        .map(|(position, token)| (token, (position * factor % 2048) as u32))
         .collect();
     Spec {
         ids,
@@ -192,8 +192,8 @@ fn spec_of_traps(kind: usize) -> Spec {
     }
     if kind == 2 {
         // Ranks that do not rise with length.
-        for place in (257..tokens.len()).rev() {
-            tokens.swap(place, 256 + random(place - 255));
+        for position in (257..tokens.len()).rev() {
+            tokens.swap(position, 256 + random(position - 255));
         }
     }
     Spec {

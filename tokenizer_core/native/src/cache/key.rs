@@ -5,7 +5,7 @@ pub const MAX_SHORT_BYTES: usize = 15;
 /// Pieces up to this length may be keys of the second.
 pub const MAX_MIDDLE_BYTES: usize = 31;
 
-/// A piece of the second table: its bytes, and its length in the last of 32.
+/// The key of a piece of the second table: its bytes, and its length in the last of 32.
 pub type MiddleKey = [u64; 4];
 
 /// The key of `text[start..start + length]`, of at most 31 bytes, in the second table.
@@ -19,9 +19,9 @@ pub fn middle_key(text: &[u8], start: usize, length: usize) -> MiddleKey {
             &padded
         }
     };
-    let half = |place: usize| {
-        let n_bytes = length.saturating_sub(16 * place).min(16);
-        let half = bytes[16 * place..].first_chunk().expect("16 bytes");
+    let half = |position: usize| {
+        let n_bytes = length.saturating_sub(16 * position).min(16);
+        let half = bytes[16 * position..].first_chunk().expect("16 bytes");
         u128::from_le_bytes(*half) & u128::MAX.checked_shr(128 - 8 * n_bytes as u32).unwrap_or(0)
     };
     let ([a, b], [c, d]) = (words(half(0)), words(half(1) | (length as u128) << 120));

@@ -1,4 +1,5 @@
-//! Where the ids of a piece are kept, and those of the pieces that neither table has.
+//! The tier that keeps the ids of a piece, and the cache of one call for pieces that neither table
+//! has.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ pub struct MissedPiece<'t> {
     pub tier: Tier,
 }
 
-/// Where the ids of a piece are kept.
+/// The cache tier of a piece.
 pub enum Tier {
     Short { key: u128, line: usize },
     Middle { line: usize },
@@ -23,7 +24,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Of a piece of so many bytes with the key of `Lookup`.
+    /// Of a piece of this length, given its key from `Lookup`.
     #[inline(always)]
     pub fn of(n_bytes: usize, key: u128, line: impl FnOnce() -> usize) -> Tier {
         if n_bytes <= MAX_SHORT_BYTES {
@@ -51,17 +52,18 @@ impl MissedPiece<'_> {
     }
 }
 
-/// What a call remembers for itself: long pieces, and what it has entered in the cache of all.
+/// The cache of one call: long pieces, and the number of entries it has made in the shared cache.
 #[derive(Default)]
 pub struct LocalCache {
     /// Made when a long piece is met.
     long: Option<LongCache>,
-    /// Entered in the first and the second table of the cache, and not counted there yet.
+    /// Entries made in the first and the second table, not yet added to their counts.
     n_entered: [usize; 2],
 }
 
 impl LocalCache {
-    /// Calls `take` with the ids of a piece that stands in no table; whether they were found.
+    /// Calls `take` with the ids of a piece that neither table has, if they are here. Returns
+    /// whether they are.
     #[inline(always)]
     pub fn find(&self, piece: &MissedPiece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
         let may_be_long = match piece.tier {
@@ -105,7 +107,7 @@ impl LocalCache {
         }
     }
 
-    /// Adds to the entries of the cache what was entered since the last time.
+    /// Adds the new entries to the counts of the shared cache.
     pub fn count_entries(&mut self, cache: &PieceCache) {
         let [n_short, n_middle] = std::mem::take(&mut self.n_entered);
         cache.add_to_entries(n_short, n_middle);

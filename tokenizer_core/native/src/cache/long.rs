@@ -1,6 +1,6 @@
 //! What long pieces were encoded to: for one thread at a time, of fixed size.
 //!
-//! Keys and ids lie in two rings: what is written last overwrites what is oldest.
+//! Keys and ids are in two rings: new entries overwrite the oldest ones.
 
 use crate::mem::hash::HashKeys;
 
@@ -27,7 +27,7 @@ pub struct LongCache {
     slots: Box<[Slot]>,
     key_ring: Box<[u8]>,
     id_ring: Box<[u32]>,
-    /// How many bytes and ids were ever written; places in the rings are these, modulo their size.
+    /// Bytes and ids written since the start; modulo the size of the ring they are positions.
     keys_written: u64,
     ids_written: u64,
 }
@@ -50,7 +50,7 @@ impl LongCache {
         if slot.hash != hash || slot.key_bytes as usize != piece.len() || slot.n_ids == 0 {
             return None;
         }
-        // What has been overwritten since is gone.
+        // The entry may have been overwritten since.
         if self.keys_written - slot.key_at > KEY_RING as u64
             || self.ids_written - slot.ids_at > ID_RING as u64
         {
@@ -65,8 +65,8 @@ impl LongCache {
     /// Keeps the ids of a piece of at most `MAX_CACHED_BYTES`.
     pub fn put(&mut self, piece: &[u8], ids: &[u32]) {
         let hash = self.keys.of_bytes(piece);
-        let key_at = ring_place(&mut self.keys_written, piece.len(), KEY_RING);
-        let ids_at = ring_place(&mut self.ids_written, ids.len(), ID_RING);
+        let key_at = ring_position(&mut self.keys_written, piece.len(), KEY_RING);
+        let ids_at = ring_position(&mut self.ids_written, ids.len(), ID_RING);
         let start = key_at as usize % KEY_RING;
         self.key_ring[start..start + piece.len()].copy_from_slice(piece);
         let start = ids_at as usize % ID_RING;
@@ -81,15 +81,15 @@ impl LongCache {
     }
 }
 
-/// Takes `n` places in a row from a ring, at its beginning when its end has no room for them.
-fn ring_place(written: &mut u64, n: usize, size: usize) -> u64 {
+/// Takes `n` consecutive positions of a ring, from its beginning if its end is too short.
+fn ring_position(written: &mut u64, n: usize, size: usize) -> u64 {
     let left = size - *written as usize % size;
     if left < n {
         *written += left as u64;
     }
-    let place = *written;
+    let position = *written;
     *written += n as u64;
-    place
+    position
 }
 
 #[cfg(test)]

@@ -1,12 +1,28 @@
 //! What pieces were encoded to: one cache for all threads of an encoder, exact and bounded.
 //!
-//! Short pieces, of up to 15 bytes, lie two to a cache line with their ids beside them; a probe reads that
-//! line and no more. One has room there for 6 ids, or more that end alike; with up to 12, or more that end
-//! alike, it may have a line to itself. Pieces of up to 31 bytes with so many ids have a line each in a
-//! second table. Others are in `long_cache.rs`.
+//! ```text
+//! short table: pieces of up to 15 bytes, a line of 64 bytes has two slots
+//!
+//!   byte 0        16        32          48          64
+//!        | key 0  | key 1  | value 0   | value 1   |      up to 6 ids in each value,
+//!        +--------+--------+-----------+-----------+      or up to 15 that end in equal ids
+//!
+//! wide entry: one short piece with more ids has the line to itself
+//!        | key    | claimed|        value          |      up to 12 ids, or more that end alike
+//!
+//! middle table: pieces of up to 31 bytes, a line has one slot
+//!        |       key       |        value          |
+//!
+//! key    the bytes, then zeros; the last byte is minus the length (short) or the length (middle)
+//! value  words of 64 bits with three ids of 20 bits each; the last 4 bits of the last word are the count
+//!
+//! a look-up reads the line that the hash names, then at most 3 neighbours in the same 256 bytes
+//! ```
+//!
+//! Longer pieces are in `long`, which one call at a time owns; `local` decides the tier of a piece.
 //!
 //! Entries are never overwritten. A table without room is followed by one of twice the size with
-//! the same entries, and at its greatest size by an empty one, so memory is bounded whatever the
+//! the same entries, and at its greatest size by an empty one, so memory is bounded for any
 //! text. Texts made to collide cost misses and nothing else.
 
 pub mod key;
@@ -32,10 +48,10 @@ use crate::simd::{Kernel, Portable, Work};
 // The last byte of a key is minus the length.
 const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NARROW != 0);
 
-/// Lines of a table at first and at most, as powers of two; a line is 64 bytes.
+/// Lines of a table at first and at most, as powers of two; a line has 64 bytes.
 const SHORT_BITS: (u32, u32) = (14, 19);
 const MIDDLE_BITS: (u32, u32) = (14, 18);
-/// More than this is not taken before it is needed.
+/// A new cache has at most this many lines, as a power of two.
 const MAX_FIRST_BITS: u32 = 18;
 
 /// How many pieces a cache can hold.
@@ -61,15 +77,15 @@ pub struct Lookup<'c> {
 }
 
 impl<'c> Lookup<'c> {
-    /// Where a short piece would be.
+    /// The line of a short piece.
     #[inline(always)]
     pub fn line_of(&self, kernel: impl Probe, key: u128) -> &'c Line {
-        let place = (kernel.hash(&self.keys, key) >> self.shift) as usize;
+        let position = (kernel.hash(&self.keys, key) >> self.shift) as usize;
         // SAFETY: there are `1 << (64 - self.shift)` lines.
-        unsafe { self.lines.get_unchecked(place) }
+        unsafe { self.lines.get_unchecked(position) }
     }
 
-    /// Where a short piece stands that does not stand in its own line.
+    /// Finds a short piece in the lines next to its own.
     #[inline(always)]
     pub fn find_beyond(
         &self,
@@ -78,12 +94,12 @@ impl<'c> Lookup<'c> {
         line: &Line,
     ) -> Option<(&'c Line, Slot)> {
         let (own, mut before) = (self.number_of(line), line);
-        for place in 1..PROBED_LINES {
-            // It was put no further on than for want of room.
+        for position in 1..PROBED_LINES {
+            // A piece is put in another line only if this one has no free slot.
             if before.has_room::<2>() {
                 break;
             }
-            let line = &self.lines[own ^ place];
+            let line = &self.lines[own ^ position];
             if let Some(slot) = kernel.find(line, key) {
                 return Some((line, slot));
             }
@@ -92,7 +108,7 @@ impl<'c> Lookup<'c> {
         None
     }
 
-    /// The value of the piece `text[range]` in the second table, given where it is looked up in the
+    /// The value of the piece `text[range]` in the second table, given its key and line in the
     /// first.
     #[inline(always)]
     pub fn middle_value(
@@ -125,8 +141,8 @@ impl<'c> Lookup<'c> {
         &self.lines[0]
     }
 
-    /// A key that no short piece has, with the line of this longer piece in the second table, which
-    /// is asked for; any for a piece that could not stand there.
+    /// A key that no short piece has. It holds the line of this longer piece in the second table,
+    /// which is prefetched; a piece too long for that table gets any key.
     #[inline(never)]
     pub fn key_of_longer(&self, text: &[u8], start: usize, length: usize) -> u128 {
         let mut key = (MAX_SHORT_BYTES as u128 + 1) << 120;
@@ -140,7 +156,7 @@ impl<'c> Lookup<'c> {
 }
 
 impl PieceCache {
-    /// Begins with the ids of some short tokens, and with room for as many again and more.
+    /// Starts with the ids of some short tokens, and with room for at least as many again.
     pub fn seeded<'t>(
         kernel: Kernel,
         seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
@@ -156,8 +172,8 @@ impl PieceCache {
         }
     }
 
-    /// What follows this one where it is full: twice as large, or empty but for the seeds. Fails
-    /// where there is no memory.
+    /// The successor of a full cache: twice as large, or empty but for the seeds. Fails without
+    /// memory.
     pub fn successor<'t>(
         &self,
         kernel: Kernel,
@@ -185,19 +201,19 @@ impl PieceCache {
         self.short.n_entries() + self.middle.n_entries()
     }
 
-    /// Counts what was put in the first table and in the second.
+    /// Adds to the number of entries of the first and of the second table.
     pub fn add_to_entries(&self, n_short: usize, n_middle: usize) {
         self.short.add_to_entries(n_short);
         self.middle.add_to_entries(n_middle);
     }
 
-    /// Whether it should be followed by another.
+    /// Whether it needs a successor.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.short.is_full() || self.middle.is_full()
     }
 
-    /// What finds the lines of short pieces.
+    /// Finds the lines of short pieces.
     #[inline(always)]
     pub fn lookup(&self) -> Lookup<'_> {
         Lookup {
@@ -208,8 +224,8 @@ impl PieceCache {
         }
     }
 
-    /// Keeps the ids of a short piece. False if they do not fit or there is no room: it is now to be
-    /// kept in the second table.
+    /// Keeps the ids of a short piece. Returns false if they do not fit or the lines are full; the
+    /// caller then keeps them in the second table.
     pub fn put_short(&self, key: u128, line: usize, ids: &[u32]) -> bool {
         let key = words(key);
         let is_put = match Value::of(ids) {
@@ -229,26 +245,26 @@ impl PieceCache {
         self.short.may_be_elsewhere(line)
     }
 
-    /// Where a piece of the second table would be.
+    /// The line of a piece of the second table.
     #[inline(always)]
     pub fn middle_line(&self, key: &MiddleKey) -> usize {
         (self.keys.of_words(*key) >> (64 - self.middle.line_bits())) as usize
     }
 
-    /// What a piece of the second table was encoded to.
+    /// The ids of a piece of the second table.
     #[inline(always)]
     pub fn get_middle(&self, key: &MiddleKey, line: usize) -> Option<MiddleValue> {
         self.middle.get(line, key).map(MiddleValue::from_words)
     }
 
-    /// Whether a piece that could be in the second table may be among the long ones.
+    /// Whether a piece of the second table may be among the long ones.
     #[inline(always)]
     pub fn may_be_long(&self, line: usize) -> bool {
         self.middle.may_be_elsewhere(line)
     }
 
-    /// Keeps the ids of a piece of the second table. False if they are too many or there is no
-    /// room: it is now to be kept among the long ones.
+    /// Keeps the ids of a piece of the second table. Returns false if they are too many or the
+    /// lines are full; the caller then keeps them among the long ones.
     pub fn put_middle(&self, key: &MiddleKey, line: usize, ids: &[u32]) -> bool {
         let value = MiddleValue::words_of(ids);
         let is_put = value.is_some_and(|value| self.middle.put(line, key, &value));
@@ -259,7 +275,7 @@ impl PieceCache {
     }
 }
 
-/// The table itself while it has room, then one of twice the size with its entries, and at the
+/// The table itself if it has room; otherwise one of twice the size with its entries, or at the
 /// greatest size an empty one.
 fn grown<const WORDS: usize>(
     table: &Arc<WriteOnceTable<WORDS>>,

@@ -1,4 +1,4 @@
-//! The ids of a piece as they stand in the tables of the cache.
+//! The ids of a piece as packed values of the tables.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,8 +7,8 @@ use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, word, words};
 use crate::cache::table::{Line, Slot};
 use crate::merge::pair_table::ID_BITS;
 
-/// Ids that a word holds, `ID_BITS` each; the last word has their number in the bits left over, and the
-/// one before it what is too much for these.
+/// Ids in a word, `ID_BITS` each. The bits left over in the last word hold the number of ids, those
+/// in the word before it the rest of that number.
 const WORD_IDS: usize = 3;
 const COUNT_SHIFT: u32 = WORD_IDS as u32 * ID_BITS;
 const SHORT_IDS: usize = 2 * WORD_IDS;
@@ -17,13 +17,13 @@ const COUNT_BITS: u32 = u64::BITS - COUNT_SHIFT;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 const _: () = assert!(MAX_SHORT_BYTES as u64 <= MAX_COUNT);
 
-/// The ids of a short piece: 1 to 6; or up to 15, the sixth and all behind it the same, as a run of
-/// blanks has where each is a token.
+/// The ids of a short piece: 1 to 6; or up to 15 if the sixth and all after it are equal, as in a
+/// run of blanks where each is a token.
 #[derive(Clone, Copy)]
 pub struct Value(u128);
 
 impl Value {
-    /// The value that stands in a line.
+    /// Reads the value in a slot.
     #[inline(always)]
     pub fn read(words: &[AtomicU64; 2]) -> Value {
         Value::from_words([words[0].load(Relaxed), words[1].load(Relaxed)])
@@ -45,11 +45,11 @@ impl Value {
         count_of(words(self.0)[1])
     }
 
-    /// The ids, if there are as many, and anything behind them.
+    /// The ids, followed by anything.
     #[inline(always)]
     pub fn unpacked<const N: usize>(self) -> [u32; N] {
         let words = words(self.0);
-        std::array::from_fn(|place| id_at(&words, place.min(SHORT_IDS - 1)))
+        std::array::from_fn(|position| id_at(&words, position.min(SHORT_IDS - 1)))
     }
 
     /// None where they do not fit.
@@ -58,8 +58,8 @@ impl Value {
     }
 }
 
-/// The ids of a piece of the second table, or of a short one that has more than its slot has room for:
-/// 1 to 12; or up to 31, the twelfth and all behind it the same.
+/// The ids of a piece of the second table, or of a wide entry: 1 to 12; or up to 31 if the twelfth
+/// and all after it are equal.
 pub struct MiddleValue {
     ids: [u32; MIDDLE_IDS],
     n_ids: usize,
@@ -69,8 +69,8 @@ impl MiddleValue {
     pub const STORED: usize = MIDDLE_IDS;
     pub const MAX_IDS: usize = MAX_MIDDLE_BYTES;
 
-    /// The first ids, of which the last stands for all behind it, anything behind them, and how many
-    /// all are.
+    /// The first ids, of which the last stands for all after it, followed by anything; and the
+    /// number of all ids, at most `MAX_IDS`.
     #[inline(always)]
     pub fn padded(self) -> ([u32; MIDDLE_IDS], usize) {
         (self.ids, self.n_ids)
@@ -86,8 +86,9 @@ impl MiddleValue {
     #[inline(always)]
     pub fn from_words(words: [u64; 4]) -> MiddleValue {
         MiddleValue {
-            ids: std::array::from_fn(|place| id_at(&words, place)),
-            n_ids: count_of(words[3]) | count_of(words[2]) << COUNT_BITS,
+            ids: std::array::from_fn(|position| id_at(&words, position)),
+            // The bound makes sinks sound for any words.
+            n_ids: (count_of(words[3]) | count_of(words[2]) << COUNT_BITS).min(Self::MAX_IDS),
         }
     }
 
@@ -97,7 +98,7 @@ impl MiddleValue {
     }
 }
 
-/// The ids, up to `max_ids`, of which those behind the last that the words have room for are the same.
+/// Packs up to `max_ids` ids; those that exceed the words must equal the last one that fits.
 fn packed<const WORDS: usize>(ids: &[u32], max_ids: usize) -> Option<[u64; WORDS]> {
     debug_assert!(ids.iter().all(|id| id >> ID_BITS == 0));
     let n_kept = WORDS * WORD_IDS;
@@ -108,19 +109,19 @@ fn packed<const WORDS: usize>(ids: &[u32], max_ids: usize) -> Option<[u64; WORDS
     let mut words = [0; WORDS];
     words[WORDS - 1] = (ids.len() as u64 & MAX_COUNT) << COUNT_SHIFT;
     words[WORDS - 2] = (ids.len() as u64 >> COUNT_BITS) << COUNT_SHIFT;
-    for (place, &id) in kept.iter().enumerate() {
-        words[place / WORD_IDS] |= u64::from(id) << (ID_BITS as usize * (place % WORD_IDS));
+    for (position, &id) in kept.iter().enumerate() {
+        words[position / WORD_IDS] |= u64::from(id) << (ID_BITS as usize * (position % WORD_IDS));
     }
     Some(words)
 }
 
 #[inline(always)]
-fn id_at(words: &[u64], place: usize) -> u32 {
-    let word = words[place / WORD_IDS] >> (ID_BITS as usize * (place % WORD_IDS));
+fn id_at(words: &[u64], position: usize) -> u32 {
+    let word = words[position / WORD_IDS] >> (ID_BITS as usize * (position % WORD_IDS));
     word as u32 & ((1 << ID_BITS) - 1)
 }
 
-/// How many ids the value in a slot that was found has.
+/// The number of ids in a slot, at most 15.
 #[inline(always)]
 pub fn count_in(line: &Line, slot: Slot) -> usize {
     count_of(line.words_in(slot)[1].load(Relaxed))

@@ -1,4 +1,4 @@
-//! Looking a short piece up in its line: the steps that vector instructions shorten.
+//! The steps of a look-up that vector instructions shorten.
 
 use crate::cache::key::words;
 use crate::cache::packed_ids::Value;
@@ -20,16 +20,16 @@ pub trait Probe: Instructions {
         }
     }
 
-    /// The key of the first `length` bytes of `block`, 1 to 15: they, zeros, and in the last of 16
-    /// bytes minus their number.
+    /// The key of the first `length` bytes of `block`, 1 to 15: the bytes, then zeros, and minus
+    /// the length in the last of 16 bytes.
     fn key_in(self, block: &[u8; 16], length: usize) -> u128;
 
     fn hash(self, keys: &HashKeys, key: u128) -> u64;
 
-    /// Where the value of a short piece stands in this line.
+    /// The slot of a short piece in this line.
     fn find(self, line: &Line, key: &u128) -> Option<Slot>;
 
-    /// The first eight ids of the value there, and anything behind its last.
+    /// The first eight ids of the value in the slot, followed by anything.
     fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8];
 }
 

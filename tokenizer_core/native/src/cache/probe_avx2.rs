@@ -18,15 +18,15 @@ impl Probe for Avx2 {
         struct Masks([u8; 32]);
         static ONES_THEN_ZEROS: Masks = {
             let mut bytes = [0; 32];
-            let mut place = 0;
-            while place < 16 {
-                bytes[place] = 0xFF;
-                place += 1;
+            let mut position = 0;
+            while position < 16 {
+                bytes[position] = 0xFF;
+                position += 1;
             }
             Masks(bytes)
         };
         let minus = 0usize.wrapping_sub(length);
-        // SAFETY: the processor has the instructions, or there were no `self`. The mask is 16 of the
+        // SAFETY: the processor has the instructions, because `self` exists. The mask is 16 of the
         // 32 bytes.
         unsafe {
             let mask = _mm_loadu_si128(ONES_THEN_ZEROS.0.as_ptr().add(minus & 15).cast());
@@ -35,10 +35,10 @@ impl Probe for Avx2 {
         }
     }
 
-    /// Two rounds of AES under random keys: enough that nobody can aim at a line without them.
+    /// Two rounds of AES under random keys: nobody can choose a line without them.
     #[inline(always)]
     fn hash(self, keys: &HashKeys, key: u128) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe {
             let [first, second] = keys.as_words().map(as_vector);
             let once = _mm_aesenc_si128(_mm_xor_si128(as_vector(key), first), second);
@@ -48,10 +48,10 @@ impl Probe for Avx2 {
 
     #[inline(always)]
     fn find(self, line: &Line, key: &u128) -> Option<Slot> {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         let words = unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(equal_words(line, key))) };
-        // Two bits for each of four words: the lowest is left where the first slot has the key, and
-        // `SECOND` where the second has it. Which cannot be predicted, so no branch asks.
+        // Two bits for each of four words: the lowest remains if the first slot has the key, and
+        // `SECOND` if the second has it. No branch asks which: that cannot be predicted.
         let slots = (words & words >> 2) as usize;
         (slots & (Slot::SECOND | 1) != 0).then_some(Slot::from_bits(slots))
     }
@@ -59,7 +59,7 @@ impl Probe for Avx2 {
     #[inline(always)]
     fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
         const { assert!(ID_BITS == 20) };
-        // SAFETY: the processor has the instructions, or there were no `self`; the result is 32
+        // SAFETY: the processor has the instructions, because `self` exists; the result is 32
         // bytes as the array is.
         unsafe {
             // The four bytes from that in which an id begins; the second of three begins within.
@@ -99,8 +99,8 @@ impl Probe for Avx512 {
     }
 }
 
-// What other threads may be writing to is loaded by assembly, for which it is no data race. The keys
-// are loaded before the values, by the processor too: a value is written before its key.
+// Other threads may be writing to a line. Assembly loads it, which is no data race. The keys are
+// loaded before the values, by the processor too: a value is written before its key.
 
 /// All bits of those words of the two keys of a line that are the same in `key`.
 #[target_feature(enable = "avx2")]

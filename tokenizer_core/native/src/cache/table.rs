@@ -1,9 +1,9 @@
 //! A table that many threads read and fill at the same time, without a lock and without waiting.
 //!
-//! A slot is written once and never changes again, so there is nothing a reader could see half of:
-//! the last word of a key is written behind all else, and who has read it sees the rest. A wide entry is
-//! written to both slots of a line so. A table
-//! that has become full is replaced by another, as a whole; see `piece_cache.rs`.
+//! A slot is written once and never changes again, so no reader can see half an entry: the last
+//! word of a key is written after everything else, and a thread that has read it sees the rest. A
+//! wide entry is written the same way to both slots of a line. A full table is replaced as a whole,
+//! see `cache`.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ const LINE_WORDS: usize = 8;
 pub struct Slot(usize);
 
 impl Slot {
-    /// The bit that says the second, whatever the others are.
+    /// This bit says that it is the second slot; other bits may be set too.
     pub const SECOND: usize = size_of::<[u64; 2]>();
 
     #[inline(always)]
@@ -33,15 +33,15 @@ impl Slot {
         Slot(bits)
     }
 
-    /// How many bytes behind that of the first its value stands.
+    /// The offset of its value from the first value, in bytes.
     #[inline(always)]
     pub fn offset(self) -> usize {
         self.0 & Slot::SECOND
     }
 }
 
-/// Lines that an entry may stand in: its own, and those beside it if all before are full. They lie
-/// in one small block of memory.
+/// An entry is in one of this many lines: its own, or a neighbour if all lines before that are
+/// full. They share one small block of memory.
 pub const PROBED_LINES: usize = 4;
 
 // SAFETY: zeros are a value of atomic integers.
@@ -51,8 +51,8 @@ unsafe impl Zeroable for Line {}
 /// that a slot is free, nor `CLAIMED`; of two words it has the bit `NARROW`.
 pub struct WriteOnceTable<const WORDS: usize> {
     lines: ZeroedTable<Line>,
-    /// A bit for each line: whether an entry of it stands in another table.
-    elsewhere: Box<[AtomicU64]>,
+    /// A bit for each line: whether an entry of it is in another table.
+    overflowed: Box<[AtomicU64]>,
     n_entries: AtomicUsize,
     n_refused: AtomicUsize,
 }
@@ -67,7 +67,7 @@ pub const NARROW: u64 = 1 << 63;
 impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
 
-    /// With `1 << line_bits` lines, at least `PROBED_LINES`. Panics where there is no memory.
+    /// With `1 << line_bits` lines, at least `PROBED_LINES`. Panics without memory.
     pub fn new(line_bits: u32) -> WriteOnceTable<WORDS> {
         WriteOnceTable::try_new(line_bits).expect("memory for a table")
     }
@@ -76,7 +76,7 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         assert!(1 << line_bits >= PROBED_LINES);
         Ok(WriteOnceTable {
             lines: ZeroedTable::try_new(1 << line_bits)?,
-            elsewhere: (0..(1usize << line_bits).div_ceil(64))
+            overflowed: (0..(1usize << line_bits).div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             n_entries: AtomicUsize::new(0),
@@ -93,28 +93,28 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         self.n_entries.load(Ordering::Relaxed)
     }
 
-    /// Counts entries: `put` leaves this to its caller, who does it for many at once, as threads
-    /// would wait for each other to count.
+    /// Adds to the number of entries. `put` leaves this to its caller, who adds many at once:
+    /// threads would wait for each other to count.
     pub fn add_to_entries(&self, n: usize) {
         self.n_entries.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Whether a key of this line may stand in another table, as `mark_elsewhere` said of one.
+    /// Whether a key of this line may be in another table, see `mark_elsewhere`.
     #[inline]
     pub fn may_be_elsewhere(&self, line: usize) -> bool {
-        self.elsewhere[line / 64].load(Ordering::Relaxed) >> (line % 64) & 1 != 0
+        self.overflowed[line / 64].load(Ordering::Relaxed) >> (line % 64) & 1 != 0
     }
 
     pub fn mark_elsewhere(&self, line: usize) {
-        self.elsewhere[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
+        self.overflowed[line / 64].fetch_or(1 << (line % 64), Ordering::Relaxed);
     }
 
-    /// Whether so many entries have found no room that it should be replaced.
+    /// Whether so many entries were refused that the table needs a successor.
     pub fn is_full(&self) -> bool {
         self.n_refused.load(Ordering::Relaxed) > self.lines.len() / 32
     }
 
-    /// Asks for a line before it is needed.
+    /// Prefetches a line.
     #[inline(always)]
     pub fn prefetch(&self, line: usize) {
         prefetch(&self.lines[line]);
@@ -125,22 +125,22 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         &self.lines
     }
 
-    /// The value of a key that is looked for from its line on.
+    /// The value of a key whose line this is.
     #[inline]
     pub fn get(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
         let found = self.lines[line].get(key);
         found.or_else(|| self.get_beyond(line, key))
     }
 
-    /// The value of a key that does not stand in its own line.
+    /// The value of a key that is in a neighbouring line.
     #[inline]
     fn get_beyond(&self, line: usize, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
-        for place in 1..PROBED_LINES {
-            // It was put no further on than for want of room.
-            if self.lines[line ^ (place - 1)].has_room::<WORDS>() {
+        for position in 1..PROBED_LINES {
+            // An entry is put in another line only if this one has no free slot.
+            if self.lines[line ^ (position - 1)].has_room::<WORDS>() {
                 break;
             }
-            let found = self.lines[line ^ place].get(key);
+            let found = self.lines[line ^ position].get(key);
             if found.is_some() {
                 return found;
             }
@@ -148,13 +148,12 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         None
     }
 
-    /// Enters a key, which it does not have, and its value where there is room from its line on;
-    /// whether there is.
+    /// Enters a new key and its value. Returns whether one of its lines had a free slot.
     pub fn put(&self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) -> bool {
         debug_assert!(!matches!(key[WORDS - 1], 0 | CLAIMED));
         debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
-        for place in 0..PROBED_LINES {
-            if self.lines[line ^ place].put(key, value) {
+        for position in 0..PROBED_LINES {
+            if self.lines[line ^ position].put(key, value) {
                 return true;
             }
         }
@@ -162,12 +161,12 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         false
     }
 
-    /// As `put`, and counted, while no other thread knows the table: many such
-    /// wait for memory together.
+    /// As `put`, and counted, while no other thread knows the table. It has no atomic operation, so
+    /// that many such calls wait for memory together.
     pub fn put_alone(&mut self, line: usize, key: &[u64; WORDS], value: &[u64; WORDS]) {
         debug_assert!(WORDS != 2 || key[WORDS - 1] & NARROW != 0);
-        for place in 0..PROBED_LINES {
-            let Line { keys, values } = &mut self.lines[line ^ place];
+        for position in 0..PROBED_LINES {
+            let Line { keys, values } = &mut self.lines[line ^ position];
             let slots = keys
                 .chunks_exact_mut(WORDS)
                 .zip(values.chunks_exact_mut(WORDS));
@@ -187,8 +186,8 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         *self.n_refused.get_mut() += 1;
     }
 
-    /// A table of `1 << line_bits` lines with the entries of this one, as far as they are complete;
-    /// `line_of` gives the line of a key in the new one.
+    /// A table of `1 << line_bits` lines with the complete entries of this one; `line_of` gives the
+    /// line of a key in the new table.
     pub fn copied(
         &self,
         line_bits: u32,
@@ -216,15 +215,15 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
 }
 
 impl WriteOnceTable<2> {
-    /// Enters a key with a value that takes the other slot of its line too, if both are free; whether they
-    /// are. `Line::get_wide` finds it.
+    /// Enters a key with a value that takes both slots of its line. Returns whether both were free.
+    /// `Line::get_wide` finds it.
     pub fn put_wide(&self, line: usize, key: &[u64; 2], value: &[u64; 4]) -> bool {
         self.lines[line].put_wide(key, value)
     }
 }
 
 impl Line {
-    /// The value that stands for `key`.
+    /// The value of `key`.
     #[inline(always)]
     pub fn get<const WORDS: usize>(&self, key: &[u64; WORDS]) -> Option<[u64; WORDS]> {
         self.slot_of(key).map(|slot| self.value(slot))
@@ -247,7 +246,7 @@ impl Line {
     #[inline(always)]
     fn slot_of<const WORDS: usize>(&self, key: &[u64; WORDS]) -> Option<usize> {
         let mut found = None;
-        // Which slot it is cannot be predicted, so no branch asks.
+        // No branch asks which slot it is: that cannot be predicted.
         for (slot, words) in self.keys.chunks_exact(WORDS).enumerate() {
             // The last word first: the others, and the value, were written before it.
             let mut difference = words[WORDS - 1].load(Ordering::Acquire) ^ key[WORDS - 1];
@@ -261,21 +260,21 @@ impl Line {
         found
     }
 
-    /// Only of a slot whose key was seen, and with it all that was written before.
+    /// Only of a slot whose key was read, which makes everything written before it visible.
     #[inline(always)]
     fn value<const WORDS: usize>(&self, slot: usize) -> [u64; WORDS] {
         let words = &self.values[slot * WORDS..];
         std::array::from_fn(|word| words[word].load(Ordering::Relaxed))
     }
 
-    /// Whether a slot is free, so that nothing was put further on for want of one.
+    /// Whether a slot is free. If so, no entry of this line is in another one.
     #[inline(always)]
     pub fn has_room<const WORDS: usize>(&self) -> bool {
         let last = |words: &[AtomicU64]| words[WORDS - 1].load(Ordering::Relaxed);
         self.keys.chunks_exact(WORDS).any(|words| last(words) == 0)
     }
 
-    /// The value for `key` that takes the whole line.
+    /// The value of `key` if it takes the whole line.
     #[inline(always)]
     pub fn get_wide(&self, key: &[u64; 2]) -> Option<[u64; 4]> {
         let [first, last, ..] = &self.keys;
@@ -296,7 +295,7 @@ impl Line {
             return false;
         }
         if !claim(last_of_second) {
-            // Taken since it was looked at. The first stays claimed, as a slot is never free again.
+            // Another thread took it since. The first slot stays claimed: a slot is never freed.
             return false;
         }
         for (word, part) in self.values.iter().zip(value) {

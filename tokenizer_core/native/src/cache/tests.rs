@@ -8,8 +8,8 @@ fn ids_of(piece: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn keys_tell_lengths_zero_bytes_and_what_stands_behind_apart() {
-    let text = b"abc\0\0 and so on, for more than thirty-two bytes, some of them behind";
+fn keys_tell_lengths_zero_bytes_and_what_stands_after_apart() {
+    let text = b"abc\0\0 and so on, for more than thirty-two bytes, some of them after";
     assert!(Portable.key(text, 0, 3) != Portable.key(text, 0, 4));
     assert!(Portable.key(text, 3, 1) != Portable.key(text, 3, 2));
     assert!(Portable.key(text, 0, 3) == Portable.key(b"abc", 0, 3));
@@ -87,7 +87,7 @@ fn what_was_put_comes_back_or_is_missed_never_wrong() {
     for kernel in Kernel::all() {
         let seeds = [(&b"seed"[..], 7), (b"other seed", 8)];
         let mut cache = PieceCache::seeded(kernel, seeds.into_iter());
-        let place = |cache: &PieceCache, piece: &[u8]| {
+        let position = |cache: &PieceCache, piece: &[u8]| {
             // Of a longer piece any will do.
             let key = Portable.key(piece, 0, piece.len().min(MAX_SHORT_BYTES));
             let shift = 64 - cache.short.line_bits();
@@ -110,7 +110,7 @@ fn what_was_put_comes_back_or_is_missed_never_wrong() {
                     n_hits += 1;
                     continue;
                 }
-                let (key, line) = place(&cache, &piece);
+                let (key, line) = position(&cache, &piece);
                 let is_kept = is_short && cache.put_short(key, line, &ids)
                     || cache.put_middle(&middle, middle_line, &ids);
                 n_kept += u32::from(round == 0 && is_kept);

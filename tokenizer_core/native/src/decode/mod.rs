@@ -1,8 +1,8 @@
-//! Ids to bytes: how many there are in one pass, the bytes in another.
+//! Ids to bytes: their number in one pass, the bytes in another.
 //!
-//! Both passes ask one small table an id, without a branch that depends on the token: the first a
-//! byte of size and kind, the second a slot of 16 bytes that is copied whole, whatever the token's
-//! length, and carries that length in its last byte.
+//! Both passes read one small table for each id, without a branch that depends on the token: the
+//! first a byte of size and kind, the second a slot of 16 bytes, which is copied whole for a token
+//! of any length and holds that length in its last byte.
 
 pub mod vocabulary;
 
@@ -14,7 +14,7 @@ const SLOT: usize = 16;
 /// In the last byte of a slot: the token does not fit.
 const LONG: u8 = 0xff;
 
-/// In a size byte: the token is not ASCII; there is none, or its size has no room in the rest.
+/// In a size byte: the token is not ASCII; it does not exist, or its size does not fit.
 const NOT_ASCII: u8 = 0x80;
 const UNUSUAL: u8 = 0x40;
 const SIZE: u8 = UNUSUAL - 1;
@@ -22,9 +22,9 @@ const SIZE: u8 = UNUSUAL - 1;
 /// Ids that are decoded together.
 const GROUP: usize = 8;
 
-/// Ids that are read one at a time. `Cell`s, so to speak: what is read twice may differ.
+/// Ids that are read one at a time. Two reads of one id may differ.
 pub trait Ids {
-    /// Whether others may write to them meanwhile, so that what was measured may not hold.
+    /// Whether other threads may write to them meanwhile, so that an earlier measure may be wrong.
     const MAY_CHANGE: bool;
     fn count(&self) -> usize;
     fn at(&self, index: usize) -> u32;
@@ -58,7 +58,7 @@ impl Ids for [AtomicU32] {
     }
 }
 
-/// What some ids decode to, without the bytes.
+/// The size of decoded ids.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measure {
     pub n_bytes: usize,
@@ -67,13 +67,13 @@ pub struct Measure {
 
 /// The tables of a vocabulary.
 pub struct DecodeTables {
-    /// Of each id; what it says is only about the bytes of the token.
+    /// Of each id, about the bytes of its token.
     sizes: Vec<u8>,
     slots: Vec<[u8; SLOT]>,
 }
 
 impl DecodeTables {
-    /// Of the bytes of each id from 0 on, empty where there is no token.
+    /// Of the bytes of each id from 0 on, empty for an id without a token.
     pub fn new<'t>(tokens: impl Iterator<Item = &'t [u8]>) -> DecodeTables {
         let (mut sizes, mut slots) = (Vec::new(), Vec::new());
         for token in tokens {
@@ -93,8 +93,8 @@ impl DecodeTables {
         DecodeTables { sizes, slots }
     }
 
-    /// What `ids` decode to; the index of the first without a token as an error. `token` gives the
-    /// bytes of an id.
+    /// The size of decoded `ids`, or the index of the first without a token as an error. `token`
+    /// gives the bytes of an id.
     pub fn measure<'v, I: Ids + ?Sized>(
         &self,
         ids: &I,
@@ -129,8 +129,8 @@ impl DecodeTables {
         Ok(Measure { n_bytes, is_ascii })
     }
 
-    /// Writes the bytes of `ids` from the start of `out`, and nothing behind its end. Returns how
-    /// many were written: `out.len()` if that is what `measure` said of the same ids.
+    /// Writes the bytes of `ids` from the start of `out`, and nothing after its end. Returns how
+    /// many: `out.len()` if `measure` said so of the same ids.
     pub fn fill<'v, I: Ids + ?Sized>(
         &self,
         ids: &I,
@@ -138,7 +138,7 @@ impl DecodeTables {
         token: impl Fn(u32) -> &'v [u8],
     ) -> usize {
         let (mut at, mut index) = (0, 0);
-        // In groups, with one question for room each.
+        // In groups, with one check for room each.
         while index + GROUP <= ids.count() && at + GROUP * SLOT <= out.len() {
             let before = index;
             for _ in 0..GROUP {
@@ -148,9 +148,9 @@ impl DecodeTables {
                 if slot[SLOT - 1] == LONG {
                     break;
                 }
-                // SAFETY: a slot is copied whole, as what is written behind a token is overwritten
-                // by the next. The group had room for this many slots, and `at` has grown by less
-                // than a slot for each before this one.
+                // SAFETY: a slot is copied whole; the next token overwrites the bytes after this
+                // one. The group had room for this many slots, and `at` has grown by less than a
+                // slot for each before this one.
                 unsafe { out.as_mut_ptr().add(at).cast::<[u8; SLOT]>().write(*slot) };
                 at += usize::from(slot[SLOT - 1]);
                 index += 1;
@@ -176,8 +176,8 @@ impl DecodeTables {
 /// Writes one token if there is room; returns where it ends.
 fn write_token(token: &[u8], out: &mut [MaybeUninit<u8>], at: usize) -> Option<usize> {
     let end = at + token.len();
-    for (place, byte) in out.get_mut(at..end)?.iter_mut().zip(token) {
-        place.write(*byte);
+    for (position, byte) in out.get_mut(at..end)?.iter_mut().zip(token) {
+        position.write(*byte);
     }
     Some(end)
 }

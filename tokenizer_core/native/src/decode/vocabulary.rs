@@ -51,13 +51,13 @@ impl Vocabulary {
         &self.bytes[self.starts[id]..self.starts[id + 1]]
     }
 
-    /// What `ids` decode to; the index of the first id without a token as an error.
+    /// The size of decoded `ids`, or the index of the first without a token as an error.
     pub fn measure<I: Ids + ?Sized>(&self, ids: &I) -> Result<Measure, usize> {
         self.tables.measure(ids, |id| self.token(id))
     }
 
     /// Writes the bytes of `ids` from the start of `out` as far as there is room, and returns how
-    /// many were written.
+    /// many.
     pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
         self.tables.fill(ids, out, |id| self.token(id))
     }
@@ -70,8 +70,8 @@ impl Vocabulary {
     /// Writes the bytes of `ids` to `out`, which is as long as `decoded_len` said.
     pub fn decode_into(&self, ids: &[u32], out: &mut [u8]) {
         // SAFETY: the layout is the same, and `fill` only writes bytes that have a value.
-        let place = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
-        let n_written = self.fill(ids, place);
+        let position = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+        let n_written = self.fill(ids, position);
         assert_eq!(n_written, out.len());
     }
 }

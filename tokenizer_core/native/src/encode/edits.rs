@@ -1,10 +1,10 @@
-//! A text with changes, which are written in the place of what they change.
+//! A text with changes, applied as its windows are written.
 
 use std::ops::Range;
 
 use crate::encode::windows::Source;
 
-/// Start and end of a part of a text, in characters, and what is to stand there instead.
+/// Start and end of a part of a text, in characters, and its replacement.
 pub type Change = (usize, usize, String);
 
 /// A text with changes; see `Changed::new`.
@@ -14,7 +14,7 @@ pub struct Changed<'t, T> {
 }
 
 impl<'t, T: Source> Changed<'t, T> {
-    /// None where the changes are in no order or not of this text.
+    /// None if the changes are not in order or exceed the text.
     pub fn new(text: T, changes: &'t [Change]) -> Option<Changed<'t, T>> {
         let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
         let are_in_order = ends.chain([text.n_characters()]).is_sorted();
@@ -37,17 +37,17 @@ impl<T: Source> Source for Changed<'_, T> {
         self.text.max_bytes() + instead.sum::<usize>()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        // Not where something changes on either side, so that each change is of one window.
-        let next = self.changes.partition_point(|change| change.1 < place);
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        // No cut next to a change, so that each change is in one window.
+        let next = self.changes.partition_point(|change| change.1 < position);
         let is_changed = self
             .changes
             .get(next)
-            .is_some_and(|change| change.0 <= place);
+            .is_some_and(|change| change.0 <= position);
         if is_changed {
             None
         } else {
-            self.text.around(place)
+            self.text.around(position)
         }
     }
 
@@ -62,13 +62,13 @@ impl<T: Source> Source for Changed<'_, T> {
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), T::Error> {
         let (mut at, end) = (window.start, window.end);
         let first = self.changes.partition_point(|change| change.0 < at);
-        for (start, behind, instead) in &self.changes[first..] {
+        for (start, after, instead) in &self.changes[first..] {
             if *start > end {
                 break;
             }
             self.text.append_to(own, at..*start)?;
             own.push_str(instead);
-            at = *behind;
+            at = *after;
         }
         self.text.append_to(own, at..end)
     }
@@ -100,22 +100,22 @@ mod tests {
             (state >> 33) as usize % below
         };
         for round in 0..300 {
-            let mut places: Vec<usize> = (0..2 * random(12)).map(|_| random(n + 1)).collect();
+            let mut positions: Vec<usize> = (0..2 * random(12)).map(|_| random(n + 1)).collect();
             if round % 3 == 0 {
-                places.extend([0, 0, n, n]);
+                positions.extend([0, 0, n, n]);
             }
             if round % 20 == 0 {
-                places = vec![0, n];
+                positions = vec![0, n];
             }
-            places.sort_unstable();
+            positions.sort_unstable();
             let whole = "the other, 12 the\n".repeat(5);
             let instead = ["", "the", " ", "\u{4e2d}", "s, the other'", &whole];
-            let changes: Vec<Change> = places
+            let changes: Vec<Change> = positions
                 .chunks(2)
-                .map(|place| {
+                .map(|position| {
                     (
-                        place[0],
-                        place[1],
+                        position[0],
+                        position[1],
                         instead[random(instead.len())].to_owned(),
                     )
                 })
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn changes_in_no_order_or_beyond_the_text_are_refused() {
         let text = || Characters("abc".chars().collect());
-        for places in [&[(1, 4)][..], &[(2, 1)], &[(1, 2), (0, 3)]] {
-            let changes: Vec<Change> = places
+        for positions in [&[(1, 4)][..], &[(2, 1)], &[(1, 2), (0, 3)]] {
+            let changes: Vec<Change> = positions
                 .iter()
                 .map(|&(start, end)| (start, end, String::new()))
                 .collect();

@@ -1,7 +1,7 @@
 //! Text to ids.
 //!
 //! ```text
-//! text     special tokens are found first; what is between them is plain text
+//! text     special tokens are found first; the text between them is plain
 //!   |      (specials; texts that Python keeps in other widths come window by window: windows, edits)
 //!   v
 //! window   "the cat sat ..."
@@ -18,7 +18,7 @@
 //!                                     sink: end of a vector, or a count (sink)
 //! ```
 //!
-//! Long texts and batches are cut into tasks at places where every pattern has a boundary, and several
+//! Long texts and batches are cut into tasks at positions where every pattern has a boundary, and several
 //! threads encode these (windows, tasks).
 
 pub mod edits;

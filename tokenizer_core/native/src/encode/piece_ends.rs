@@ -1,8 +1,8 @@
 //! Where the pieces of a text end, found a batch at a time before any is looked up.
 //!
-//! Where the next piece ends cannot be predicted; found in batches, this does not hold up the
-//! look-ups, and their waits for memory overlap. A piece is a pre-token, or a part of one where
-//! `merge/boundaries.rs` shows that its parts merge alone.
+//! Where the next piece ends cannot be predicted. Found in batches, the ends do not delay the
+//! look-ups, whose waits for memory overlap. A piece is a pre-token, or a part of one where
+//! `merge/boundaries.rs` shows that its parts merge separately.
 
 use std::marker::PhantomData;
 
@@ -12,22 +12,22 @@ use crate::split::Grammar;
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::starts::BlockGrammar;
 
-/// Pieces that are found before they are looked up, and room for those of one more block.
+/// Pieces in a batch; the ends have room for those of one more block.
 pub const BATCH: usize = 256;
-/// Bytes of a batch at most. Where a piece ends is told by the bits of a `u32` below `INSIDE`.
+/// Bytes of a batch at most: an end is the bits of a `u32` below `INSIDE`.
 pub const MAX_BATCH_BYTES: usize = 1 << 29;
-/// Of an end: what ends there begins inside a pre-token.
+/// Flag of an end: the piece begins inside a pre-token.
 pub const INSIDE: u32 = 1 << 30;
-/// Of an end: what ends there is a part of a pre-token, see `merge/boundaries.rs`.
+/// Flag of an end: the piece is a part of a pre-token.
 pub const PART: u32 = 1 << 31;
 
-/// Of an end: where it is, without the flags.
+/// The bits of an end without its flags.
 pub const END: u32 = !(PART | INSIDE);
 
 /// Room for a batch and one more block.
 pub type Ends = [u32; BATCH + BLOCK];
 
-/// Where the first `n` pieces of a batch end, from its start.
+/// Where the first `n` pieces of a batch end.
 #[inline(always)]
 pub fn offset_of(n: usize, ends: &[u32]) -> usize {
     match n {
@@ -37,8 +37,7 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 }
 
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: up to a
-/// batch of them, and perhaps some more. Answers how many; none
-/// where the first is for `encode_long`.
+/// batch of them, and perhaps some more. Returns how many; 0 if the first is too long for a batch.
 pub struct FindEnds<'a, G> {
     pub grammar: PhantomData<G>,
     pub boundaries: &'a Boundaries,
@@ -63,29 +62,29 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
         while n < BATCH && at < text.len() && at - start < MAX_BATCH_BYTES {
             let classes = classes(kernel, text, at);
             let starts = G::starts(classes, text, at);
-            let behind_first = starts & (starts - 1);
+            let after_first = starts & (starts - 1);
             let base = (at - start) as u32;
-            let places = ends[n..].first_chunk_mut::<BLOCK>();
-            let places = places.expect("room for a block behind a batch");
+            let positions = ends[n..].first_chunk_mut::<BLOCK>();
+            let positions = positions.expect("room for a block after a batch");
             if classes.is_wide || inside != 0 {
-                let (n_written, inside_behind) = kernel.run(WriteParts {
+                let (n_written, inside_after) = kernel.run(WriteParts {
                     boundaries,
                     classes: &classes,
                     starts,
                     inside,
                     text: &text[at..],
                     base,
-                    places,
+                    positions,
                 });
                 if n_written > 0 {
-                    (n, inside) = (n + n_written, inside_behind);
+                    (n, inside) = (n + n_written, inside_after);
                     at = start + offset_of(n, ends);
                     continue;
                 }
-            } else if behind_first != 0 {
-                kernel.write_places(behind_first, base, places);
-                n += behind_first.count_ones() as usize;
-                at += 63 - behind_first.leading_zeros() as usize;
+            } else if after_first != 0 {
+                kernel.write_positions(after_first, base, positions);
+                n += after_first.count_ones() as usize;
+                at += 63 - after_first.leading_zeros() as usize;
                 continue;
             }
             let end = G::advance(text, at);
@@ -106,7 +105,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
             (at, inside) = (end, 0);
         }
         if inside != 0 {
-            // A batch ends with a pre-token, so the parts of one that goes on are left to the next.
+            // A batch ends with a pre-token: the next one begins with the one that continues.
             while ends[n - 1] & INSIDE != 0 {
                 n -= 1;
             }
@@ -117,22 +116,22 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
 }
 
 /// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
-/// pre-token that starts, or to the last part that is sure to begin with a place to go on from.
+/// pre-token that starts, or to the last part after which scanning may continue.
 pub struct WriteParts<'a> {
     pub boundaries: &'a Boundaries,
     pub classes: &'a Classes,
-    /// Where pre-tokens start, the first of them at 0.
+    /// The starts of pre-tokens, the first of them at 0.
     pub starts: u64,
-    /// 1 where what starts at 0 is a part and begins inside a pre-token, or 0.
+    /// 1 if the piece that starts at 0 begins inside a pre-token, otherwise 0.
     pub inside: u32,
-    /// What begins with the block.
+    /// The text from the block on.
     pub text: &'a [u8],
     pub base: u32,
-    pub places: &'a mut [u32; BLOCK],
+    pub positions: &'a mut [u32; BLOCK],
 }
 
 impl<K: Instructions> Work<K> for WriteParts<'_> {
-    /// How many there are, and `inside` of what starts where the last of them ends.
+    /// How many ends there are, and `inside` of the piece after the last of them.
     type Output = (usize, u32);
 
     #[inline(always)]
@@ -150,35 +149,34 @@ impl<K: Instructions> Work<K> for WriteParts<'_> {
             }
         };
         let Classes { inner, high, .. } = *self.classes;
-        // It could fall apart beside a character outside ASCII.
+        // A pre-token can be cut next to a character outside ASCII.
         let may_cut = !inner & (high | high << 1) & !starts;
-        // Looked at are these places, the characters before them (those outside ASCII are such
-        // places themselves, or starts), and where pre-tokens start.
+        // Examined are these positions, the characters before them (those outside ASCII are such
+        // positions themselves, or starts), and the starts of pre-tokens.
         let before = may_cut >> 1 & !inner;
         let looked_at = self.classes.may_go_on_inside(starts);
         let mut left = (starts | may_cut | before) & looked_at & !1;
         let (mut n, mut began_inside) = (0, self.inside);
         let mut before = Meeting::at_start(text);
         while left != 0 {
-            let place = left.trailing_zeros();
+            let position = left.trailing_zeros();
             left &= left - 1;
-            let behind = Meeting::at(text, place as usize);
-            let may_join = boundaries.may_join(before, behind);
-            before = behind;
-            let is_cut = (may_cut >> place) as u32 & !may_join & 1;
-            let is_end = (starts >> place) as u32 & 1 | is_cut;
-            self.places[n % BLOCK] = (self.base + place) | flags(is_cut, began_inside);
+            let after = Meeting::at(text, position as usize);
+            let may_join = boundaries.may_join(before, after);
+            before = after;
+            let is_cut = (may_cut >> position) as u32 & !may_join & 1;
+            let is_end = (starts >> position) as u32 & 1 | is_cut;
+            self.positions[n % BLOCK] = (self.base + position) | flags(is_cut, began_inside);
             n += is_end as usize;
-            // Of what is no end the next place knows nothing.
+            // A position that is no end tells the next one nothing.
             began_inside = if is_end != 0 { is_cut } else { began_inside };
         }
         (n, began_inside)
     }
 }
 
-/// Writes to `ends` where the parts of a pre-token end, each plus `base`; answers how many there are.
-/// It may be the rest of one that began before, `inside` then is 1. None where there is no room for
-/// all.
+/// Writes to `ends` where the parts of a pre-token end, each plus `base`. Returns how many there
+/// are, or None without room for all. `inside` is 1 if the pre-token began earlier.
 #[inline(never)]
 pub fn write_all_parts(
     boundaries: &Boundaries,
@@ -194,19 +192,19 @@ pub fn write_all_parts(
         if at >= pre_token.len() {
             break;
         }
-        let behind = Meeting::at(pre_token, at);
-        let is_plain = before.is_ascii() && behind.is_ascii();
-        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+        let after = Meeting::at(pre_token, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
             *ends.get_mut(n)? = (base + at as u32) | flags(1, inside);
             (n, inside) = (n + 1, 1);
         }
-        before = behind;
+        before = after;
     }
     *ends.get_mut(n)? = (base + pre_token.len() as u32) | flags(0, inside);
     Some(n + 1)
 }
 
-/// Of an end: whether it is a cut, and whether what ends there began inside a pre-token.
+/// The flags of an end: whether it is a cut, and whether its piece began inside a pre-token.
 #[inline(always)]
 pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
     const { assert!(PART == 1 << 31 && INSIDE == 1 << 30) };
@@ -214,8 +212,8 @@ pub fn flags(is_cut: u32, began_inside: u32) -> u32 {
 }
 
 /// Writes to `ends` where the parts of a pre-token from `start` to `end` end, counted from there,
-/// up to a batch of them; returns how many, and where the last of them ends. None where the first
-/// has no end near.
+/// up to a batch of them. Returns how many, and where the last of them ends; 0 parts if the first
+/// is too long for a batch.
 pub fn find_parts(
     boundaries: &Boundaries,
     text: &[u8],
@@ -228,20 +226,20 @@ pub fn find_parts(
     while n < BATCH {
         at += length_from(text[at]);
         if at >= end || at - start > MAX_BATCH_BYTES {
-            // Only the end of the pre-token is an end that needs no proof.
+            // The end of the pre-token needs no proof.
             if at >= end && end - start <= MAX_BATCH_BYTES {
                 ends[n] = (end - start) as u32 | PART | INSIDE;
                 (n, last_end) = (n + 1, end);
             }
             break;
         }
-        let behind = Meeting::at(text, at);
-        let is_plain = before.is_ascii() && behind.is_ascii();
-        if !is_plain && boundaries.may_join(before, behind) & 1 == 0 {
+        let after = Meeting::at(text, at);
+        let is_plain = before.is_ascii() && after.is_ascii();
+        if !is_plain && boundaries.may_join(before, after) & 1 == 0 {
             ends[n] = (at - start) as u32 | PART | INSIDE;
             (n, last_end) = (n + 1, at);
         }
-        before = behind;
+        before = after;
     }
     if n == 0 { (0, end) } else { (n, last_end) }
 }
@@ -253,7 +251,7 @@ mod tests {
 
     const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
 
-    /// 中文, 文é, é文 and the like may join.
+    /// 中文, 文é and é文 may join, among others.
     fn some_cuts() -> Boundaries {
         let pairs = [(0, 1), (1, 3), (3, 1), (4, 0), (2, 2)].map(|(left, right)| Pair {
             left,
@@ -278,28 +276,28 @@ mod tests {
             let kinds = 1 + round % CHARACTERS.len();
             let text: Vec<&str> = (0..1 + next(40)).map(|_| CHARACTERS[next(kinds)]).collect();
             let mut at = 0;
-            let mut places = vec![];
+            let mut positions = vec![];
             for (i, character) in text.iter().enumerate() {
                 at += character.len();
-                let is_cut = text.get(i + 1).is_none_or(|behind| {
-                    let both = [*character, *behind].concat();
-                    let behind = Meeting::at(both.as_bytes(), character.len());
+                let is_cut = text.get(i + 1).is_none_or(|after| {
+                    let both = [*character, *after].concat();
+                    let after = Meeting::at(both.as_bytes(), character.len());
                     let before = Meeting::at_start(both.as_bytes());
-                    !both.is_ascii() && boundaries.may_join(before, behind) & 1 == 0
+                    !both.is_ascii() && boundaries.may_join(before, after) & 1 == 0
                 });
                 if is_cut {
-                    places.push(at as u32);
+                    positions.push(at as u32);
                 }
             }
-            n_alone += usize::from(places.len() == 1);
+            n_alone += usize::from(positions.len() == 1);
             let inside = u32::from(round % 3 == 0);
             let flags = |part: usize| match part {
-                0 if inside == 0 && places.len() == 1 => 0,
+                0 if inside == 0 && positions.len() == 1 => 0,
                 0 if inside == 0 => PART,
                 _ => PART | INSIDE,
             };
             let expected = (0..)
-                .zip(&places)
+                .zip(&positions)
                 .map(|(part, &end)| (base + end) | flags(part));
             let expected: Vec<u32> = expected.collect();
             let text = text.concat();

@@ -79,7 +79,7 @@ impl<K: Probe> Work<K> for PrefetchLines<'_, '_> {
             // SAFETY: every piece starts at `first` or where another one ends.
             unsafe { self.fill::<K, true>(kernel) };
         } else {
-            // SAFETY: there is nothing to promise.
+            // SAFETY: without `INNER` the function requires nothing.
             unsafe { self.fill::<K, false>(kernel) };
         }
         last

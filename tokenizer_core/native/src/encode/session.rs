@@ -35,7 +35,7 @@ pub struct Buffers {
     misses: Misses,
 }
 
-/// What a piece needs that neither table of the shared cache has.
+/// Merging, and the cache of the call, for pieces that neither shared table has.
 #[derive(Default)]
 struct Misses {
     scratch: MergeScratch,
@@ -43,7 +43,7 @@ struct Misses {
     n_merged: u64,
 }
 
-/// What a call has done.
+/// What a call did.
 pub struct Statistics {
     pub n_pieces: u64,
     pub n_merged: u64,
@@ -186,19 +186,19 @@ impl<'s> Session<'s> {
         for first in (0..n).step_by(GROUP) {
             std::mem::swap(&mut group, &mut next);
             prefetch(next);
-            let (mut place, n_entries) = (0, group.entries().len());
+            let (mut position, n_entries) = (0, group.entries().len());
             loop {
                 // SAFETY: the cursor was opened for all pieces from here on, and only these calls have
                 // used it since.
-                let hits = unsafe { TakeHits::new(group, place, sink, cursor) };
-                (place, cursor) = tables.kernel.run(hits);
-                if place == n_entries {
+                let hits = unsafe { TakeHits::new(group, position, sink, cursor) };
+                (position, cursor) = tables.kernel.run(hits);
+                if position == n_entries {
                     break;
                 }
-                let i = first + place;
+                let i = first + position;
                 let range = start + offset_of(i, ends)..start + offset_of(i + 1, ends);
-                let entry = group.entries()[place];
-                place += 1;
+                let entry = group.entries()[position];
+                position += 1;
                 let piece = (text, range.clone());
                 // SAFETY: as above.
                 let displaced = unsafe { TakeDisplaced::new(lookup, piece, entry, sink, cursor) };
@@ -275,7 +275,8 @@ impl Misses {
             return;
         }
         let bytes = piece.bytes();
-        // A part may have the bytes of a token that only a whole pre-token becomes: neither is kept.
+        // A part may have the bytes of a token that only a whole pre-token becomes, so the cache
+        // keeps neither.
         let whole_id = tables.whole_id(bytes);
         if let Some(id) = whole_id
             && !piece.is_part

@@ -1,4 +1,4 @@
-//! Where ids go while a text is encoded: to the end of a vector, or into a count.
+//! The destination of ids: the end of a vector, or a count.
 
 use std::ops::ControlFlow;
 
@@ -8,19 +8,19 @@ use crate::cache::table::{Line, Slot};
 use crate::encode::piece_ends::BATCH;
 use crate::split::blocks::classes::BLOCK;
 
-/// Takes ids. Between `open` and `close` the values of the two tables go through a cursor, which stays in
-/// a register.
+/// Takes ids. Between `open` and `close` the values of the tables go through a cursor, which stays
+/// in a register.
 pub trait Sink {
     type Cursor: Copy;
 
     /// A cursor that can take `n_values` values.
     fn open(&mut self, n_values: usize) -> Self::Cursor;
 
-    /// Takes the ids of the value in a slot that was found.
+    /// Takes the ids of the value in a slot.
     ///
     /// # Safety
-    /// The cursor is what `open` gave, or one of these two since; nothing else was called in
-    /// between, and fewer values were taken than `open` was told.
+    /// The cursor comes from `open`, or from `take_value` or `take_middle` since then; no
+    /// other method was called in between, and fewer values were taken than `open` was promised.
     unsafe fn take_value(
         &mut self,
         cursor: Self::Cursor,
@@ -29,7 +29,7 @@ pub trait Sink {
         slot: Slot,
     ) -> Self::Cursor;
 
-    /// Takes the ids of a value of the second table, or of one that has a line to itself.
+    /// Takes the ids of a value of the second table, or of a wide entry.
     ///
     /// # Safety
     /// As of `take_value`.
@@ -50,16 +50,17 @@ pub struct Appender<'v> {
     pub out: &'v mut Vec<u32>,
 }
 
-/// Ids that are stored for a value, whatever its number: one instruction, and no branch that cannot be
-/// predicted. The few values of more end in ids that are the same, so the last is told again.
+/// A value is stored as this many ids, for any number of them: one instruction, and no branch that
+/// cannot be predicted. The few values of more ids end in equal ids, so the last one is stored
+/// again.
 const STORED: usize = 8;
-/// Ids that there is to be room for with every value.
+/// Room for each value.
 const ROOM: usize = 4 * STORED;
-/// Room that is asked for behind the last ids: for as many values as a batch may have.
+/// Room after the last ids: for as many values as a batch may have.
 pub const SLACK: usize = ROOM * (BATCH + BLOCK);
 
 impl Sink for Appender<'_> {
-    /// Behind what was taken.
+    /// The end of the ids taken so far.
     type Cursor = *mut u32;
 
     #[inline(always)]
@@ -124,7 +125,7 @@ impl Sink for Appender<'_> {
     }
 }
 
-/// Counts, until there are more than `limit`.
+/// Counts until there are more than `limit`.
 pub struct Counter {
     pub n_ids: usize,
     pub limit: usize,

@@ -1,15 +1,15 @@
-//! Texts in which special tokens stand, one or many, encoded whole.
+//! Special tokens: strings that are one id each.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
-/// The strings that are one id each, wherever they stand in a text.
+/// The special tokens of one call.
 pub struct SpecialTokens {
     finder: Option<AhoCorasick>,
     ids: Vec<u32>,
-    /// The characters that stand side by side in one.
+    /// The pairs of adjacent characters in them.
     pairs: HashSet<(u32, u32)>,
 }
 
@@ -44,12 +44,12 @@ impl SpecialTokens {
         }
     }
 
-    /// Whether one has these two characters side by side.
-    pub(crate) fn any_contains_pair(&self, before: u32, behind: u32) -> bool {
-        self.pairs.contains(&(before, behind))
+    /// Whether one contains these two characters next to each other.
+    pub(crate) fn any_contains_pair(&self, before: u32, after: u32) -> bool {
+        self.pairs.contains(&(before, after))
     }
 
-    /// The first one that starts at `from` or later: the leftmost, and of those the longest.
+    /// The first one that starts at `from` or later: the leftmost, and the longest of those.
     #[inline]
     pub(crate) fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, u32)> {
         let found = self
@@ -73,7 +73,7 @@ pub(crate) mod tests {
     pub const TOKENS: [(&str, u32); 4] =
         [("<|a|>", 300), ("<|a|><|a|>", 301), ("<", 302), ("é|", 303)];
 
-    /// The first token at each place, the longest of those that fit: the rule itself.
+    /// The definition: the longest token at each position, from left to right.
     fn encode_slowly(encoder: &Encoder, scanner: Scanner, text: &str) -> Vec<u32> {
         let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
         while at < text.len() {

@@ -99,8 +99,8 @@ impl Tables {
     }
 }
 
-/// The cache of all calls, made when it is first needed and replaced when it is full. No call waits for
-/// another, so a process forked at any moment can go on.
+/// The cache of all calls, made when it is first needed and replaced when it is full. No call waits
+/// for another, so a process forked at any moment continues.
 #[derive(Default)]
 pub struct SharedCache {
     cache: ArcSwapOption<PieceCache>,
@@ -127,8 +127,8 @@ impl SharedCache {
     }
 
     /// Replaces the cache of a call by the current one; if that is the same, and full, by its
-    /// successor. A call keeps its full cache, which still answers, while another call makes the
-    /// successor, and where there is no memory for one.
+    /// successor. While another call makes the successor, or without memory for one, a call keeps
+    /// its full cache, which still finds its entries.
     #[cold]
     pub fn renew(&self, cache: &mut Arc<PieceCache>, tables: &Tables) {
         let _replacing = match self.replacing.try_lock() {

@@ -1,8 +1,9 @@
-//! Tasks, the windows of texts, encoded by several threads, with the ids of one.
+//! Tasks, encoded by several threads with the ids of one.
 //!
-//! They are taken in order. Whoever finishes a task puts all that is due by then in its place. So the
-//! ids are copied once, while they are still in the cache, and no thread waits for another. The memory
-//! that they are copied from is handed on to the next task, and none of it is taken from the system twice.
+//! Threads take tasks in order. The thread that finishes a task copies every finished task that is
+//! next in order to the result. So ids are copied once, while they are still in the processor's
+//! cache, and no thread waits for another. The memory that they are copied from serves the next
+//! task.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,9 +15,9 @@ pub struct Encoded {
     pub ends: Vec<u64>,
 }
 
-/// Encodes the tasks that `next` gives, in this order, each to an empty batch; fails as the first
-/// of them does that does. Each thread has something of its own for all of its tasks. `ids` is
-/// empty and has room for all.
+/// Encodes the tasks that `next` gives, in this order, each to an empty `Encoded`; fails with the
+/// error of the first task that fails. `O` is memory that a thread keeps for all its tasks. `ids`
+/// is empty and has room for all.
 pub fn run_in_threads<K: Send, O: Default, E: Send>(
     n_threads: usize,
     mut ids: Vec<u32>,
@@ -45,7 +46,7 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
         while let Some((number, task)) = take() {
             let mut made = assembly_of_all().memory_for_one(&mut placed);
             if let Err(error) = encode(&mut own, task, &mut made) {
-                // Those before it have all been taken, and may fail yet.
+                // All tasks before it have been taken, and may still fail.
                 let mut failure = failure.lock().expect("nothing panics with it");
                 if failure.as_ref().is_none_or(|first| number < first.0) {
                     *failure = Some((number, error));
@@ -54,14 +55,14 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
             }
             assembly_of_all().add(number, made, &mut placed);
             for (at, made) in &placed {
-                // SAFETY: `Assembly` gives every place to one batch only.
+                // SAFETY: `Assembly` gives each position to one task only.
                 unsafe { output.write(*at, &made.ids) };
             }
         }
     };
     std::thread::scope(|scope| {
         for _ in 1..n_threads {
-            // Where the system refuses another thread, those that are there do the work.
+            // If the system refuses a thread, the others do its work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -78,20 +79,20 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
     let ends = assembly.ends;
     Ok(Encoded { ids, ends })
 }
-/// Decides where the ids of each task stand, which is known once all tasks before it are done.
+/// Decides the position of the ids of each task, which is known once all tasks before it are done.
 #[derive(Default)]
 struct Assembly {
-    /// What tasks have made that are done, from the first that is not placed on.
+    /// The results of finished tasks, from the first that has no position yet.
     waiting: VecDeque<Option<Encoded>>,
     n_placed: usize,
     n_ids: usize,
     ends: Vec<u64>,
-    /// Memory of what has been placed.
+    /// Memory of tasks whose ids were copied.
     free: Vec<Encoded>,
 }
 
 impl Assembly {
-    /// An empty batch for a task, of the memory of those that `placed` gives back.
+    /// An empty result for a task, made of the memory of those that `placed` returns.
     fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Encoded {
         self.free.extend(placed.drain(..).map(|(_, batch)| batch));
         let mut batch = self.free.pop().unwrap_or_default();
@@ -100,7 +101,7 @@ impl Assembly {
         batch
     }
 
-    /// Adds to `placed` what now has its place, with it.
+    /// Adds a finished task, and moves to `placed` all that now have a position.
     fn add(&mut self, number: usize, made: Encoded, placed: &mut Vec<(usize, Encoded)>) {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
@@ -125,7 +126,7 @@ struct Output {
     capacity: usize,
 }
 
-// SAFETY: the pointer is only written through, by `write`, whose callers keep to their own places.
+// SAFETY: the pointer is only written through, by `write`, whose callers keep to their own positions.
 unsafe impl Sync for Output {}
 
 impl Output {
@@ -133,7 +134,7 @@ impl Output {
     /// No other thread writes to `at..at + ids.len()`, and the memory lives as long as `self`.
     unsafe fn write(&self, at: usize, ids: &[u32]) {
         assert!(at + ids.len() <= self.capacity);
-        // SAFETY: in bounds by the assertion; the caller has this place for itself, and `ids` is
+        // SAFETY: in bounds by the assertion; the caller has this position for itself, and `ids` is
         // a batch's own vector, so it does not overlap.
         unsafe { std::ptr::copy_nonoverlapping(ids.as_ptr(), self.start.add(at), ids.len()) };
     }
@@ -148,7 +149,7 @@ pub(crate) mod tests {
     use crate::encode::tests::encoder;
     use crate::split::Scanner;
 
-    /// Texts of parts beside which pre-tokens end in many ways.
+    /// Texts of parts that end pre-tokens in many ways.
     pub fn texts() -> Vec<String> {
         let parts = [
             "the ",
@@ -236,8 +237,8 @@ pub(crate) mod tests {
         assert!(!make(2, &mut placed));
         assert_eq!(placed.len(), 0);
         assert!(make(1, &mut placed));
-        let places: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
-        assert_eq!(places, [(10, 1), (20, 2)]);
+        let positions: Vec<_> = placed.iter().map(|(at, made)| (*at, made.ids[0])).collect();
+        assert_eq!(positions, [(10, 1), (20, 2)]);
         assert!(!make(3, &mut placed));
         assert_eq!(assembly.ends, [10, 20, 30, 40]);
     }

@@ -1,8 +1,8 @@
-//! Texts encoded a window at a time, each written as UTF-8 when it is its turn, with the ids of one scan.
+//! Texts encoded a window at a time, each written as UTF-8 by the thread that encodes it: the UTF-8 of a
+//! long text never exists as a whole.
 //!
-//! Each thread writes those it encodes: of long texts no UTF-8 is ever there as a whole. Windows are cut
-//! where `safe_cuts.rs` says, and between no two characters that stand so in a special token, so that none
-//! is cut in two. That depends on two characters alone, so it can be looked for from anywhere.
+//! Windows end at safe cuts (`split/safe_cuts.rs`), and not between two characters that are adjacent in
+//! a special token. That depends on two characters only, so any position can be tested.
 
 use std::ops::Range;
 
@@ -13,37 +13,37 @@ use crate::encode::tasks::Encoded;
 use crate::split::Scanner;
 use crate::split::safe_cuts::is_safe_cut;
 
-/// Places of a window, and as many more as there are to the next one for a cut: so few that the memory
-/// for one is soon there, so many that what each costs beside encoding does not count; and of texts that
-/// several threads shall have some of.
+/// Positions of a window; it extends to the next safe cut. Its memory is small, and its fixed cost
+/// does not count. Threads get smaller windows.
 pub const WINDOW: usize = 1 << 17;
 const MIN_WINDOW: usize = 1 << 14;
-/// Windows that each thread shall have.
+/// Windows for each thread.
 const WINDOWS_PER_THREAD: usize = 8;
 
-/// A text whose UTF-8 is there, or is written part by part. Places are counted in characters.
+/// A text that is UTF-8 already, or is written as UTF-8 part by part. Positions count its
+/// characters (bytes, in UTF-8).
 pub trait Source: Sync {
     type Error: Send;
 
     fn n_characters(&self) -> usize;
 
-    /// Bytes that all its UTF-8 has at most.
+    /// The most bytes that its UTF-8 can have.
     fn max_bytes(&self) -> usize;
 
-    /// The characters before and behind a place between two; None where it cannot be cut.
-    fn around(&self, place: usize) -> Option<(u32, u32)>;
+    /// The characters before and after a position between two; None where it cannot be cut.
+    fn around(&self, position: usize) -> Option<(u32, u32)>;
 
-    /// All of it, where that is there.
+    /// All of it, if it is UTF-8 already.
     fn as_utf8(&self) -> Option<&str>;
 
-    /// Appends the UTF-8 of what stands between two places for a cut.
+    /// Appends the UTF-8 of the part between two positions.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
 
-    /// That there is no memory for the ids.
+    /// The error for missing memory.
     fn no_memory(&self) -> Self::Error;
 }
 
-/// That there is no memory for the ids of a text.
+/// No memory for the ids of a text.
 #[derive(Debug, PartialEq)]
 pub struct NoMemory;
 
@@ -59,10 +59,10 @@ impl<T: AsRef<str> + Sync> Source for T {
         self.as_ref().len()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        let (before, behind) = self.as_ref().split_at_checked(place)?;
-        let pair = before.chars().next_back().zip(behind.chars().next());
-        pair.map(|(before, behind)| (before.into(), behind.into()))
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        let (before, after) = self.as_ref().split_at_checked(position)?;
+        let pair = before.chars().next_back().zip(after.chars().next());
+        pair.map(|(before, after)| (before.into(), after.into()))
     }
 
     fn as_utf8(&self) -> Option<&str> {
@@ -79,7 +79,7 @@ impl<T: AsRef<str> + Sync> Source for T {
     }
 }
 
-/// The size of windows for texts of so many positions.
+/// The window size for texts of this many positions in total.
 pub fn window_for(n_positions: usize, n_threads: usize) -> usize {
     match n_threads {
         0 | 1 => WINDOW,
@@ -109,12 +109,12 @@ pub fn take_source<S: Source>(
     Ok(())
 }
 
-/// A window of a text of several: what a thread encodes, with others, at a time.
+/// A window of one of several texts, which a thread encodes together with others.
 pub struct Part<'t, S> {
     text: &'t S,
-    /// The place of the text among the others.
+    /// The number of the text.
     number: usize,
-    /// Where its UTF-8 is there, of that.
+    /// In bytes if the text is UTF-8 already, otherwise in characters.
     window: Range<usize>,
     is_last: bool,
 }
@@ -153,12 +153,12 @@ impl<S: Source> Part<'_, S> {
     }
 }
 
-/// The windows of some texts, as many together as come to the size of one.
+/// The windows of some texts, grouped up to the size of one.
 pub struct Tasks<'t, S> {
     texts: &'t [S],
     specials: &'t SpecialTokens,
     size: usize,
-    /// The text of the next window, and where in it that begins.
+    /// The number of the text of the next window, and where it begins.
     number: usize,
     at: usize,
 }
@@ -201,7 +201,7 @@ impl<'t, S: Source> Iterator for Tasks<'t, S> {
         while size < self.size
             && let Some(part) = self.next_part()
         {
-            // Keeps a run of empty texts from going on for ever.
+            // The addition ends a long run of empty texts.
             size += part.window.len() + 1;
             parts.push(part);
         }
@@ -209,12 +209,12 @@ impl<'t, S: Source> Iterator for Tasks<'t, S> {
     }
 }
 
-/// The windows of a text, in order; one at least.
+/// The windows of a text, in order; at least one.
 struct Windows<'t, S> {
     text: &'t S,
     specials: &'t SpecialTokens,
     size: usize,
-    /// Where the next one begins.
+    /// The start of the next one.
     at: Option<usize>,
 }
 
@@ -240,22 +240,22 @@ impl<S: Source> Iterator for Windows<'_, S> {
     }
 }
 
-/// In a text as it is cut: bytes where its UTF-8 is there, otherwise characters.
+/// The number of positions: bytes of a text that is UTF-8 already, otherwise characters.
 pub fn n_positions<S: Source>(text: &S) -> usize {
     text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
-/// The first place for a cut that is `size` behind `start` or more.
+/// The first safe cut at `start + size` or later.
 fn next_cut<S: Source>(
     text: &S,
     specials: &SpecialTokens,
     start: usize,
     size: usize,
 ) -> Option<usize> {
-    let may_be_cut = |(before, behind)| {
-        is_safe_cut(before, behind) && !specials.any_contains_pair(before, behind)
-    };
-    (start + size..text.n_characters()).find(|&place| text.around(place).is_some_and(may_be_cut))
+    let may_be_cut =
+        |(before, after)| is_safe_cut(before, after) && !specials.any_contains_pair(before, after);
+    (start + size..text.n_characters())
+        .find(|&position| text.around(position).is_some_and(may_be_cut))
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub fn write(parts: &[&[u32]], out: &mut [MaybeUninit<u8>]) {
             _ => {
                 let mut digits = [0; LONGEST];
                 let n_bytes = write_digits(id, &mut digits);
-                for (place, byte) in rest.iter_mut().zip(&digits[..n_bytes]) {
-                    place.write(*byte);
+                for (position, byte) in rest.iter_mut().zip(&digits[..n_bytes]) {
+                    position.write(*byte);
                 }
                 n_bytes
             }

@@ -1,12 +1,12 @@
-//! The text in the body of a request, cut out of the JSON around it.
+//! The text at the beginning of a JSON document.
 
 use std::borrow::Cow;
 
-/// Of a document that begins with `{"text":` and a string: the string's text, and what stands
-/// behind its closing quote.
+/// Of a document that begins with `{"text":` and a string: the string's text, and the rest after
+/// its closing quote, unread.
 ///
-/// None for any other document, and for a string that is not one of JSON, is not UTF-8, or has a
-/// surrogate without its pair. What stands behind is not looked at.
+/// None for any other document, and for a string that is invalid JSON, is not UTF-8, or has an
+/// unpaired surrogate.
 pub fn cut(document: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     let rest = after(document, b"{")?;
     let rest = after(rest, b"\"text\"")?;
@@ -20,17 +20,17 @@ pub fn cut(document: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     Some((text, &string[end..]))
 }
 
-/// What stands behind `expected`, before which there may be white space.
+/// The rest after `expected`, which white space may precede.
 fn after<'d>(document: &'d [u8], expected: &[u8]) -> Option<&'d [u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
     let n_spaces = document.iter().take_while(|byte| is_space(byte)).count();
     document[n_spaces..].strip_prefix(expected)
 }
 
-/// The bytes that a string means, which begins behind its quote, and where it has ended.
+/// The bytes of a string that begins after its quote, and where it ends.
 ///
-/// They are UTF-8 if those between the quotes are: an escape stands for whole characters, and no
-/// character before it or behind it can take a part of one.
+/// They are UTF-8 if the bytes between the quotes are: an escape stands for whole characters, and
+/// no neighbour can take a part of one.
 fn read_string(string: &[u8]) -> Option<(Cow<'_, [u8]>, usize)> {
     let mut at = plain_run(string);
     if *string.get(at)? == b'"' {
@@ -58,10 +58,10 @@ fn plain_run(bytes: &[u8]) -> usize {
     n_plain + rest.iter().position(ends_run).unwrap_or(rest.len())
 }
 
-/// How many bytes the blocks of `N` have that come before the first one with an end in it.
+/// The length of the blocks of `N` bytes before the first that contains an end.
 fn plain_blocks<const N: usize>(bytes: &[u8]) -> usize {
     let (blocks, _) = bytes.as_chunks::<N>();
-    // A block is looked at without a branch, which a few wide instructions do.
+    // A block is tested without a branch, which a few wide instructions do.
     let is_plain = |block: &&[u8; N]| {
         block
             .iter()
@@ -75,7 +75,7 @@ fn ends_run(byte: &u8) -> bool {
     (*byte < b' ') | (*byte == b'"') | (*byte == b'\\')
 }
 
-/// Appends what the escape means that begins behind its backslash; returns its length.
+/// Appends the character of an escape, given after its backslash; returns its length.
 fn read_escape(escape: &[u8], text: &mut Vec<u8>) -> Option<usize> {
     let byte = match *escape.first()? {
         b'u' => return read_code_point(escape, text),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_is_given_as_it_is() {
+    fn what_stands_after_is_given_as_it_is() {
         let document = b" \t\r\n{ \"text\" : \"a\" , \"b\": [\xff";
         let (text, rest) = cut(document).unwrap();
         assert_eq!((&*text, rest), ("a", &b" , \"b\": [\xff"[..]));

@@ -1,70 +1,71 @@
-//! Room for ids: as much as there could be of them, and where it can be, memory that was used before.
+//! Vectors for ids: large enough for all ids that a text can have, and where possible of memory
+//! that was used before.
 //!
-//! Memory fresh from the system is zeroed page by page as it is written to, for a twentieth of the time
-//! of encoding by one thread and a fifth by two. So the memory of results that are no longer needed
-//! serves the next ones. Growing it is asking the system for more behind it, where it is a mapping of its
-//! own, as that of large results is.
+//! The system zeroes fresh memory page by page as it is written to, which takes a twentieth of the
+//! time of encoding by one thread and a fifth by two. So the memory of results that are no longer
+//! needed serves the next ones. A large result is a separate mapping, and growing it asks the
+//! system for more memory after it.
 
 use std::sync::Mutex;
 
 use crate::mem::huge_pages;
 
-/// From so many bytes of text on room is made for as many ids as there could be, or are.
+/// Texts of at least this many bytes get a vector that need not grow.
 pub const LARGE_BYTES: usize = 1 << 17;
-/// Room for less than this is not worth keeping; what is kept can be taken, as no id stands for less than a
-/// byte.
+/// The pool keeps no smaller vectors. A text of `LARGE_BYTES` can use each vector of this size, as
+/// every id stands for at least one byte.
 pub const MIN_KEPT: usize = LARGE_BYTES / 8;
-/// Ids that kept memory has room for at most: 64 MB of them.
+/// Ids that the pool has room for at most: 64 MB.
 const MAX_KEPT: usize = 16 << 20;
 
-static KEPT: Mutex<Rooms> = Mutex::new(Rooms(Vec::new()));
+static POOL: Mutex<Pool> = Mutex::new(Pool(Vec::new()));
 
-/// A vector that need not move while so many ids are appended; memory that is not written to is not
-/// used. None where there is not even the address space for it.
+/// A vector with room for `n_ids` and `slack` more; memory that is not written to is not used. None
+/// without address space for it.
 pub fn take(n_ids: usize, slack: usize) -> Option<Vec<u32>> {
     let n_wanted = n_ids + slack;
-    let taken = (n_ids >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_wanted)));
+    let taken = (n_ids >= MIN_KEPT).then(|| with_pool(|pool| pool.take(n_wanted)));
     let mut ids = taken.flatten().flatten().unwrap_or_default();
     if ids.try_reserve_exact(n_wanted).is_err() {
-        // What is kept may be what is wanting.
+        // Drop the pool and retry: it may hold the memory we need.
         ids = Vec::new();
-        kept(|rooms| rooms.0.clear());
+        with_pool(|pool| pool.0.clear());
         ids.try_reserve_exact(n_wanted).ok()?;
     }
     huge_pages::advise(ids.as_ptr(), ids.capacity());
     Some(ids)
 }
 
-/// For the ids of little text, as many as there mostly are: the vector may move.
+/// A vector for the usual number of ids of a short text; it may move as it grows.
 pub fn take_for_short_text(n_bytes: usize) -> Option<Vec<u32>> {
     let n_usual = n_bytes / 3 + 8;
-    let taken = (n_bytes >= MIN_KEPT).then(|| kept(|rooms| rooms.take(n_bytes)));
+    let taken = (n_bytes >= MIN_KEPT).then(|| with_pool(|pool| pool.take(n_bytes)));
     let mut ids = taken.flatten().flatten().unwrap_or_default();
     ids.try_reserve(n_usual).is_ok().then_some(ids)
 }
 
-/// Keeps the memory of ids that are no longer needed for others.
+/// Gives the memory of ids to the pool.
 pub fn give_back(ids: Vec<u32>) {
     if ids.capacity() >= MIN_KEPT {
-        kept(|rooms| rooms.keep(ids));
+        with_pool(|pool| pool.keep(ids));
     }
 }
 
-/// None where another thread is at it: who is kept waiting here had better ask the system.
-fn kept<T>(work: impl FnOnce(&mut Rooms) -> T) -> Option<T> {
-    KEPT.try_lock().ok().map(|mut rooms| work(&mut rooms))
+/// None while another thread uses the pool: asking the system is faster than waiting.
+fn with_pool<T>(work: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+    POOL.try_lock().ok().map(|mut pool| work(&mut pool))
 }
 
 /// The oldest first.
-struct Rooms(Vec<Vec<u32>>);
+struct Pool(Vec<Vec<u32>>);
 
-impl Rooms {
-    /// The largest with room for no more than `most`: what is larger would be given back in part.
+impl Pool {
+    /// The largest vector of at most `most` ids: a larger one would be given back in part.
     fn take(&mut self, most: usize) -> Option<Vec<u32>> {
-        let places = 0..self.0.len();
-        let fits = places.filter(|&place| self.0[place].capacity() <= most);
-        let place = fits.max_by_key(|&place| self.0[place].capacity())?;
-        Some(self.0.remove(place))
+        let positions = 0..self.0.len();
+        let fits = positions.filter(|&position| self.0[position].capacity() <= most);
+        let position = fits.max_by_key(|&position| self.0[position].capacity())?;
+        Some(self.0.remove(position))
     }
 
     fn keep(&mut self, mut ids: Vec<u32>) {
@@ -92,12 +93,12 @@ mod tests {
 
     #[test]
     fn the_largest_that_is_not_too_large_is_taken_once() {
-        let mut rooms = Rooms(Vec::new());
+        let mut pool = Pool(Vec::new());
         for n in [100, 400, 200, 300] {
-            rooms.keep(vec![7; n]);
+            pool.keep(vec![7; n]);
         }
         let mut take = |most| {
-            let taken = rooms.take(most);
+            let taken = pool.take(most);
             taken.map(|ids| (ids.len(), ids.capacity()))
         };
         assert_eq!(take(350), Some((0, 300)));
@@ -110,18 +111,18 @@ mod tests {
 
     #[test]
     fn the_oldest_go_where_there_are_more_than_are_kept() {
-        let mut rooms = Rooms(Vec::new());
+        let mut pool = Pool(Vec::new());
         let room = |n| Vec::with_capacity(n);
-        rooms.keep(room(MAX_KEPT / 2));
-        rooms.keep(room(MAX_KEPT / 4));
-        rooms.keep(room(MAX_KEPT / 4));
-        assert_eq!(rooms.0.len(), 3);
-        rooms.keep(room(1));
-        assert_eq!(rooms.0.len(), 3);
-        rooms.keep(room(MAX_KEPT + 1));
-        assert_eq!(rooms.0.len(), 3);
-        rooms.keep(room(MAX_KEPT));
-        assert_eq!(rooms.0.len(), 1);
+        pool.keep(room(MAX_KEPT / 2));
+        pool.keep(room(MAX_KEPT / 4));
+        pool.keep(room(MAX_KEPT / 4));
+        assert_eq!(pool.0.len(), 3);
+        pool.keep(room(1));
+        assert_eq!(pool.0.len(), 3);
+        pool.keep(room(MAX_KEPT + 1));
+        assert_eq!(pool.0.len(), 3);
+        pool.keep(room(MAX_KEPT));
+        assert_eq!(pool.0.len(), 1);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Keyed hashing: tables and caches whose slots nobody outside the process can aim at.
+//! Keyed hashing: tables and caches whose slots nobody outside the process can choose.
 //!
 //! The keys are random for each process, so a text or a vocabulary made to collide under one key
-//! collides no more than any other. One multiplication to 128 bits, both halves joined: the mixing
-//! step of wyhash, which is enough where a flood costs misses and never a wrong answer.
+//! collides no more than any other. A hash is one multiplication to 128 bits, both halves joined:
+//! the mixing step of wyhash. That is enough where a flood of collisions costs misses and never a
+//! wrong id.
 
 use std::hash::{BuildHasher, RandomState};
 

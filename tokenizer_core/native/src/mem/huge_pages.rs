@@ -1,16 +1,16 @@
-//! Large memory that is about to be written, results and tables: asked for in large pages.
+//! Large pages for large results and tables that are about to be written.
 //!
-//! A page fault for every 4 kB of output costs a tenth and more of what encoding or decoding it
-//! does. Where the system does not do this, nothing changes.
+//! A page fault for every 4 kB of output costs a tenth or more of the time of encoding or decoding
+//! it. On systems without this advice nothing changes.
 
-/// A result of less than a few large pages is left alone.
+/// Smaller results are left alone.
 const MIN_BYTES: usize = 8 << 20;
 const PAGE: usize = 2 << 20;
 
-/// Asks for large pages in this memory; nothing is gained for what has been written to.
+/// Asks for large pages in this memory. Memory that has been written to gains nothing.
 ///
-/// In all of it, with the small pages that it begins and ends in: what has advice in one part only the
-/// system takes for two, which it does not move as one, and growing such a vector copies it.
+/// The advice covers the small pages at both ends too: the system treats a mapping with advice in
+/// one part as two, does not move it as one, and copies such a vector when it grows.
 pub fn advise<T>(start: *const T, n_items: usize) {
     let n_bytes = n_items * size_of::<T>();
     if n_bytes >= MIN_BYTES {
@@ -21,13 +21,13 @@ pub fn advise<T>(start: *const T, n_items: usize) {
     }
 }
 
-/// What a table of so many bytes is to begin at a multiple of.
+/// The alignment for a table of this size.
 pub fn page_for(n_bytes: usize) -> usize {
     if n_bytes >= PAGE { PAGE } else { 1 }
 }
 
-/// As `advise`, of a table that is touched all over, from one large page on; it begins at a multiple
-/// of what `page_for` says.
+/// As `advise`, for a table that is read all over, from one large page on. It is aligned to
+/// `page_for`.
 pub fn advise_table(start: *const u8, n_bytes: usize) {
     if n_bytes >= PAGE {
         advise_pages(start as usize, n_bytes);
@@ -36,8 +36,8 @@ pub fn advise_table(start: *const u8, n_bytes: usize) {
 
 #[cfg(target_os = "linux")]
 fn advise_pages(first: usize, n_bytes: usize) {
-    // SAFETY: this advice changes no content, and an address that is not mapped is an error, which
-    // is of no account here.
+    // SAFETY: this advice changes no content; for an address that is not mapped it returns an
+    // error, which is ignored.
     unsafe { libc::madvise(first as *mut libc::c_void, n_bytes, libc::MADV_HUGEPAGE) };
 }
 

@@ -1,4 +1,4 @@
-//! Memory: for results, for tables, and the hashing that tables need.
+//! What results and tables are made of: memory, prefetching, and hashing.
 
 pub mod buffer_pool;
 pub mod hash;

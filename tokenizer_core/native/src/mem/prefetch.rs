@@ -1,14 +1,14 @@
-//! Asking for memory before it is needed.
+//! Prefetching.
 
-/// Asks for what stands at a place; nothing happens where it is none of memory.
+/// Prefetches the cache line at an address, which may be invalid.
 #[inline(always)]
-pub fn prefetch<T>(place: *const T) {
+pub fn prefetch<T>(position: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the instruction reads nothing that a program can see and faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(position.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = position;
 }

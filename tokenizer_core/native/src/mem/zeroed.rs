@@ -1,5 +1,5 @@
-//! Tables that begin as zeros, which the system gives for nothing until they are touched, in large
-//! pages: a table that is read all over needs fewer entries of the processor's map of memory.
+//! Tables that begin as zeros. The system supplies them when they are touched, in large pages: a
+//! table that is read all over then needs fewer entries of the address translation cache.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -8,10 +8,10 @@ use memmap2::{MmapMut, MmapRaw};
 
 use crate::mem::huge_pages;
 
-/// Types of which all-zero bytes are a value, and which need not be dropped.
+/// Types that all-zero bytes are a value of, and that need no drop.
 ///
 /// # Safety
-/// They are.
+/// Both hold.
 pub unsafe trait Zeroable {}
 
 // SAFETY: zeros are a value of integers.
@@ -19,17 +19,17 @@ unsafe impl Zeroable for u64 {}
 
 /// `n` values, at first all zeros, each at its alignment; memory is used as it is touched.
 pub struct ZeroedTable<T> {
-    /// Of the system itself: what an allocator has at hand was used before, so it writes zeros,
-    /// and that is touching it in small pages.
+    /// Mapped directly: an allocator would reuse memory and write zeros to it, which touches it in
+    /// small pages.
     memory: MmapRaw,
-    /// Byte at which the first value stands.
+    /// The offset of the first value.
     start: usize,
     n: usize,
     values: std::marker::PhantomData<T>,
 }
 
 impl<T: Zeroable> ZeroedTable<T> {
-    /// Panics where there is no memory.
+    /// Panics without memory.
     pub fn new(n: usize) -> ZeroedTable<T> {
         ZeroedTable::try_new(n).expect("memory for a table")
     }

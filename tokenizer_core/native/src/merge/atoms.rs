@@ -1,25 +1,25 @@
 //! Characters that start as one symbol, where it is proven that they become one first.
 //!
-//! Most of merging Chinese or Cyrillic is putting characters together from their bytes, the same
-//! way every time. A character (or the first two bytes of a longer one) may start as its token, an
-//! atom, when nothing can come before: let `formed` be the highest rank on the way from its bytes
-//! to its token. If every pair that joins what stands before it with its first symbol, and every
-//! pair that joins its last symbol with what stands behind, at any step of that way and at its
-//! end, ranks above `formed`, then starting from the token changes no result.
+//! Most of merging Chinese or Cyrillic joins the bytes of characters, the same way every time. A
+//! character (or the first two bytes of a longer one) may start as its token, an atom, if nothing
+//! can come before: let `formed` be the highest rank on the way from its bytes to its token.
+//! Consider every pair that joins a symbol before it with its first symbol, and every pair that
+//! joins its last symbol with a symbol after it, at any step of that way and at its end. If all
+//! these rank above `formed`, starting from the token changes no result.
 //!
-//! Why: while the atom is not formed, some pair within it ranks at most `formed`, so merging,
-//! which takes the lowest pair, never takes one that crosses its ends. So its own merges touch
+//! Why: until the atom is formed, some pair within it ranks at most `formed`, so merging, which
+//! takes the lowest pair, never takes one that crosses its ends. So the merges within it touch
 //! nothing else and may be done first. That adds pairs which only exist once it is formed; they
-//! rank above `formed`, and above whatever merging took before it was formed, so the next pair
-//! taken is the same. This holds for all atoms of a text at once.
+//! rank above `formed`, and above every pair that merging took before it was formed, so the next
+//! pair is the same. This holds for all atoms of a text at once.
 //!
-//! What joins with an atom ends with the byte before it, or starts with the byte behind it, and
-//! those stand in the text. So each atom has the set of neighbouring bytes it must not have, and
-//! is taken byte by byte beside one of those. The text must be UTF-8.
+//! A symbol that joins an atom ends with the byte before it, or starts with the byte after it, and
+//! those bytes are in the text. So each atom has the set of neighbouring bytes that rule it out;
+//! next to one of those it starts as its bytes. The text must be UTF-8.
 
 use crate::merge::pair_table::{NO_RANK, Pair};
 
-/// Code points below this have a place in the table; above it lie rare ideographs.
+/// The table covers code points below this; the rest are rare ideographs.
 const N_CODE_POINTS: usize = 0x2_0000;
 /// A neighbouring byte as a number: continuation bytes, leading bytes, and all of ASCII as one.
 const N_NEIGHBOURS: usize = 129;
@@ -27,9 +27,9 @@ const LEADING: usize = 64;
 const ASCII: usize = 128;
 
 pub struct Atoms {
-    /// Code point -> place in `found`, 0 for none.
+    /// Code point -> position in `found`, 0 for none.
     of_character: Vec<u32>,
-    /// First two bytes of a longer character, six bits each -> place in `found`, 0 for none.
+    /// First two bytes of a longer character, six bits each -> position in `found`, 0 for none.
     of_prefix: Vec<u32>,
     found: Vec<Atom>,
 }
@@ -37,12 +37,12 @@ pub struct Atoms {
 #[derive(Clone, Copy, Default)]
 struct Atom {
     id: u32,
-    /// ASCII must not stand before it (1), or behind it (2).
+    /// ASCII before it (1) or after it (2) rules it out.
     not_ascii: u8,
-    /// Bytes that must not stand before it, and behind it, by their low six bits: before it stand
-    /// continuation bytes only, behind a prefix too, behind a character leading ones.
+    /// Bytes before it and after it that rule it out, by their low six bits. Before it there are
+    /// only continuation bytes, after a prefix too, after a character leading bytes.
     not_before: u64,
-    not_behind: u64,
+    not_after: u64,
 }
 
 /// A way from bytes to a token: its symbols at both ends at each step, and its highest rank.
@@ -80,7 +80,7 @@ impl Atoms {
         if formations.is_empty() {
             return Atoms::none();
         }
-        let (before, behind) = lowest_ranks(&formations, pairs, bytes_of);
+        let (before, after) = lowest_ranks(&formations, pairs, bytes_of);
         let mut atoms = Atoms {
             of_character: vec![0; N_CODE_POINTS],
             of_prefix: vec![0; 1 << 12],
@@ -88,9 +88,9 @@ impl Atoms {
         };
         for formation in formations {
             let Formation { formed, .. } = formation;
-            let behind_from = if formation.is_prefix { 0 } else { LEADING };
+            let after_from = if formation.is_prefix { 0 } else { LEADING };
             let (not_before, ascii_before) = before.at_most(formed, &formation.firsts, 0);
-            let (not_behind, ascii_behind) = behind.at_most(formed, &formation.lasts, behind_from);
+            let (not_after, ascii_after) = after.at_most(formed, &formation.lasts, after_from);
             let table = if formation.is_prefix {
                 &mut atoms.of_prefix
             } else {
@@ -99,9 +99,9 @@ impl Atoms {
             table[formation.code] = atoms.found.len() as u32;
             atoms.found.push(Atom {
                 id: formation.id,
-                not_ascii: u8::from(ascii_before) | u8::from(ascii_behind) << 1,
+                not_ascii: u8::from(ascii_before) | u8::from(ascii_after) << 1,
                 not_before,
-                not_behind,
+                not_after,
             });
         }
         atoms
@@ -115,7 +115,7 @@ impl Atoms {
             let length = length_of(text[at]);
             let end = at + length;
             if length > 1 && end <= text.len() && !self.found.is_empty() {
-                let before = at.checked_sub(1).map(|place| text[place]);
+                let before = at.checked_sub(1).map(|position| text[position]);
                 if let Some(id) = self.character(&text[at..end], before, text.get(end)) {
                     push(id);
                     at = end;
@@ -134,28 +134,28 @@ impl Atoms {
     }
 
     #[inline]
-    fn character(&self, bytes: &[u8], before: Option<u8>, behind: Option<&u8>) -> Option<u32> {
-        let place = *self.of_character.get(code_point(bytes))?;
-        self.found[place as usize].id_between(place, before, behind.copied())
+    fn character(&self, bytes: &[u8], before: Option<u8>, after: Option<&u8>) -> Option<u32> {
+        let position = *self.of_character.get(code_point(bytes))?;
+        self.found[position as usize].id_between(position, before, after.copied())
     }
 
     #[inline]
     fn prefix(&self, bytes: &[u8], before: Option<u8>) -> Option<u32> {
-        let place = self.of_prefix[prefix_code(bytes)];
-        self.found[place as usize].id_between(place, before, Some(bytes[2]))
+        let position = self.of_prefix[prefix_code(bytes)];
+        self.found[position as usize].id_between(position, before, Some(bytes[2]))
     }
 }
 
 impl Atom {
     #[inline]
-    fn id_between(&self, place: u32, before: Option<u8>, behind: Option<u8>) -> Option<u32> {
+    fn id_between(&self, position: u32, before: Option<u8>, after: Option<u8>) -> Option<u32> {
         let is_barred = |byte: Option<u8>, barred: u64, ascii: u8| match byte {
             None => false,
             Some(byte) if byte < 0x80 => self.not_ascii & ascii != 0,
             Some(byte) => barred >> (byte & 63) & 1 != 0,
         };
-        let barred = is_barred(before, self.not_before, 1) || is_barred(behind, self.not_behind, 2);
-        (place != 0 && !barred).then_some(self.id)
+        let barred = is_barred(before, self.not_before, 1) || is_barred(after, self.not_after, 2);
+        (position != 0 && !barred).then_some(self.id)
     }
 }
 
@@ -191,11 +191,14 @@ impl Formation {
             lasts: vec![symbols[symbols.len() - 1]],
         };
         while symbols.len() > 1 {
-            let ranked = symbols.windows(2).enumerate().filter_map(|(place, pair)| {
-                merge(pair[0], pair[1]).map(|(rank, product)| (rank, place, product))
-            });
-            let (rank, place, product) = ranked.min()?;
-            symbols.splice(place..place + 2, [product]);
+            let ranked = symbols
+                .windows(2)
+                .enumerate()
+                .filter_map(|(position, pair)| {
+                    merge(pair[0], pair[1]).map(|(rank, product)| (rank, position, product))
+                });
+            let (rank, position, product) = ranked.min()?;
+            symbols.splice(position..position + 2, [product]);
             formation.formed = formation.formed.max(rank);
             formation.firsts.push(symbols[0]);
             formation.lasts.push(symbols[symbols.len() - 1]);
@@ -207,7 +210,7 @@ impl Formation {
 /// For each symbol at an end of a formation, the lowest rank of a pair that joins it with a
 /// neighbour, by the neighbour's nearest byte.
 struct LowestRanks {
-    /// id -> place in `rows`; ids of no formation have the first, or are beyond the end.
+    /// id -> position in `rows`; ids of no formation have the first, or are beyond the end.
     row_of: Vec<u32>,
     rows: Vec<[u32; N_NEIGHBOURS]>,
 }
@@ -258,7 +261,7 @@ impl LowestRanks {
     }
 }
 
-/// Those before the first symbols of formations, and those behind their last.
+/// Those before the first symbols of formations, and those after their last.
 fn lowest_ranks<'v>(
     formations: &[Formation],
     pairs: impl Iterator<Item = Pair>,
@@ -268,12 +271,12 @@ fn lowest_ranks<'v>(
         LowestRanks::of_ids(formations.iter().flat_map(choose).copied())
     };
     let mut before = ends(|formation| &formation.firsts);
-    let mut behind = ends(|formation| &formation.lasts);
+    let mut after = ends(|formation| &formation.lasts);
     for Pair { left, right, rank } in pairs {
         before.lower(right, rank, || bytes_of(left).last());
-        behind.lower(left, rank, || bytes_of(right).first());
+        after.lower(left, rank, || bytes_of(right).first());
     }
-    (before, behind)
+    (before, after)
 }
 
 fn neighbour(byte: u8) -> usize {
@@ -301,7 +304,7 @@ fn length_of(first: u8) -> usize {
 
 #[inline(always)]
 fn code_point(bytes: &[u8]) -> usize {
-    let low = |place: usize| usize::from(bytes[place] & 0x3F);
+    let low = |position: usize| usize::from(bytes[position] & 0x3F);
     match bytes.len() {
         2 => usize::from(bytes[0] & 0x1F) << 6 | low(1),
         3 => usize::from(bytes[0] & 0x0F) << 12 | low(1) << 6 | low(2),

@@ -1,58 +1,58 @@
-//! Where a pre-token falls apart into parts that never merge with each other.
+//! Where a pre-token can be cut into parts that never merge with each other.
 //!
-//! Every merge joins two neighbours, one of which ends with the character before a place and the
-//! other of which begins with the character behind it. Where no pair of the table could do that,
-//! nothing ever merges across, and what stands on each side may be encoded alone. Chinese clauses
-//! are long and hardly one comes twice; their parts are short and come again and again.
+//! Every merge across a position joins two neighbours: one ends with the character before the
+//! position, the other begins with the character after it. If no pair of the table does that,
+//! nothing ever merges across, and both sides may be encoded separately. Chinese clauses are long
+//! and hardly ever repeat; their parts are short and repeat often.
 //!
-//! The answer "may join" may be wrong, which costs only speed: pairs of characters are kept as bits
-//! of a hash, and other pairs, such as those that cut a character, as the bytes that meet.
+//! `may_join` may be wrongly true, which costs only speed: pairs of characters are kept as bits of
+//! a hash, and other pairs, such as those that cut a character, as the bytes that meet.
 
 use crate::merge::pair_table::Pair;
 
-/// Bits of the characters that may stand behind one; what is asked for at frequent characters stays
-/// in the first cache.
+/// Bits of the characters that may follow one; those of frequent characters stay in the first
+/// cache.
 const LINE_BITS: u32 = 9;
 /// Lines, as a power of two: at most, and at least.
 const N_LINES: (u32, u32) = (10, 3);
-/// Bits for each pair of characters, at least, where there may be as many.
+/// At least this many bits for each pair of characters, up to the greatest size.
 const BITS_PER_PAIR: u32 = 16;
 
 pub struct Boundaries {
-    /// A bit for each pair of bytes, the last before a place and the first behind it.
+    /// A bit for each pair of bytes, the last before a position and the first after it.
     by_bytes: Box<[u64; 1 << 10]>,
     /// A bit for each pair of characters, the one before outside ASCII: a line for what the one
-    /// before hashes to, in it a bit for the one behind.
+    /// before hashes to, in it a bit for the one after.
     by_characters: Vec<u64>,
-    /// What is left of a hash when it is shifted by this is a line.
+    /// A hash shifted right by this is the number of a line.
     shift: u32,
 }
 
 impl Boundaries {
-    /// Of all `pairs` that merge, and of the tokens that are taken `whole` though merging would not
-    /// come to them: a pre-token that is one of these must not fall apart, so nothing is cut
-    /// between characters that meet in one. `bytes_of` gives the bytes of an id.
+    /// Of all `pairs` that merge, and of the tokens that a `whole` pre-token becomes though merging
+    /// does not make them: such a pre-token must not be cut, so no position between characters that
+    /// meet in one is a boundary. `bytes_of` gives the bytes of an id.
     pub fn new<'v>(
         pairs: impl Iterator<Item = Pair>,
         whole: impl Iterator<Item = &'v [u8]>,
         bytes_of: impl Fn(u32) -> &'v [u8],
     ) -> Boundaries {
-        let mut cuts = Boundaries {
+        let mut boundaries = Boundaries {
             by_bytes: Box::new([0; 1 << 10]),
             by_characters: vec![0; 1 << (N_LINES.0 + LINE_BITS - 6)],
             shift: u32::BITS - N_LINES.0,
         };
         for Pair { left, right, .. } in pairs {
-            cuts.join(bytes_of(left), bytes_of(right));
+            boundaries.join(bytes_of(left), bytes_of(right));
         }
         for token in whole {
-            for place in 1..token.len() {
-                let (left, right) = token.split_at(place);
-                cuts.join(left, right);
+            for position in 1..token.len() {
+                let (left, right) = token.split_at(position);
+                boundaries.join(left, right);
             }
         }
-        cuts.fold();
-        cuts
+        boundaries.fold();
+        boundaries
     }
 
     /// Remembers that `left` and `right` may belong together.
@@ -62,15 +62,15 @@ impl Boundaries {
             return;
         }
         match (last_character(left), first_character(right)) {
-            // A blank may stand before so many that its line would be full.
-            (Some(before), Some(behind)) if !before.is_ascii() => {
-                let text = [before, behind].concat();
-                let (before, behind) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
-                let (word, bit) = self.place_of_characters(before, behind);
+            // So many characters may follow a blank that its line would be full.
+            (Some(before), Some(after)) if !before.is_ascii() => {
+                let text = [before, after].concat();
+                let (before, after) = (Meeting::at_start(&text), Meeting::at(&text, before.len()));
+                let (word, bit) = self.position_of_characters(before, after);
                 self.by_characters[word] |= 1 << bit;
             }
             _ => {
-                let (word, bit) = Meeting::at(&[last, first], 1).place_of_bytes();
+                let (word, bit) = Meeting::at(&[last, first], 1).position_of_bytes();
                 self.by_bytes[word] |= 1 << bit;
             }
         }
@@ -96,52 +96,52 @@ impl Boundaries {
         self.shift = u32::BITS - n_lines;
     }
 
-    /// Whether anything may merge across a place, given what meets there and what met at the
-    /// character before.
+    /// Bit 0 says whether anything may merge across a position, given what meets there and what met
+    /// at the character before.
     #[inline(always)]
-    pub fn may_join(&self, before: Meeting, behind: Meeting) -> u32 {
-        let (word, bit) = self.place_of_characters(before, behind);
+    pub fn may_join(&self, before: Meeting, after: Meeting) -> u32 {
+        let (word, bit) = self.position_of_characters(before, after);
         let by_characters = self.by_characters[word] >> bit;
-        let (word, bit) = behind.place_of_bytes();
+        let (word, bit) = after.position_of_bytes();
         let by_bytes = self.by_bytes[word] >> bit;
         (by_characters | by_bytes) as u32
     }
 
-    /// Where the bit of two characters is.
+    /// The bit of two characters.
     #[inline(always)]
-    fn place_of_characters(&self, before: Meeting, behind: Meeting) -> (usize, u32) {
-        // Any odd constant of many bits: a text that collides is not cut where it could be.
+    fn position_of_characters(&self, before: Meeting, after: Meeting) -> (usize, u32) {
+        // Any odd constant with many bits: a text that collides is cut less often.
         const FACTOR: u32 = 0x9E37_79B9;
         let line = (before.0 >> 8).wrapping_mul(FACTOR) >> self.shift;
-        let place = line << LINE_BITS | behind.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
-        ((place >> 6) as usize, place & 63)
+        let position = line << LINE_BITS | after.0.wrapping_mul(FACTOR) >> (u32::BITS - LINE_BITS);
+        ((position >> 6) as usize, position & 63)
     }
 }
 
-/// What meets where a character starts: the last byte before it (0 if that is not looked at), and up
-/// to three bytes of it, the first ones lowest.
+/// The bytes that meet where a character starts: the last byte before it (0 if that does not
+/// matter), and up to three bytes of the character, the first ones lowest.
 #[derive(Clone, Copy)]
 pub struct Meeting(u32);
 
 impl Meeting {
     #[inline(always)]
-    pub fn at(text: &[u8], place: usize) -> Meeting {
-        match text[place - 1..].first_chunk() {
+    pub fn at(text: &[u8], position: usize) -> Meeting {
+        match text[position - 1..].first_chunk() {
             Some(bytes) => Meeting::of(*bytes),
-            None => Meeting::of(padded(&text[place - 1..])),
+            None => Meeting::of(padded(&text[position - 1..])),
         }
     }
 
     /// At the start of `text`.
     #[inline(always)]
     pub fn at_start(text: &[u8]) -> Meeting {
-        let byte = |place: usize| text.get(place).copied().unwrap_or(0);
+        let byte = |position: usize| text.get(position).copied().unwrap_or(0);
         Meeting::of([0, byte(0), byte(1), byte(2)])
     }
 
     #[inline(always)]
     fn of(bytes: [u8; 4]) -> Meeting {
-        /// By the upper half of a character's first byte, which tells how long it is.
+        /// By the upper half of a character's first byte, which determines its length.
         const KEPT: [u32; 16] = {
             let mut kept = [0xFFFF; 16];
             (kept[0xC], kept[0xD]) = (0xFF_FFFF, 0xFF_FFFF);
@@ -157,15 +157,15 @@ impl Meeting {
         self.0 & 0x8000 == 0
     }
 
-    /// Where the bit of two bytes is.
+    /// The bit of two bytes.
     #[inline(always)]
-    fn place_of_bytes(self) -> (usize, u32) {
-        let place = self.0 & 0xFFFF;
-        ((place >> 6) as usize, place & 63)
+    fn position_of_bytes(self) -> (usize, u32) {
+        let position = self.0 & 0xFFFF;
+        ((position >> 6) as usize, position & 63)
     }
 }
 
-/// How many bytes the character has that starts with this one.
+/// The length of the character that starts with this byte.
 #[inline(always)]
 pub fn length_from(first: u8) -> usize {
     match first {
@@ -219,13 +219,13 @@ mod tests {
         };
         let pairs = [pair(0, 1), pair(2, 3), pair(4, 5), pair(5, 6), pair(6, 7)];
         let whole = ["界é".as_bytes()];
-        let cuts = Boundaries::new(pairs.into_iter(), whole.into_iter(), |id| {
+        let boundaries = Boundaries::new(pairs.into_iter(), whole.into_iter(), |id| {
             tokens[id as usize]
         });
-        let may_join = |before: char, behind: char| {
-            let text = format!("{before}{behind}");
+        let may_join = |before: char, after: char| {
+            let text = format!("{before}{after}");
             let (bytes, length) = (text.as_bytes(), before.len_utf8());
-            cuts.may_join(Meeting::at_start(bytes), Meeting::at(bytes, length)) & 1 != 0
+            boundaries.may_join(Meeting::at_start(bytes), Meeting::at(bytes, length)) & 1 != 0
         };
         assert!(may_join('中', '文') && may_join('a', 'é'));
         // A blank with the first bytes of any character of this lead; the end of one with 界.
@@ -235,7 +235,7 @@ mod tests {
         assert!(!may_join('文', '字') && !may_join('中', '字') && !may_join('é', 'a'));
         assert!(!may_join('a', '文') && !may_join('字', '中'));
     }
-    /// However many pairs there are, so with all lines or with few.
+    /// With all lines, and with few.
     #[test]
     fn of_many_characters_those_that_meet_may_join_and_few_others() {
         // The last ones differ in their fourth byte only.
@@ -245,26 +245,28 @@ mod tests {
             .collect();
         let n = characters.len() as u32;
         for n_partners in [1, 6, 40] {
-            let partner = |left: u32, place: u32| (left * 7 + place * place) % n;
+            let partner = |left: u32, position: u32| (left * 7 + position * position) % n;
             let pairs = (0..n).flat_map(|left| {
-                (0..n_partners).map(move |place| Pair {
+                (0..n_partners).map(move |position| Pair {
                     left,
-                    right: partner(left, place),
+                    right: partner(left, position),
                     rank: 0,
                 })
             });
-            let cuts = Boundaries::new(pairs, [].into_iter(), |id| {
+            let boundaries = Boundaries::new(pairs, [].into_iter(), |id| {
                 characters[id as usize].as_bytes()
             });
             let mut n_wrong = 0;
             for left in 0..n {
-                let meets: Vec<u32> = (0..n_partners).map(|place| partner(left, place)).collect();
+                let meets: Vec<u32> = (0..n_partners)
+                    .map(|position| partner(left, position))
+                    .collect();
                 for right in 0..n {
-                    let [before, behind] = [left, right].map(|id| &characters[id as usize]);
-                    let text = format!("{before}{behind}");
-                    let behind = Meeting::at(text.as_bytes(), before.len());
+                    let [before, after] = [left, right].map(|id| &characters[id as usize]);
+                    let text = format!("{before}{after}");
+                    let after = Meeting::at(text.as_bytes(), before.len());
                     let before = Meeting::at_start(text.as_bytes());
-                    let may_join = cuts.may_join(before, behind) & 1 != 0;
+                    let may_join = boundaries.may_join(before, after) & 1 != 0;
                     assert!(may_join || !meets.contains(&right), "{text}");
                     n_wrong += u32::from(may_join && !meets.contains(&right));
                 }

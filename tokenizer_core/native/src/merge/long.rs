@@ -1,9 +1,9 @@
 //! Merging many symbols: O(n log n) at most, without recursion, and close to linear on real text.
 //!
-//! The order of merging is that of (rank, place). A heap of a million such entries misses the cache
-//! at every step of every pop, which made twice the text take three times as long. Pairs are thrown
-//! into buckets by rank instead, and a bucket is sorted when its turn comes: it fits the cache, and
-//! places, which come in order, mostly lie sorted in it already.
+//! The order of merging is that of (rank, position). A heap of a million such entries misses the
+//! cache at every step of every pop, which made twice the text take three times as long. Instead
+//! pairs go into buckets by rank, and a bucket is sorted when it is opened: it fits the cache, and
+//! its positions mostly are in order already.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ pub struct LongMerge {
 #[derive(Clone, Copy)]
 struct Symbol {
     id: u32,
-    /// Of the pair it begins; `NO_RANK` when that does not merge, or it is gone.
+    /// Of the pair it begins; `NO_RANK` if that does not merge, or the symbol was merged away.
     rank: u32,
     before: u32,
     after: u32,
@@ -50,34 +50,35 @@ impl LongMerge {
         symbols.clear();
         symbols.reserve_exact(n);
         huge_pages::advise(symbols.as_ptr(), symbols.capacity());
-        symbols.extend((0u32..).zip(&*ids).map(|(place, &id)| {
+        symbols.extend((0u32..).zip(&*ids).map(|(position, &id)| {
             Symbol {
                 id,
                 rank: ids
-                    .get(place as usize + 1)
+                    .get(position as usize + 1)
                     .map_or(NO_RANK, |&next| rank_of(id, next)),
-                before: place.wrapping_sub(1),
-                after: place + 1,
+                before: position.wrapping_sub(1),
+                after: position + 1,
             }
         }));
-        for (place, symbol) in (0..).zip(&*symbols) {
-            queue.push(symbol.rank, place);
+        for (position, symbol) in (0..).zip(&*symbols) {
+            queue.push(symbol.rank, position);
         }
         let mut n_left = n;
         while n_left > at_most {
-            let Some((rank, place)) = queue.pop(|place| symbols[place as usize].rank) else {
+            let Some((rank, position)) = queue.pop(|position| symbols[position as usize].rank)
+            else {
                 break;
             };
-            if let Some(soon) = queue.place_given_soon() {
+            if let Some(soon) = queue.position_given_soon() {
                 prefetch(symbols.as_ptr().wrapping_add(soon as usize));
             }
-            let place = place as usize;
-            // The pair at its place has become another since.
-            if symbols[place].rank != rank {
+            let position = position as usize;
+            // The pair at this position has changed since.
+            if symbols[position].rank != rank {
                 continue;
             }
             let id = product_of(rank);
-            let Symbol { before, after, .. } = symbols[place];
+            let Symbol { before, after, .. } = symbols[position];
             let gone = &mut symbols[after as usize];
             let next = gone.after;
             (gone.id, gone.rank) = (GONE, NO_RANK);
@@ -89,11 +90,11 @@ impl LongMerge {
             }
             let mut rank = NO_RANK;
             if let Some(next) = symbols.get_mut(next as usize) {
-                next.before = place as u32;
+                next.before = position as u32;
                 rank = rank_of(id, next.id);
-                queue.push(rank, place as u32);
+                queue.push(rank, position as u32);
             }
-            symbols[place] = Symbol {
+            symbols[position] = Symbol {
                 id,
                 rank,
                 before,
@@ -106,20 +107,21 @@ impl LongMerge {
     }
 }
 
-/// Pairs as `rank << 40 | place`, the least first.
+/// Pairs as `rank << 40 | position`, the least first.
 #[derive(Default)]
 struct PairQueue {
-    /// The places of what is to come, by the higher bits of its rank, in any order. What is there has
-    /// been given a rank of another bucket since, and a place in that, or is to come indeed.
+    /// The positions of pending pairs, by the higher bits of their rank, in any order. The pair at
+    /// such a position may since have a rank of another bucket; then that bucket has the position
+    /// too.
     buckets: Vec<Vec<u32>>,
     shift: u32,
     /// Buckets before this one have been opened.
     n_opened: usize,
-    /// The bucket that was opened last, sorted, and how much of it is given out.
+    /// The bucket that was opened last, sorted, and how much of it was returned.
     open: Vec<u64>,
     n_given: usize,
-    /// What came when its bucket had been opened. Of a vocabulary whose longer tokens rank behind
-    /// their parts this is what ranks close to what made it.
+    /// Pairs that came after their bucket was opened: their rank is close to that of the pair that
+    /// made them.
     late: BinaryHeap<Reverse<u64>>,
 }
 
@@ -139,14 +141,14 @@ impl PairQueue {
     }
 
     #[inline]
-    fn push(&mut self, rank: u32, place: u32) {
+    fn push(&mut self, rank: u32, position: u32) {
         if rank == NO_RANK {
             return;
         }
-        let entry = u64::from(rank) << 40 | u64::from(place);
+        let entry = u64::from(rank) << 40 | u64::from(position);
         let bucket = (rank >> self.shift) as usize;
         if bucket >= self.n_opened {
-            self.buckets[bucket].push(place);
+            self.buckets[bucket].push(position);
         } else {
             self.late.push(Reverse(entry));
         }
@@ -166,7 +168,7 @@ impl PairQueue {
                         self.n_given += 1;
                         next
                     }
-                    // All that is late ranks below what is in the buckets; there is none.
+                    // All late pairs rank below those in the buckets, which are empty.
                     None if self.open_next(&rank_at) => continue,
                     None => return None,
                 },
@@ -175,23 +177,23 @@ impl PairQueue {
         }
     }
 
-    /// The place that is probably given out some steps from now: long enough for it to be fetched,
-    /// and soon enough for it not to be thrown out again.
+    /// The position that `pop` will probably return some steps from now: late enough to be fetched,
+    /// and early enough not to be evicted.
     #[inline]
-    fn place_given_soon(&self) -> Option<u32> {
+    fn position_given_soon(&self) -> Option<u32> {
         self.open.get(self.n_given + 8).map(|&entry| entry as u32)
     }
 
-    /// Opens the next bucket in which something is to come; false when there is none.
+    /// Opens the next bucket with a pending pair; false without one.
     fn open_next(&mut self, rank_at: impl Fn(u32) -> u32) -> bool {
         self.open.clear();
         self.n_given = 0;
         while let Some(bucket) = self.buckets.get_mut(self.n_opened) {
             self.n_opened += 1;
-            for &place in &*bucket {
-                let rank = rank_at(place);
+            for &position in &*bucket {
+                let rank = rank_at(position);
                 if rank != NO_RANK && (rank >> self.shift) as usize + 1 == self.n_opened {
-                    self.open.push(u64::from(rank) << 40 | u64::from(place));
+                    self.open.push(u64::from(rank) << 40 | u64::from(position));
                 }
             }
             if !self.open.is_empty() {
@@ -211,11 +213,11 @@ mod tests {
     fn merge_slowly(mut ids: Vec<u32>, rank_of: impl Fn(u32, u32) -> u32) -> Vec<u32> {
         loop {
             let ranked = ids.windows(2).map(|pair| rank_of(pair[0], pair[1]));
-            let (rank, place) = ranked.zip(0..).min().unwrap_or((NO_RANK, 0));
+            let (rank, position) = ranked.zip(0..).min().unwrap_or((NO_RANK, 0));
             if rank == NO_RANK {
                 return ids;
             }
-            ids.splice(place..place + 2, [256 + rank]);
+            ids.splice(position..position + 2, [256 + rank]);
         }
     }
 
@@ -230,8 +232,8 @@ mod tests {
         };
         let mut merger = LongMerge::default();
         for round in 0..400 {
-            // Merge number r makes id 256 + r of any two ids there are, its parts ranking before it
-            // or behind it, and some ranks are far apart.
+            // Merge number r makes id 256 + r of any two ids, whose own ranks may be lower or
+            // higher, and some ranks are far apart.
             let n_ranks = 1 + random(60);
             let gap = [1, 1, 7, 4000][round % 4];
             let mut pairs: Vec<(u32, u32)> = Vec::new();
@@ -244,7 +246,7 @@ mod tests {
             }
             let rank_of = |left, right| {
                 let found = pairs.iter().position(|&pair| pair == (left, right));
-                found.map_or(NO_RANK, |place| (place * gap) as u32)
+                found.map_or(NO_RANK, |position| (position * gap) as u32)
             };
             for length in [2, 3, 20, 70, 300] {
                 let ids: Vec<u32> = (0..length).map(|_| 1 + random(3) as u32).collect();

@@ -2,21 +2,21 @@
 //!
 //! Both kinds of tokenizer become one table, (id, id) -> rank, and a product id for each rank.
 //!
-//! Kind `merges` brings the table: rank is the place in the list. Of kind `ranks` any two
-//! neighbours may merge whose bytes joined have a rank. Yet for each token only one pair ever
-//! does. Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as
-//! symbols never part again; so the merges within them are those of t's bytes merged alone: the
-//! lowest of all pairs, where it lies within, is the lowest within. Merging t alone passes through
-//! at most one state of two symbols, and (a, b) is that state.
+//! Kind `merges` brings the table: the rank is the index in the list. With kind `ranks` any two
+//! neighbours may merge whose joined bytes have a rank. Yet for each token only one pair ever does.
+//! Say neighbours (a, b) merge to t. Until then no merge crossed the ends of t's bytes, as symbols
+//! never part again. So the merges within them are those of t's bytes merged separately: if the
+//! lowest of all pairs is within them, it is also the lowest within. Merging t separately passes
+//! through at most one state of two symbols, and (a, b) is that state.
 //!
-//! So of kind `ranks` tokens are taken by rising length, each is merged alone with the pairs known so
-//! far (all that are shorter, which is all it can hold), and the last pair is its entry; a token
-//! that gets stuck before is never a product. Ranks need not rise with length for this, and no limit
-//! on rank is put while merging: a pair of higher rank may have to come first.
+//! So for kind `ranks` tokens are taken by rising length, each is merged with the pairs known so
+//! far (those of all shorter tokens, the only ones it can contain), and the last pair is its entry.
+//! A token that gets stuck before is never a product. Ranks need not rise with length for this, and
+//! merging has no limit on ranks: a pair of higher rank may have to come first.
 //!
-//! And of kind `merges` all pairs but the last one of their token are left out. Lists that were made
-//! from ranks have every way to part a token, more than twice as many as there are tokens (Llama 3);
-//! without them the products are in the order of their ids, and the table is half as large.
+//! For kind `merges` only the last pair of each token stays. Lists that were made from ranks have
+//! every way to split a token, more than twice as many as there are tokens (Llama 3). Without those
+//! the products are in the order of their ids, and the table is half as large.
 
 mod atoms;
 pub mod boundaries;
@@ -31,12 +31,12 @@ use crate::merge::long::LongMerge;
 use crate::merge::pair_table::{NO_RANK, Pair, PairTable};
 use crate::merge::short::ShortMerge;
 
-/// Up to this many symbols are merged by scanning, more in `long_merge`. The scan costs n^2 at the
-/// speed of vector minima, and one word of bits says which symbols are left.
+/// Up to this many symbols are merged by scanning, more in `long`. The scan costs n^2 at the speed
+/// of vector minima, and one word of bits says which symbols remain.
 const MAX_SHORT: usize = 64;
-/// Up to this many, which is most, by scanning what fits one or two registers.
+/// Up to this many, which is most pieces, by scanning what fits one or two registers.
 const MAX_SHORTEST: usize = 16;
-/// Tokens that take ten times as long as starting a thread does.
+/// From this many tokens on, merging them takes ten times as long as starting a thread.
 const MANY_TOKENS: usize = 4096;
 
 /// `(left id, right id, product id)`.
@@ -66,7 +66,7 @@ pub struct MergeScratch {
 }
 
 impl MergeScratch {
-    /// Gives memory back that one very long piece has taken.
+    /// Frees the memory that one very long piece has taken.
     fn shrink(&mut self) {
         const KEPT: usize = 1 << 16;
         if self.ids.capacity() > KEPT {
@@ -115,7 +115,7 @@ impl Merger {
 
     fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {
         let products = || merges.iter().map(|&(_, _, product)| product);
-        // Ids that rise with the ranks may as well be the ranks: then none need be looked up.
+        // Ids that rise with the ranks can be the ranks, which saves looking them up.
         let are_ranks = products().is_sorted_by(|one, next| one < next);
         let mut merger = if are_ranks {
             let n_ids = products().next_back().map_or(0, |last| last + 1);
@@ -123,8 +123,8 @@ impl Merger {
         } else {
             Merger::without_pairs(start, merges.len(), products().collect())
         };
-        for (place, &(left, right, product)) in (0..).zip(merges) {
-            let rank = if are_ranks { product } else { place };
+        for (position, &(left, right, product)) in (0..).zip(merges) {
+            let rank = if are_ranks { product } else { position };
             merger.pairs.insert(left, right, rank);
         }
         merger.fill_start_ranks();
@@ -172,7 +172,7 @@ impl Merger {
         }
     }
 
-    /// Lets characters start as their tokens where that changes nothing; from here on pieces must
+    /// Lets characters start as their tokens where that changes nothing; from then on pieces must
     /// be UTF-8. `tokens` are those that encoding can produce, `bytes_of` gives those of an id.
     pub fn find_atoms<'v>(
         &mut self,

@@ -1,7 +1,7 @@
-//! What merges: (id, id) -> rank, and rank -> the id that the two become.
+//! The pairs that merge: (id, id) -> rank, and rank -> the id that the two become.
 //!
-//! Merging waits for this table more than for anything else, so it is kept small: what lies beyond
-//! the processor's second cache takes longer to arrive than all the arithmetic of a merge.
+//! Merging waits for this table more than for anything else, so it is small: memory beyond the
+//! processor's second cache takes longer to arrive than all the arithmetic of a merge.
 
 use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
@@ -26,13 +26,13 @@ pub struct Pair {
 }
 
 /// A word a slot, at most two thirds full: `left << 44 | right << 24 | rank`. Half as full was no
-/// faster, and where it doubled the table it was slower.
+/// faster, and slower where it doubled the table.
 ///
-/// About half of the pairs asked for do not merge. A bit for each hash, more of its bits than
-/// choose the slot, answers nine in ten of those from a table an eighth of the size. Buckets of a
-/// cache line, compared at once without a filter or a branch, were slower, for all that they need
-/// half the memory: a branch lets the processor go on with the next merge before the answer is
-/// there, and it guesses right more often than not.
+/// About half of the pairs looked up do not merge. A filter with a bit for each hash, made of more
+/// bits of the hash than choose the slot, answers nine in ten of those from a table an eighth of
+/// the size. Buckets of a cache line, compared at once without a filter or a branch, need half the
+/// memory and were slower: with a branch the processor continues with the next merge before the
+/// line arrives, and it usually predicts right.
 pub struct PairTable {
     may_be: Vec<u64>,
     slots: ZeroedTable<u64>,
@@ -44,8 +44,8 @@ pub struct PairTable {
 
 /// rank -> id.
 enum Products {
-    /// The ids are in the order of the ranks, from this one on, as most vocabularies have them:
-    /// nothing to wait for.
+    /// The ids are in the order of the ranks, from this one on, as in most vocabularies: no memory
+    /// to wait for.
     From(u32),
     Listed(Vec<u32>),
 }
@@ -92,20 +92,20 @@ impl PairTable {
         })
     }
 
-    /// Keeps what is there when the pair already is: the lower rank, as ranks come in order.
-    /// Returns whether the pair is new.
+    /// Keeps the existing rank of a pair: the lower one, as ranks come in order. Returns whether
+    /// the pair is new.
     pub fn insert(&mut self, left: u32, right: u32, rank: u32) -> bool {
         debug_assert!(left >> ID_BITS == 0 && right >> ID_BITS == 0 && rank < NO_RANK);
         let key = key(left, right);
         let hash = self.keys.of_u64(key);
-        let (word, bit) = self.filter_place(hash);
+        let (word, bit) = self.filter_position(hash);
         self.may_be[word] |= 1 << bit;
         let mut at = self.slot_of(hash);
         while self.slots[at] != EMPTY {
             if self.slots[at] >> RANK_BITS == key {
                 return false;
             }
-            at = self.slot_behind(at);
+            at = self.slot_after(at);
         }
         self.slots[at] = key << RANK_BITS | u64::from(rank);
         true
@@ -116,7 +116,7 @@ impl PairTable {
     pub fn rank(&self, left: u32, right: u32) -> u32 {
         let key = key(left, right);
         let hash = self.keys.of_u64(key);
-        let (word, bit) = self.filter_place(hash);
+        let (word, bit) = self.filter_position(hash);
         if self.may_be[word] >> bit & 1 == 0 {
             return NO_RANK;
         }
@@ -129,18 +129,18 @@ impl PairTable {
             if slot == EMPTY {
                 return NO_RANK;
             }
-            at = self.slot_behind(at);
+            at = self.slot_after(at);
         }
     }
 
-    /// Asks for the slot of a pair before it is needed.
+    /// Prefetches the slot of a pair.
     #[inline(always)]
     pub fn prefetch(&self, left: u32, right: u32) {
         let hash = self.keys.of_u64(key(left, right));
         prefetch(self.slots.as_ptr().wrapping_add(self.slot_of(hash)));
     }
 
-    /// What a pair of this rank becomes.
+    /// The id that a pair of this rank becomes.
     #[inline(always)]
     pub fn product(&self, rank: u32) -> u32 {
         match &self.products {
@@ -151,9 +151,9 @@ impl PairTable {
 
     /// The word of the filter, and the bit in it.
     #[inline(always)]
-    fn filter_place(&self, hash: u64) -> (usize, u64) {
-        let place = hash >> (self.shift - FILTER_BITS);
-        ((place >> 6) as usize, place & 63)
+    fn filter_position(&self, hash: u64) -> (usize, u64) {
+        let position = hash >> (self.shift - FILTER_BITS);
+        ((position >> 6) as usize, position & 63)
     }
 
     #[inline(always)]
@@ -162,7 +162,7 @@ impl PairTable {
     }
 
     #[inline(always)]
-    fn slot_behind(&self, at: usize) -> usize {
+    fn slot_after(&self, at: usize) -> usize {
         (at + 1) & (self.slots.len() - 1)
     }
 }
@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn pairs_that_meet_in_a_slot_are_told_apart_beyond_the_last_slot() {
-        // All slots but one: nearly every look-up goes on to others, past the end to the start.
+        // All slots but one are full: nearly every look-up continues to others, past the end to the
+        // start.
         let mut table = PairTable::new(64, vec![0; 127]);
         assert_eq!(table.slots.len(), 128);
         for rank in 0..127 {

@@ -1,14 +1,14 @@
-//! Merging few symbols: the lowest of all pairs is looked for with vectors before each merge.
+//! Merging few symbols: vectors find the lowest of all pairs before each merge.
 
 use crate::merge::pair_table::{NO_RANK, PairTable};
 
-/// Up to `N` symbols while they merge, a multiple of eight and at most 64. They stay where they
-/// are; a bit says which are left. A code is `rank << 8 | place`, so the smallest code is the
-/// lowest rank, then the leftmost, and where to merge.
+/// Up to `N` symbols while they merge, a multiple of eight and at most 64. Their positions do not
+/// change; a bit says which symbols remain. A code is `rank << 8 | position`, so the smallest code
+/// is the lowest rank, then the leftmost, and includes its position.
 ///
-/// The codes are written and read by whole vectors only, so that 16 of them stay in registers: a
-/// vector that is read from memory where one number has just been written waits until that number
-/// has arrived there, and with it for every look-up before.
+/// Only whole vectors read and write the codes, so that 16 of them stay in registers: loading a
+/// vector from memory where one number has just been written waits for that write, and for every
+/// look-up before it.
 pub struct ShortMerge<const N: usize> {
     ids: [u32; N],
     codes: [u32; N],
@@ -18,7 +18,7 @@ pub struct ShortMerge<const N: usize> {
 const NO_CODE: u32 = u32::MAX;
 const MAX: usize = 64;
 
-/// Windows of this are all ones at one place and zeros elsewhere.
+/// Windows of this are all ones at one position and zeros elsewhere.
 const ONES_AMID_ZEROS: [u32; 2 * MAX] = {
     let mut row = [0; 2 * MAX];
     row[MAX] = u32::MAX;
@@ -62,9 +62,9 @@ impl<const N: usize> ShortMerge<N> {
         for (id, &byte) in self.ids.iter_mut().zip(piece) {
             *id = start[byte as usize];
         }
-        for (place, pair) in piece.windows(2).enumerate() {
+        for (position, pair) in piece.windows(2).enumerate() {
             let rank = start_ranks[usize::from(pair[0]) << 8 | usize::from(pair[1])];
-            self.codes[place] = code(rank, place);
+            self.codes[position] = code(rank, position);
         }
     }
 
@@ -80,27 +80,27 @@ impl<const N: usize> ShortMerge<N> {
             if rank == NO_RANK {
                 break;
             }
-            let place = (lowest & 0xFF) as usize % N;
+            let position = (lowest & 0xFF) as usize % N;
             let id = pairs.product(rank);
-            let behind = left & (u64::MAX << place << 1);
-            let gone = behind.trailing_zeros() as usize;
+            let after = left & (u64::MAX << position << 1);
+            let gone = after.trailing_zeros() as usize;
             left &= !(1 << gone);
-            let behind = behind & (behind - 1);
-            let ahead = left & ((1 << place) - 1);
+            let after = after & (after - 1);
+            let ahead = left & ((1 << position) - 1);
             n_left -= 1;
-            ids[place] = id;
-            let next = behind.trailing_zeros() as usize % N;
+            ids[position] = id;
+            let next = after.trailing_zeros() as usize % N;
             let previous = (63 ^ ahead.leading_zeros() as usize) % N;
-            // Both at once, so that neither waits for whether the other is there.
+            // Both at once: neither waits for the other.
             pairs.prefetch(id, ids[next]);
             pairs.prefetch(ids[previous], id);
             set(codes, gone, NO_CODE);
-            let next_code = if behind != 0 {
-                code(pairs.rank(id, ids[next]), place)
+            let next_code = if after != 0 {
+                code(pairs.rank(id, ids[next]), position)
             } else {
                 NO_CODE
             };
-            set(codes, place, next_code);
+            set(codes, position, next_code);
             if ahead != 0 {
                 set(
                     codes,
@@ -120,14 +120,14 @@ impl<const N: usize> ShortMerge<N> {
 }
 
 #[inline(always)]
-fn code(rank: u32, place: usize) -> u32 {
-    rank << 8 | place as u32
+fn code(rank: u32, position: usize) -> u32 {
+    rank << 8 | position as u32
 }
 
-/// `codes[place] = code`, by whole vectors.
+/// `codes[position] = code`, by whole vectors.
 #[inline(always)]
-fn set<const N: usize>(codes: &mut [u32; N], place: usize, code: u32) {
-    let here = &ONES_AMID_ZEROS[MAX - place % N..][..N];
+fn set<const N: usize>(codes: &mut [u32; N], position: usize, code: u32) {
+    let here = &ONES_AMID_ZEROS[MAX - position % N..][..N];
     for (old, here) in codes.iter_mut().zip(here) {
         *old = *old & !here | code & here;
     }
@@ -153,11 +153,11 @@ mod tests {
     fn merge_slowly(mut ids: Vec<u32>, pairs: &PairTable, at_most: usize) -> Vec<u32> {
         while ids.len() > at_most {
             let ranked = ids.windows(2).map(|pair| pairs.rank(pair[0], pair[1]));
-            let (rank, place) = ranked.zip(0..).min().unwrap_or((NO_RANK, 0));
+            let (rank, position) = ranked.zip(0..).min().unwrap_or((NO_RANK, 0));
             if rank == NO_RANK {
                 break;
             }
-            ids.splice(place..place + 2, [pairs.product(rank)]);
+            ids.splice(position..position + 2, [pairs.product(rank)]);
         }
         ids
     }

@@ -54,22 +54,22 @@ fn all_ways_to_part(seed: u64, is_in_order: bool) -> Vec<Merge> {
     let id_of = |part: &[u8]| match part {
         [byte] => Some(u32::from(*byte)),
         _ => {
-            let place = strings.iter().position(|string| string == part);
-            place.map(|place| 253 + place as u32)
+            let position = strings.iter().position(|string| string == part);
+            position.map(|position| 253 + position as u32)
         }
     };
     let mut merges = Vec::new();
     for string in &strings[3..] {
-        for place in 1..string.len() {
-            let (left, right) = string.split_at(place);
+        for position in 1..string.len() {
+            let (left, right) = string.split_at(position);
             if let (Some(left), Some(right)) = (id_of(left), id_of(right)) {
                 merges.push((left, right, id_of(string).expect("one of them")));
             }
         }
     }
     if !is_in_order {
-        for place in (1..merges.len()).rev() {
-            merges.swap(place, random(place + 1));
+        for position in (1..merges.len()).rev() {
+            merges.swap(position, random(position + 1));
         }
     }
     merges
@@ -126,8 +126,8 @@ fn many_tokens_of_one_length_have_the_pairs_each_has_alone() {
     bytes.extend((0..40).map(|n: u8| vec![b'0' + n / 10, b'0' + n % 10]));
     bytes.extend((0..80).map(|n: u8| vec![b'a' + n % 20, 176 + n]));
     let threes = (0..=255u8).flat_map(|third| {
-        let behind = bytes[256..].iter();
-        behind.map(move |two| vec![two[0], two[1], third])
+        let after = bytes[256..].iter();
+        after.map(move |two| vec![two[0], two[1], third])
     });
     bytes.extend(threes.collect::<Vec<_>>());
     assert!(bytes.len() - 376 > 2 * MANY_TOKENS);
@@ -160,7 +160,7 @@ fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
     // Of all strings of three letters every fourth, twice, at ranks in no order of length.
     let strings = (1..6u32).flat_map(|length| {
         (0..3u32.pow(length)).map(move |n| {
-            let letter = |place| b"abc"[(n / 3u32.pow(place) % 3) as usize];
+            let letter = |position| b"abc"[(n / 3u32.pow(position) % 3) as usize];
             (0..length).map(letter).collect::<Vec<u8>>()
         })
     });

@@ -1,4 +1,4 @@
-//! Arrays of ids for Python, whose memory serves others when Python lets them go.
+//! Arrays of ids for Python. When Python frees one, its memory goes to the buffer pool.
 
 use std::mem::ManuallyDrop;
 
@@ -8,52 +8,53 @@ use pyo3::prelude::*;
 
 use crate::mem::buffer_pool;
 
-/// What an array of ids keeps alive: the vector that they stand in.
+/// Keeps the memory of an array of ids alive.
 #[pyclass(frozen, module = "tokenizer_core._native")]
-struct Room {
+struct IdBuffer {
     start: *mut u32,
     length: usize,
     capacity: usize,
 }
 
-// SAFETY: it owns the vector and does nothing with it before it is dropped; what is in it is for numpy.
-unsafe impl Send for Room {}
+// SAFETY: it owns the vector and does not use it before it is dropped; only numpy reads and writes
+// the ids.
+unsafe impl Send for IdBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for Room {}
+unsafe impl Sync for IdBuffer {}
 
-impl Drop for Room {
+impl Drop for IdBuffer {
     fn drop(&mut self) {
-        // SAFETY: these are the parts of a vector that nothing else dropped, and no array has it any more.
+        // SAFETY: these are the parts of a vector that nothing else dropped, and no array uses it any more.
         let ids = unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) };
         buffer_pool::give_back(ids);
     }
 }
 
-/// An array of `ids`, which stay where they are.
+/// An array of `ids`, without a copy.
 pub fn array_of(py: Python<'_>, mut ids: Vec<u32>) -> PyResult<Bound<'_, PyArray1<u32>>> {
-    give_back_room(&mut ids);
+    shrink(&mut ids);
     if ids.len() < buffer_pool::MIN_KEPT {
         return Ok(ids.into_pyarray(py));
     }
     let mut ids = ManuallyDrop::new(ids);
     let (start, length, capacity) = (ids.as_mut_ptr(), ids.len(), ids.capacity());
-    let room = Bound::new(
+    let buffer = Bound::new(
         py,
-        Room {
+        IdBuffer {
             start,
             length,
             capacity,
         },
     )?;
-    // SAFETY: so many ids stand there, and nothing else reads or writes them: `room` keeps the memory and
+    // SAFETY: the vector has this many ids, and nothing else reads or writes them: `buffer` keeps the memory and
     // leaves it alone.
     let view = unsafe { ArrayViewMut1::from_shape_ptr(length, start) };
-    // SAFETY: `room` lives as long as the array, and the memory as long as that.
-    Ok(unsafe { PyArray1::borrow_from_array(&view, room.into_any()) })
+    // SAFETY: `buffer` lives as long as the array, and the memory as long as that.
+    Ok(unsafe { PyArray1::borrow_from_array(&view, buffer.into_any()) })
 }
 
-/// An array lives as long as Python likes: it keeps no more than an eighth of what it does not need.
-fn give_back_room(ids: &mut Vec<u32>) {
+/// Python may keep the array for long: at most an eighth of its memory is unused.
+fn shrink(ids: &mut Vec<u32>) {
     if ids.capacity() > ids.len() + ids.len() / 8 + 64 {
         ids.shrink_to_fit();
     }

@@ -1,9 +1,10 @@
-//! Decoding for Python: what ids are taken, and straight into what object the bytes are written.
+//! Decoding for Python: ids from lists and arrays, bytes straight into Python objects.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU32;
 
 use numpy::{PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
+use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,8 +16,14 @@ use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::unfilled::{new_ascii, new_bytes};
 
-/// The bytes of `ids`, as a str if `as_text` and they are ASCII; or the index of the first element
-/// that is no id with a token.
+create_exception!(
+    tokenizer_core._native,
+    UnknownIdError,
+    PyValueError,
+    "The argument is the index of the first element that is no id with a token."
+);
+
+/// The bytes of `ids`, as a `str` if `as_text` and they are ASCII.
 pub fn decode_list<'py>(
     vocabulary: &Vocabulary,
     ids: &Bound<'py, PyList>,
@@ -35,14 +42,14 @@ pub fn decode_list<'py>(
             // One before it may be unknown; that one is the first.
             Err(_) => {
                 let first = vocabulary.measure(&plain[..]).err();
-                return Ok(first.unwrap_or(index).into_pyobject(py)?.into_any());
+                return Err(UnknownIdError::new_err(first.unwrap_or(index)));
             }
         }
     }
     decode(py, vocabulary, &plain[..], as_text)
 }
 
-/// An element that is an int, and no other thing that can be taken for one, below 2^32.
+/// An element below 2^32 that is exactly an int.
 #[inline(always)]
 fn plain_int(ids: &Bound<'_, PyList>, index: usize) -> Option<u32> {
     // SAFETY: `index` is below the length, which was just asked for, and no other code runs before
@@ -73,11 +80,11 @@ pub fn decode_array<'py>(
     if !ids.is_c_contiguous() {
         return decode(py, vocabulary, &ids.as_array().to_vec()[..], as_text);
     }
-    // SAFETY: the array is held, so its memory stays where it is, is aligned and initialized, and
-    // has `len` elements; NumPy refuses to resize an array that is held by others. Elements may be
-    // written meanwhile, by other threads, as they may be in any NumPy function that releases the
-    // GIL; so they are read one by one as atomics, and what was read once is not relied on again:
-    // `fill` checks every id and every bound anew.
+    // SAFETY: the array is held, so its memory does not move, is aligned and initialized, and has
+    // `len` elements; NumPy refuses to resize an array that others hold. Other threads may write
+    // elements meanwhile, as in any NumPy function that releases the GIL. So elements are read one
+    // by one as atomics, and no earlier read is trusted: `fill` checks every id and every bound
+    // again.
     let shared = unsafe { std::slice::from_raw_parts(ids.data().cast::<AtomicU32>(), ids.len()) };
     decode(py, vocabulary, shared, as_text)
 }
@@ -89,18 +96,22 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
     as_text: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     match releasing_gil_if_long(py, 4 * ids.count(), || vocabulary.measure(ids)) {
-        Err(index) => Ok(index.into_pyobject(py)?.into_any()),
+        Err(index) => Err(UnknownIdError::new_err(index)),
         Ok(Measure { n_bytes, is_ascii }) => {
             let is_text = as_text && is_ascii;
-            let (object, out) = if is_text {
-                new_ascii(py, n_bytes)?
-            } else {
-                new_bytes(py, n_bytes)?
+            // SAFETY: `fill` writes all of the memory, or the object is dropped unseen.
+            let (object, out) = unsafe {
+                if is_text {
+                    new_ascii(py, n_bytes)?
+                } else {
+                    new_bytes(py, n_bytes)?
+                }
             };
             let is_as_measured = releasing_gil_if_long(py, n_bytes, || {
                 huge_pages::advise(out.as_ptr(), out.len());
+                // SAFETY: `fill` has written all of it, as its result says.
                 vocabulary.fill(ids, out) == n_bytes
-                    && !(is_text && I::MAY_CHANGE && !is_all_ascii(out))
+                    && !(is_text && I::MAY_CHANGE && !unsafe { is_all_ascii(out) })
             });
             if !is_as_measured {
                 return Err(PyRuntimeError::new_err(
@@ -112,9 +123,12 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
     }
 }
 
-/// Of memory that has been filled: a str that says it is ASCII must be.
-fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
-    // SAFETY: the layout is the same, and `fill` has written all of it, as its answer says.
+/// A `str` that says it is ASCII must be.
+///
+/// # Safety
+/// All of the memory has been written.
+unsafe fn is_all_ascii(filled: &[MaybeUninit<u8>]) -> bool {
+    // SAFETY: the layout is the same, and by the caller's promise all of it has a value.
     let bytes = unsafe { &*(std::ptr::from_ref(filled) as *const [u8]) };
     bytes.is_ascii()
 }

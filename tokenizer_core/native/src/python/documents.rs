@@ -1,8 +1,8 @@
-//! Batches of documents for Python, as files of ids have them: no wider than they need be.
+//! Batches of documents for Python, as files of ids store them.
 //!
 //! Corpora are encoded batch after batch. Ids are made in memory that stays with the thread, and
-//! copied to an array of their size: fresh memory for all that there could be would cost a page
-//! fault for every 4 kB, a tenth of the time.
+//! copied to an array of their size: fresh memory for the most ids possible would cost a page fault
+//! for every 4 kB, a tenth of the time.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use pyo3::pybacked::PyBackedBytes;
 use crate::encode::Encoded;
 use crate::python::gil::releasing_gil_if_long;
 
-/// Room for so many ids may stay with a thread.
+/// A thread keeps memory for at most this many ids.
 const MAX_KEPT_IDS: usize = 4 << 20;
 
 thread_local! {
@@ -33,12 +33,12 @@ enum Ids {
     Wide(Vec<u32>),
 }
 
-/// What `encode` makes of `texts`, as `narrow` ids or wide ones. UnicodeDecodeError where one is not
-/// UTF-8, ValueError where an id is too large to be narrow.
+/// The ids of `texts`, as uint16 or uint32. Raises UnicodeDecodeError if one is not UTF-8,
+/// ValueError if an id does not fit.
 pub fn encode<'py>(
     py: Python<'py>,
     texts: &[PyBackedBytes],
-    narrow: bool,
+    as_uint16: bool,
     encode: impl FnOnce(&[&str], &mut Encoded) + Send,
 ) -> PyResult<Arrays<'py>> {
     let lengths: Vec<u64> = texts.iter().map(|text| text.len() as u64).collect();
@@ -48,22 +48,22 @@ pub fn encode<'py>(
         for text in texts {
             match simdutf8::basic::from_utf8(text) {
                 Ok(text) => checked.push(text),
-                // Where the error is only the slower one tells.
+                // Only the slower check names the position.
                 Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
             }
         }
-        let mut batch = Encoded {
+        let mut encoded = Encoded {
             ids: KEPT.take(),
             ends: Vec::with_capacity(texts.len() + 1),
         };
-        batch.ids.clear();
-        batch.ends.push(0);
-        encode(&checked, &mut batch);
-        let ids = copied(&batch.ids, narrow);
-        if batch.ids.capacity() <= MAX_KEPT_IDS {
-            KEPT.set(batch.ids);
+        encoded.ids.clear();
+        encoded.ends.push(0);
+        encode(&checked, &mut encoded);
+        let ids = copied(&encoded.ids, as_uint16);
+        if encoded.ids.capacity() <= MAX_KEPT_IDS {
+            KEPT.set(encoded.ids);
         }
-        Ok((ids, batch.ends))
+        Ok((ids, encoded.ends))
     });
     let (ids, ends) = match made {
         Ok(made) => made,
@@ -78,15 +78,15 @@ pub fn encode<'py>(
         Some(Ids::Wide(ids)) => ids.into_pyarray(py).into_any(),
         None => {
             return Err(PyValueError::new_err(
-                "an id does not fit two bytes; do without narrow",
+                "an id does not fit two bytes; do without as_uint16",
             ));
         }
     };
     Ok((ids, ends.into_pyarray(py), lengths.into_pyarray(py)))
 }
 
-fn copied(ids: &[u32], narrow: bool) -> Option<Ids> {
-    if !narrow {
+fn copied(ids: &[u32], as_uint16: bool) -> Option<Ids> {
+    if !as_uint16 {
         return Some(Ids::Wide(ids.to_vec()));
     }
     // All bits together: without a branch for each, this is done in vectors.

@@ -1,4 +1,4 @@
-//! What Python sees of the encoder: conversions, the GIL, exceptions, and no algorithm.
+//! The encoder for Python: conversions, the GIL, exceptions, and no algorithm.
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -16,11 +16,11 @@ use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
 use crate::python::arrays::array_of;
-use crate::python::decoding;
+use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
-use crate::python::text::{self as texts, with_changed, with_texts};
+use crate::python::text::{self as texts, with_edits, with_texts};
 use crate::python::unfilled::new_bytes;
 use crate::simd::Kernel;
 use crate::split::Scanner;
@@ -36,9 +36,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("KERNEL", Kernel::chosen().name())?;
     module.add_class::<NativeEncoder>()?;
     module.add_class::<NativeSpecials>()?;
+    module.add("UnknownIdError", module.py().get_type::<UnknownIdError>())?;
     module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
-    module.add_function(wrap_pyfunction!(restless_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
     Ok(())
@@ -198,19 +199,19 @@ impl NativeEncoder {
     }
 
     /// (ids, where those of each text begin and the last end, UTF-8 bytes of each text)
-    #[pyo3(signature = (texts, around, narrow, specials=None))]
+    #[pyo3(signature = (texts, affixes, as_uint16, specials=None))]
     fn encode_documents<'py>(
         &self,
         py: Python<'py>,
         texts: Vec<PyBackedBytes>,
-        around: (Option<u32>, Option<u32>),
-        narrow: bool,
+        affixes: (Option<u32>, Option<u32>),
+        as_uint16: bool,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<documents::Arrays<'py>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
-        documents::encode(py, &texts, narrow, |texts, batch| {
-            encoder.encode_with_affixes(scanner, specials, texts, around, batch);
+        documents::encode(py, &texts, as_uint16, |texts, encoded| {
+            encoder.encode_with_affixes(scanner, specials, texts, affixes, encoded);
         })
     }
 
@@ -239,13 +240,13 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
         if limit.is_some() {
-            // Counting may stop soon, and is asked again: Python's own UTF-8 is made once.
+            // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
             let text = text.to_str()?;
             return Ok(releasing_gil_if_long(py, text.len(), || {
                 encoder.count_document(scanner, specials, text, limit)
             }));
         }
-        with_changed(py, text, &[], |text| {
+        with_edits(py, text, &[], |text| {
             encoder.count_source(scanner, specials, &text)
         })
     }
@@ -301,7 +302,7 @@ impl NativeEncoder {
         mut ids: Vec<u32>,
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_changed(py, text, &[], move |text| {
+        with_edits(py, text, &[], move |text| {
             let encoder = &self.encoder;
             encoder.append_source(scanner, specials, &text, &mut ids)?;
             Ok(ids)
@@ -317,7 +318,7 @@ impl NativeEncoder {
         changes: &[Change],
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_changed(py, text, changes, |text| {
+        with_edits(py, text, changes, |text| {
             let encoded = self
                 .encoder
                 .encode_texts(scanner, specials, &[text], num_threads);
@@ -416,13 +417,10 @@ fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &classes)
 }
 
-/// Where NFC may touch a text; see `nfc.rs`.
+/// Where NFC may change a text; see `unicode/nfc.rs`.
 #[pyfunction]
-fn restless_runs(
-    text: &Bound<'_, PyString>,
-    max_runs: usize,
-) -> PyResult<Option<Vec<(usize, usize)>>> {
-    texts::restless_runs(text, max_runs)
+fn nfc_runs(text: &Bound<'_, PyString>, max_runs: usize) -> PyResult<Option<Vec<(usize, usize)>>> {
+    texts::nfc_runs(text, max_runs)
 }
 
 /// Ids as the text of a JSON array.
@@ -440,7 +438,8 @@ fn json_of_ids<'py>(
 fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
     let n_ids: usize = parts.iter().map(|part| part.len()).sum();
     let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
-    let (bytes, out) = new_bytes(py, n_bytes)?;
+    // SAFETY: `write` writes all of the memory, or panics, which drops the object unseen.
+    let (bytes, out) = unsafe { new_bytes(py, n_bytes)? };
     releasing_gil_if_long(py, n_bytes, || {
         huge_pages::advise(out.as_ptr(), out.len());
         json::ids::write(parts, out);
@@ -448,7 +447,7 @@ fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyA
     Ok(bytes)
 }
 
-/// The text at the beginning of a JSON document, and what stands behind it; see `json_text.rs`.
+/// The text at the beginning of a JSON document, and the rest; see `json/text.rs`.
 #[pyfunction]
 fn cut_json_text<'py>(py: Python<'py>, document: &[u8]) -> Option<TextAndRest<'py>> {
     let (text, rest) = releasing_gil_if_long(py, document.len(), || json::text::cut(document))?;

@@ -1,4 +1,4 @@
-//! Lists of ids for Python, from ints that are there already.
+//! Lists of ids for Python, made of ints that exist already.
 
 use std::cell::Cell;
 
@@ -8,23 +8,24 @@ use pyo3::types::{PyInt, PyList};
 
 use crate::mem::prefetch::prefetch;
 
-/// How many ints ahead of its turn each is asked for, and how many before that what points to it: of a
-/// large vocabulary neither is at hand.
+/// Each int is prefetched this many ids ahead, and the pointer to it as many before that: with a
+/// large vocabulary both are outside the cache.
 const AHEAD: usize = 8;
 
-/// Texts of up to so many characters are encoded to memory that stays with the thread, some 100 kB.
+/// Texts of up to this many characters are encoded to memory that stays with the thread, some 100
+/// kB.
 pub const MAX_SHORT: usize = 1 << 12;
 
 thread_local! {
     static SHORT_IDS: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }
 
-/// What `take` makes of the ids of a short text, which `encode` appends to memory of this thread.
+/// Calls `take` with the ids of a short text, which `encode` appends to memory of this thread.
 pub fn with_short_ids<T>(
     encode: impl FnOnce(Vec<u32>) -> PyResult<Vec<u32>>,
     take: impl FnOnce(&[u32]) -> PyResult<T>,
 ) -> PyResult<T> {
-    // Taken out, so that what Python does meanwhile, which may be another call, finds none.
+    // Taken out, because Python code, which may make another call, can run meanwhile.
     let mut ids = encode(SHORT_IDS.take())?;
     let taken = take(&ids);
     ids.clear();
@@ -32,8 +33,8 @@ pub fn with_short_ids<T>(
     taken
 }
 
-/// The Python int of each id, made at the first call that returns a list: handing out one that is there
-/// costs a third of making one.
+/// The Python int of each id, made at the first call that returns a list: reusing one costs a third
+/// of making one.
 #[derive(Default)]
 pub struct Ints(PyOnceLock<Vec<Py<PyInt>>>);
 
@@ -54,9 +55,9 @@ impl Ints {
         let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
         ids.iter().take(2 * AHEAD).for_each(ask_for_pointer);
         ids.iter().take(AHEAD).for_each(ask_for);
-        let taken = ids.iter().enumerate().map(|(place, &id)| {
-            ids.get(place + 2 * AHEAD).map(ask_for_pointer);
-            ids.get(place + AHEAD).map(ask_for);
+        let taken = ids.iter().enumerate().map(|(position, &id)| {
+            ids.get(position + 2 * AHEAD).map(ask_for_pointer);
+            ids.get(position + AHEAD).map(ask_for);
             ints[id as usize].bind(py)
         });
         PyList::new(py, taken)

@@ -1,4 +1,4 @@
-//! What Python sees: conversions, the GIL, exceptions, and no algorithm.
+//! The Python module: conversions, the GIL, exceptions, and no algorithm.
 
 mod arrays;
 mod decoding;

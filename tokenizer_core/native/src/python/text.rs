@@ -13,11 +13,11 @@ use crate::encode::windows::Source;
 use crate::python::gil::releasing_gil_if_long;
 use crate::simd::Kernel;
 use crate::unicode::nfc;
-use crate::unicode::utf8::{CodeUnit, NoUtf8, append_utf8};
+use crate::unicode::utf8::{CodePoint, NoUtf8, append_utf8};
 
 const ASKED_FROM_BYTES: usize = 1024;
 
-/// A text as Python has it: where that is ASCII it is UTF-8, and nothing is to be written.
+/// A text in the width that Python stores. ASCII is UTF-8 already, and nothing is written.
 #[derive(Clone, Copy)]
 pub enum Text<'t> {
     Utf8(&'t str),
@@ -26,7 +26,7 @@ pub enum Text<'t> {
     FourBytes(&'t [u32]),
 }
 
-/// What `work` makes of `texts`. The GIL is released where they are long.
+/// Runs `work` on `texts`, without the GIL if they are long.
 ///
 /// Raises UnicodeEncodeError for a lone surrogate.
 pub fn with_texts<T: Send>(
@@ -37,15 +37,15 @@ pub fn with_texts<T: Send>(
     let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
-    done.map_err(|(place, why)| error_of(&texts[place], why))
+    done.map_err(|(position, why)| error_of(&texts[position], why))
 }
 
-/// What `work` makes of one text with changes, which are in order; no other `str` is made for them. The
-/// GIL is released where it is long.
+/// Runs `work` on one text with changes, which are in order, without the GIL if it is long. No
+/// other `str` is made.
 ///
-/// Raises UnicodeEncodeError for a lone surrogate, and ValueError where the changes are in no order or not
-/// of this text.
-pub fn with_changed<T: Send>(
+/// Raises UnicodeEncodeError for a lone surrogate, and ValueError if the changes are not in order
+/// or exceed the text.
+pub fn with_edits<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
     changes: &[Change],
@@ -65,8 +65,8 @@ impl Source for Text<'_> {
         match self {
             Text::Utf8(text) => text.len(),
             Text::Latin1(bytes) => bytes.len(),
-            Text::TwoBytes(units) => units.len(),
-            Text::FourBytes(units) => units.len(),
+            Text::TwoBytes(points) => points.len(),
+            Text::FourBytes(points) => points.len(),
         }
     }
 
@@ -80,8 +80,8 @@ impl Source for Text<'_> {
         of_one * self.n_characters()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        Some((self.code(place - 1), self.code(place)))
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        Some((self.code(position - 1), self.code(position)))
     }
 
     fn as_utf8(&self) -> Option<&str> {
@@ -92,7 +92,7 @@ impl Source for Text<'_> {
     }
 
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoUtf8> {
-        // SAFETY: what is appended is UTF-8 of whole characters, also where it ends in an error.
+        // SAFETY: only the UTF-8 of whole characters is appended, even if it ends in an error.
         self.part(window)
             .append_utf8_to(unsafe { own.as_mut_vec() })
     }
@@ -114,29 +114,27 @@ fn surrogate_error(text: &Bound<'_, PyString>) -> PyErr {
     refused.expect_err("a surrogate has no UTF-8")
 }
 
-/// Where the runs of characters are that NFC may touch; None if they are more than `max_runs`. Raises
+/// The runs of characters that NFC may change; None if there are more than `max_runs`. Raises
 /// UnicodeEncodeError for a lone surrogate.
-pub fn restless_runs(
+pub fn nfc_runs(
     text: &Bound<'_, PyString>,
     max_runs: usize,
 ) -> PyResult<Option<Vec<(usize, usize)>>> {
     // SAFETY: as in `Text::of`.
     let runs = match unsafe { text.data() }? {
         PyStringData::Ucs1(_) => Ok(Some(Vec::new())),
-        PyStringData::Ucs2(units) => runs_in(text.py(), units, max_runs),
-        PyStringData::Ucs4(units) => runs_in(text.py(), units, max_runs),
+        PyStringData::Ucs2(points) => runs_in(text.py(), points, max_runs),
+        PyStringData::Ucs4(points) => runs_in(text.py(), points, max_runs),
     };
     runs.map_err(|_| surrogate_error(text))
 }
 
-fn runs_in<U: CodeUnit>(
+fn runs_in<U: CodePoint>(
     py: Python<'_>,
-    units: &[U],
+    points: &[U],
     max_runs: usize,
 ) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
-    releasing_gil_if_long(py, size_of_val(units), || {
-        nfc::restless_runs(units, max_runs)
-    })
+    releasing_gil_if_long(py, size_of_val(points), || nfc::nfc_runs(points, max_runs))
 }
 
 impl<'t> Text<'t> {
@@ -146,8 +144,8 @@ impl<'t> Text<'t> {
         Ok(match unsafe { text.data() }? {
             PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => Text::Utf8(text.to_str()?),
             PyStringData::Ucs1(bytes) => Text::Latin1(bytes),
-            PyStringData::Ucs2(units) => Text::TwoBytes(units),
-            PyStringData::Ucs4(units) => Text::FourBytes(units),
+            PyStringData::Ucs2(points) => Text::TwoBytes(points),
+            PyStringData::Ucs4(points) => Text::FourBytes(points),
         })
     }
 
@@ -155,18 +153,18 @@ impl<'t> Text<'t> {
         match self {
             Text::Utf8(text) => text.len(),
             Text::Latin1(bytes) => bytes.len(),
-            Text::TwoBytes(units) => size_of_val(*units),
-            Text::FourBytes(units) => size_of_val(*units),
+            Text::TwoBytes(points) => size_of_val(*points),
+            Text::FourBytes(points) => size_of_val(*points),
         }
     }
 
     /// One of its characters.
-    fn code(&self, place: usize) -> u32 {
+    fn code(&self, position: usize) -> u32 {
         match self {
-            Text::Utf8(text) => text.as_bytes()[place].into(),
-            Text::Latin1(bytes) => bytes[place].into(),
-            Text::TwoBytes(units) => units[place].into(),
-            Text::FourBytes(units) => units[place],
+            Text::Utf8(text) => text.as_bytes()[position].into(),
+            Text::Latin1(bytes) => bytes[position].into(),
+            Text::TwoBytes(points) => points[position].into(),
+            Text::FourBytes(points) => points[position],
         }
     }
 
@@ -175,24 +173,24 @@ impl<'t> Text<'t> {
         match *self {
             Text::Utf8(text) => Text::Latin1(&text.as_bytes()[range]),
             Text::Latin1(bytes) => Text::Latin1(&bytes[range]),
-            Text::TwoBytes(units) => Text::TwoBytes(&units[range]),
-            Text::FourBytes(units) => Text::FourBytes(&units[range]),
+            Text::TwoBytes(points) => Text::TwoBytes(&points[range]),
+            Text::FourBytes(points) => Text::FourBytes(&points[range]),
         }
     }
 
-    /// Appends the UTF-8 of what is none yet.
+    /// Appends the UTF-8 of a text that is not UTF-8 yet.
     fn append_utf8_to(&self, own: &mut Vec<u8>) -> Result<(), NoUtf8> {
         let kernel = Kernel::chosen();
         match self {
             Text::Utf8(_) => Ok(()),
             Text::Latin1(bytes) => append_utf8(kernel, bytes, own),
-            Text::TwoBytes(units) => append_utf8(kernel, units, own),
-            Text::FourBytes(units) => append_utf8(kernel, units, own),
+            Text::TwoBytes(points) => append_utf8(kernel, points, own),
+            Text::FourBytes(points) => append_utf8(kernel, points, own),
         }
     }
 }
 
-/// Python knows it of each `str`; of a short one looking is faster than asking.
+/// Python stores this for each `str`; for a short one reading the bytes is faster than calling it.
 fn is_ascii(text: &Bound<'_, PyString>, bytes: &[u8]) -> PyResult<bool> {
     if bytes.len() < ASKED_FROM_BYTES {
         return Ok(bytes.is_ascii());

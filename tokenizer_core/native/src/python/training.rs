@@ -1,4 +1,4 @@
-//! What Python sees of the trainer: conversions, the GIL, exceptions, and no algorithm.
+//! The trainer for Python: conversions, the GIL, exceptions, and no algorithm.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::create_exception;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -18,16 +19,27 @@ use crate::train::count::{
 };
 use crate::train::learn::{LearnError, Learned, Rules, TieBreak, Tuning, learn};
 
-/// How often Python is asked whether to go on.
+/// The interval between calls of the progress callback.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PretokenCounter>()?;
+    module.add(
+        "UncountableChunkError",
+        module.py().get_type::<UncountableChunkError>(),
+    )?;
     module.add_class::<WordCounts>()
 }
 
-/// Counts the pre-tokens of chunks of files in threads of its own.
+create_exception!(
+    tokenizer_core._native,
+    UncountableChunkError,
+    PyValueError,
+    "The argument is the number of the first chunk that is not UTF-8 or whose file has become shorter."
+);
+
+/// Counts the pre-tokens of chunks of files in its own threads.
 #[pyclass]
 struct PretokenCounter {
     /// None once `finish` or `close` was called.
@@ -60,8 +72,8 @@ impl PretokenCounter {
         })
     }
 
-    /// Hands out the bytes from `start` to `end` of an open file; waits while enough are under
-    /// way. False when a chunk has failed and `finish` will tell which.
+    /// Hands out the bytes from `start` to `end` of an open file; waits while enough chunks are in
+    /// progress. False if a chunk has failed; `finish` then names it.
     fn submit(
         &mut self,
         py: Python<'_>,
@@ -85,20 +97,18 @@ impl PretokenCounter {
         Ok(self.counter.as_ref().ok_or_else(closed)?.bytes_done())
     }
 
-    /// `(counts, number of documents, times a table was written to the disk)`, or the number of the first chunk that cannot be counted:
-    /// it is not UTF-8, or its file has become shorter.
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    /// (counts, number of documents, number of tables written to the disk)
+    fn finish(&mut self, py: Python<'_>) -> PyResult<(WordCounts, u64, u64)> {
         let counter = self.counter.take().ok_or_else(closed)?;
         match py.detach(|| counter.finish()) {
             Ok(counted) => {
                 let words = WordCounts {
                     words: counted.words,
                 };
-                let figures = (words, counted.n_documents, counted.n_spills);
-                Ok(figures.into_pyobject(py)?.into_any())
+                Ok((words, counted.n_documents, counted.n_spills))
             }
             Err(CountError::Chunk(number, ChunkFailure::NotUtf8(_) | ChunkFailure::Unreadable)) => {
-                Ok(number.into_pyobject(py)?.into_any())
+                Err(UncountableChunkError::new_err(number))
             }
             Err(CountError::Scratch(error)) => Err(error.into()),
             Err(CountError::WorkerLost) => Err(PyRuntimeError::new_err(
@@ -107,7 +117,7 @@ impl PretokenCounter {
         }
     }
 
-    /// Ends the threads, each after the chunk it is at; nothing is counted any more.
+    /// Ends the threads, each after its current chunk.
     fn close(&mut self, py: Python<'_>) {
         let counter = self.counter.take();
         py.detach(|| drop(counter));
@@ -165,18 +175,18 @@ impl WordCounts {
         self.words.iter().map(|(word, _)| word.len()).sum()
     }
 
-    /// Up to `n_words` words from `place` on, which is 0 for the first: the characters of each (u32),
-    /// the count of each (u64), all of them joined, and the place behind them.
+    /// Up to `n_words` words from `position` on, which is 0 for the first: the characters of each (u32),
+    /// the count of each (u64), all of them joined, and the position after them.
     fn columns<'py>(
         &self,
         py: Python<'py>,
-        place: usize,
+        position: usize,
         n_words: usize,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let (lengths, counts, text, place) = self.words.columns(place, n_words);
+        let (lengths, counts, text, position) = self.words.columns(position, n_words);
         let [lengths, counts, text] =
             [lengths, counts, text].map(|column| PyBytes::new(py, &column));
-        (lengths, counts, text, place).into_pyobject(py)
+        (lengths, counts, text, position).into_pyobject(py)
     }
 
     fn __len__(&self) -> usize {

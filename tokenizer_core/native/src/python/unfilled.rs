@@ -1,6 +1,4 @@
 //! Python objects whose memory the engine fills itself, so that no result is copied.
-//!
-//! The caller fills all of the memory before any other code sees the object.
 
 use std::mem::MaybeUninit;
 
@@ -8,7 +6,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// A new `bytes` and its memory.
-pub fn new_bytes(
+///
+/// # Safety
+/// The caller writes all of the memory before any other code sees the object.
+pub unsafe fn new_bytes(
     py: Python<'_>,
     n_bytes: usize,
 ) -> PyResult<(Bound<'_, PyAny>, &mut [MaybeUninit<u8>])> {
@@ -27,7 +28,10 @@ pub fn new_bytes(
 }
 
 /// A new `str` of ASCII and its memory.
-pub fn new_ascii(
+///
+/// # Safety
+/// As of `new_bytes`, and only ASCII is written.
+pub unsafe fn new_ascii(
     py: Python<'_>,
     n_bytes: usize,
 ) -> PyResult<(Bound<'_, PyAny>, &mut [MaybeUninit<u8>])> {

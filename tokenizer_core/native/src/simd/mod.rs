@@ -1,13 +1,13 @@
-//! Sets of instructions, and running work with the best that the processor has.
+//! Instruction sets, and running work with the best that the processor has.
 //!
 //! A token (`Avx512`, `Avx2`, `Portable`) is a value that exists only where the processor has its
-//! instructions. Each room that uses vectors defines a trait of its own and implements it for each
-//! token; this file knows nothing of those traits. `Work` written against such a trait is compiled once
-//! for each token and gives the same result with each (hashes differ, and never leave the process).
+//! instructions. Each room that uses vectors defines a trait and implements it for each token; this
+//! file knows none of those traits. `Work` written against such a trait is compiled once for each
+//! token and has the same result with each (hashes differ, and never leave the process).
 //!
-//! `Work::run` must be `#[inline(always)]`, and so must all it calls that takes the token: code that is
-//! not inlined is compiled without the instructions. For the same reason no closure holds a vector
-//! instruction: where it happens not to be inlined, each of them becomes a call.
+//! `Work::run` must be `#[inline(always)]`, and so must all functions it passes the token to: code
+//! that is not inlined is compiled without the instructions. For the same reason no closure holds a
+//! vector instruction.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ pub trait Work<I> {
 
 /// A token.
 pub trait Instructions: Copy {
-    /// Runs the work compiled for these instructions; with vectors as a function of its own, which
+    /// Runs the work compiled for these instructions. With vectors it is a separate function, which
     /// shares no registers with its caller.
     fn run<W: Work<Self>>(self, work: W) -> W::Output;
 }

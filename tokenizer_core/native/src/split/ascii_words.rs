@@ -1,13 +1,13 @@
-//! Words of ASCII letters, eight bytes at a time: what most of most texts is made of.
+//! Words of ASCII letters, eight bytes at a time: most of most texts.
 //!
 //! A word's length cannot be predicted, so a loop over its bytes ends with a mispredicted branch.
-//! Eight bytes are classed in one register by plain arithmetic instead, and the length is a count
-//! of bits. Where that does not settle the end (a longer word near the end of the text, a letter
-//! outside ASCII behind it) the answer is None and the scanner decides in its own way.
+//! Plain arithmetic classes eight bytes in one register instead, and the length is a count of bits.
+//! If that does not decide the end (a longer word near the end of the text, a letter outside ASCII
+//! after it) the result is None and the scanner decides.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x80 * ONES;
-/// The bit that tells an ASCII letter's case.
+/// The bit that differs between the cases of an ASCII letter.
 const CASE: u64 = 0x20 * ONES;
 
 /// The end of the letters from `start` on, when there is at least one and what ends them is ASCII.
@@ -75,13 +75,16 @@ mod tests {
     #[test]
     fn every_byte_at_every_place_is_classed() {
         for byte in 0..=255u8 {
-            for place in 0..8 {
+            for position in 0..8 {
                 let mut block = [b'a'; 8];
-                block[place] = byte;
+                block[position] = byte;
                 let bits = between(u64::from_le_bytes(block), b'a', b'z');
-                assert_eq!(bits >> (8 * place) & 0x80 != 0, byte.is_ascii_lowercase());
+                assert_eq!(
+                    bits >> (8 * position) & 0x80 != 0,
+                    byte.is_ascii_lowercase()
+                );
                 let mut text = [b'q'; 24];
-                text[place] = byte;
+                text[position] = byte;
                 text[20] = b'.';
                 let end = slow_letters(&text, 0);
                 let expected = (end > 0 && text[end] < 0x80 && end < 20).then_some(end);

@@ -1,4 +1,4 @@
-//! Words of o200k: upper case, then lower case. Letters and marks that are neither are of both.
+//! Words of o200k: upper case, then lower case. Letters and marks without case count as both.
 
 use crate::split::runs::run;
 use crate::unicode::{LL, LM, LO, LT, LU, M, class_at};
@@ -6,8 +6,8 @@ use crate::unicode::{LL, LM, LO, LT, LU, M, class_at};
 const UPPER_ONLY: u8 = LU | LT;
 const BOTH_CASES: u8 = LM | LO | M;
 
-/// The upper-case run from `pos`: its end, and the end of the last character in it that is of
-/// both cases. `U*` may give that character back to `W+`, and nothing behind it.
+/// The upper-case run from `pos`: its end, and the end of the last character in it that counts as
+/// both cases. `U*` may give that character back to `W+`, and nothing after it.
 #[inline(always)]
 fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
     let mut last_of_both = None;
@@ -23,12 +23,13 @@ fn upper_run(text: &[u8], mut pos: usize) -> (usize, Option<usize>) {
     }
 }
 
-/// `U*W+|U+W*` at `pos`, where a letter or mark stands: where it ends.
+/// `U*W+|U+W*` at the letter or mark at `pos`: its end.
 ///
-/// `U*` takes all it can. If a `\p{Ll}` follows, `W+` goes on from there. If not, `U*` gives back
-/// characters until one is of both cases: `W+` takes that one and stops, as only upper case
-/// follows. If there is none, the second alternative takes the upper-case run. What is given back
-/// is upper case only, and the next match takes it whole: no character is read more than twice.
+/// `U*` takes all it can. If a `\p{Ll}` follows, `W+` continues from there. If not, `U*` gives
+/// characters back until one counts as both cases: `W+` takes that one and stops, as only upper
+/// case follows. Without one, the second alternative takes the upper-case run. The characters given
+/// back are upper case only, and the next match takes all of them: no character is read more than
+/// twice.
 #[inline(always)]
 pub fn word(text: &[u8], pos: usize) -> usize {
     let (end, last_of_both) = upper_run(text, pos);
@@ -40,9 +41,9 @@ pub fn word(text: &[u8], pos: usize) -> usize {
     }
 }
 
-/// As `word` where the mark before `pos` was taken as the optional first character. When the first
-/// alternative fails with it so taken, it is tried as the first of `U*W+`: of both cases, it makes
-/// `W+` match by itself, and the upper-case run behind it is left.
+/// As `word`, after the mark before `pos` was taken as the optional first character. If the first
+/// alternative fails then, it is tried with the mark as the first of `U*W+`: the mark counts as
+/// both cases, so `W+` matches it alone, and the upper-case run after it is left.
 #[inline(always)]
 pub fn word_after_mark(text: &[u8], pos: usize) -> usize {
     let (end, last_of_both) = upper_run(text, pos);

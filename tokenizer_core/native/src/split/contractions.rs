@@ -1,4 +1,4 @@
-//! English contractions, which the split patterns take for pieces or for the ends of words.
+//! English contractions, which the split patterns treat as pieces or as ends of words.
 
 /// `'(?:[sdmt]|ll|ve|re)` at the apostrophe at `pos`.
 #[inline(always)]
@@ -25,7 +25,7 @@ pub fn contraction_of_any_case(text: &[u8], pos: usize) -> Option<usize> {
 
 /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at `pos`.
 #[inline(always)]
-pub fn contraction_behind(text: &[u8], pos: usize) -> usize {
+pub fn contraction_after(text: &[u8], pos: usize) -> usize {
     if text.get(pos) == Some(&b'\'') {
         contraction_of_any_case(text, pos).unwrap_or(pos)
     } else {

@@ -1,10 +1,10 @@
 //! Text to pre-tokens: the named split patterns of `patterns.py` as scanners over UTF-8 bytes.
 //!
 //! Each grammar is one function, `advance(text, pos) -> end`: where the pre-token that starts at
-//! `pos` ends. They are exactly the regular expressions, alternative by alternative, and the
-//! reference for anything faster. None looks behind, so a scan may start at any boundary, and two
-//! scans that share one boundary agree from there on. Each character is looked at a bounded number
-//! of times, whatever the text: the reasons stand where they are needed.
+//! `pos` ends. The grammars equal the regular expressions, alternative by alternative, and are the
+//! definition for anything faster (`blocks`). No pattern has a look-behind, so a scan may start at any
+//! boundary, and two scans that share one boundary agree from there on. Each character is read a
+//! bounded number of times, for any text.
 //!
 //! Counting and encoding use [`Scanner`]:
 //!
@@ -26,7 +26,7 @@ pub mod safe_cuts;
 
 use crate::split::ascii_words::{cased_word, letters};
 use crate::split::cased_words::{word, word_after_mark};
-use crate::split::contractions::contraction_behind;
+use crate::split::contractions::contraction_after;
 use crate::split::contractions::{contraction, contraction_of_any_case};
 use crate::split::runs::{SpaceRun, bytes_run, digits, is_other, run};
 use crate::unicode::{L, M, N, S, class_at};
@@ -94,7 +94,7 @@ fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
 
 /// A split pattern as a type, so that loops over it are compiled for it.
 pub trait Grammar {
-    /// See [`Scanner::advance`]. The answer is greater than `pos`.
+    /// See [`Scanner::advance`]. The result is greater than `pos`.
     fn advance(text: &[u8], pos: usize) -> usize;
 }
 
@@ -176,14 +176,14 @@ impl Grammar for O200k {
     fn advance(text: &[u8], pos: usize) -> usize {
         let first = text[pos];
         if let Some(end) = cased_word(text, pos + usize::from(first == b' ')) {
-            return contraction_behind(text, end);
+            return contraction_after(text, end);
         }
         let (class, len) = class_at(text, pos);
         if class & N != 0 {
             return digits::<3>(text, pos + len);
         }
         if class & L != 0 {
-            return contraction_behind(text, word(text, pos));
+            return contraction_after(text, word(text, pos));
         }
         let next = pos + len;
         if first != b'\r' && first != b'\n' {
@@ -194,10 +194,10 @@ impl Grammar for O200k {
                 } else {
                     word(text, next)
                 };
-                return contraction_behind(text, end);
+                return contraction_after(text, end);
             }
             if class & M != 0 {
-                return contraction_behind(text, next);
+                return contraction_after(text, next);
             }
             if class & S == 0 || (first == b' ' && next_class & (S | N) == 0 && next < text.len()) {
                 let end = run(text, next, is_other);

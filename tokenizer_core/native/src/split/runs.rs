@@ -1,4 +1,4 @@
-//! Runs of characters of one class: what the split patterns are put together from.
+//! Runs of characters of one class, which the split patterns consist of.
 
 use crate::unicode::{L, N, S, class_at};
 
@@ -41,9 +41,9 @@ pub fn digits<const DIGITS: usize>(text: &[u8], mut pos: usize) -> usize {
     pos
 }
 
-/// A run of white space: where it ends, where its last character starts, and the end of the last
-/// newline in it. It is read at most three times: through its last newline, without its last
-/// character, and that character.
+/// A run of white space: its end, the start of its last character, and the end of its last newline.
+/// It is read at most three times: through its last newline, without its last character, and that
+/// character.
 pub struct SpaceRun {
     start: usize,
     last: usize,

@@ -1,19 +1,19 @@
-//! Where a text may be cut in two that are encoded apart.
+//! Where a text may be cut so that both sides can be encoded separately.
 //!
-//! Where every pattern has a boundary and neither side reads across it: behind a letter that neither a
-//! letter, a mark nor an apostrophe follows, behind the last digit of a number, and before a blank that
-//! follows anything visible. Text in any script has such places, but for one run of letters, of emoji or
-//! of blanks.
+//! At positions where every pattern has a boundary and neither side reads across it: after a letter
+//! that no letter, mark or apostrophe follows, after the last digit of a number, and before a blank
+//! that follows anything visible. Text in any script has such positions, except one run of letters,
+//! of emoji or of blanks.
 
 use crate::unicode::{L, M, N, S, class_of};
 
-/// Whether text may be cut between two characters, whatever else stands there.
-pub(crate) fn is_safe_cut(before: u32, behind: u32) -> bool {
-    let (class_before, class_behind) = (class_of(before), class_of(behind));
-    let ends_word = class_before & L != 0 && class_behind & (L | M) == 0;
-    ends_word && behind != u32::from('\'')
-        || class_before & N != 0 && class_behind & N == 0
-        || class_before & S == 0 && behind == u32::from(' ')
+/// Whether text may be cut between two characters, in any context.
+pub(crate) fn is_safe_cut(before: u32, after: u32) -> bool {
+    let (class_before, class_after) = (class_of(before), class_of(after));
+    let ends_word = class_before & L != 0 && class_after & (L | M) == 0;
+    ends_word && after != u32::from('\'')
+        || class_before & N != 0 && class_after & N == 0
+        || class_before & S == 0 && after == u32::from(' ')
 }
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
     use crate::split::Scanner;
 
-    /// One character or more of each kind that a pattern tells apart.
+    /// At least one character of each kind that a pattern distinguishes.
     const KINDS: [&str; 23] = [
         "r",
         "e",
@@ -56,14 +56,14 @@ mod tests {
 
     fn assert_cuts_are_safe(text: &str) -> usize {
         let mut n_cuts = 0;
-        for (place, behind) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(place);
+        for (position, after) in text.char_indices().skip(1) {
+            let (left, right) = text.split_at(position);
             let before = left.chars().next_back().expect("skipped the first");
-            if is_safe_cut(before.into(), behind.into()) {
+            if is_safe_cut(before.into(), after.into()) {
                 n_cuts += 1;
                 for (name, scanner) in Scanner::NAMES {
                     let apart = [pieces(scanner, left), pieces(scanner, right)].concat();
-                    assert_eq!(apart, pieces(scanner, text), "{name} {text:?} {place}");
+                    assert_eq!(apart, pieces(scanner, text), "{name} {text:?} {position}");
                 }
             }
         }
@@ -74,7 +74,7 @@ mod tests {
     fn a_cut_changes_no_pre_token_of_any_text_of_four_kinds_nor_of_longer_ones() {
         let mut n_cuts = 0;
         for number in 0..KINDS.len().pow(4) {
-            let kind = |place| KINDS[number / KINDS.len().pow(place) % KINDS.len()];
+            let kind = |position| KINDS[number / KINDS.len().pow(position) % KINDS.len()];
             n_cuts += assert_cuts_are_safe(&[kind(0), kind(1), kind(2), kind(3)].concat());
         }
         assert!(n_cuts > 50_000);

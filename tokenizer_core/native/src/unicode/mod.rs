@@ -1,7 +1,7 @@
 //! Classes of characters, read from the generated tables.
 //!
 //! A class is a byte with at most one bit set; no code point is in two classes (the generator
-//! checks it), and 0 means none of them: punctuation, symbols, controls, unassigned.
+//! checks it), and 0 is none of them: punctuation, symbols, controls, unassigned.
 
 pub mod nfc;
 mod nfc_ranges;

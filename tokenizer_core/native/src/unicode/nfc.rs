@@ -1,13 +1,13 @@
-//! Where NFC may touch a text, seen quickly; normalizing is left to Python.
+//! Where NFC may change a text. Normalizing itself is left to Python.
 
 use std::sync::LazyLock;
 
 use crate::simd::{Instructions, Kernel, Work};
 use crate::unicode::nfc_ranges::RANGES;
-use crate::unicode::utf8::{CodeUnit, NoUtf8};
+use crate::unicode::utf8::{CodePoint, NoUtf8};
 
-/// One bit for each code point up to the last that NFC may touch.
-static RESTLESS: LazyLock<Vec<u64>> = LazyLock::new(|| {
+/// A bit for each code point up to the last that NFC may change.
+static MAY_CHANGE: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let last = RANGES.last().expect("there are some").1;
     let mut bits = vec![0; last as usize / 64 + 1];
     for (first, last) in RANGES {
@@ -18,45 +18,45 @@ static RESTLESS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     bits
 });
 
-/// Whether NFC may touch a code point, by itself or together with its neighbours.
-pub fn is_restless(code: u32) -> bool {
+/// Whether NFC may change a code point, alone or together with its neighbours.
+pub fn may_change_under_nfc(code: u32) -> bool {
     let code = code as usize;
-    RESTLESS
+    MAY_CHANGE
         .get(code / 64)
         .is_some_and(|bits| bits >> (code % 64) & 1 != 0)
 }
 
-/// First places and ends of the runs of characters that NFC may touch; None if there are more of them
-/// than `max_runs`. Every other character normalizes to itself, and what begins with it normalizes
-/// alone. Fails where one is a surrogate.
-pub fn restless_runs<U: CodeUnit>(
-    units: &[U],
+/// First positions and ends of the runs of characters that NFC may change; None if there are more
+/// than `max_runs`. Every other character normalizes to itself, and the text from it on normalizes
+/// independently. Fails for a surrogate.
+pub fn nfc_runs<U: CodePoint>(
+    points: &[U],
     max_runs: usize,
 ) -> Result<Option<Vec<(usize, usize)>>, NoUtf8> {
-    Kernel::chosen().run(RestlessRuns { units, max_runs })
+    Kernel::chosen().run(NfcRuns { points, max_runs })
 }
 
-struct RestlessRuns<'u, U> {
-    units: &'u [U],
+struct NfcRuns<'u, U> {
+    points: &'u [U],
     max_runs: usize,
 }
 
-impl<U: CodeUnit, K: Instructions> Work<K> for RestlessRuns<'_, U> {
+impl<U: CodePoint, K: Instructions> Work<K> for NfcRuns<'_, U> {
     type Output = Result<Option<Vec<(usize, usize)>>, NoUtf8>;
 
     #[inline(always)]
     fn run(self, _: K) -> Self::Output {
         let (mut runs, mut is_more): (Vec<(usize, usize)>, _) = (Vec::new(), false);
-        for (place, block) in self.units.chunks(BLOCK).enumerate() {
+        for (position, block) in self.points.chunks(BLOCK).enumerate() {
             if is_plain(block) {
                 continue;
             }
-            for (at, &unit) in (place * BLOCK..).zip(block) {
-                let code = unit.into();
+            for (at, &point) in (position * BLOCK..).zip(block) {
+                let code = point.into();
                 if code & !0x7FF == 0xD800 {
                     return Err(NoUtf8::Surrogate);
                 }
-                if !is_restless(code) {
+                if !may_change_under_nfc(code) {
                     continue;
                 }
                 let n_runs = runs.len();
@@ -74,8 +74,8 @@ impl<U: CodeUnit, K: Instructions> Work<K> for RestlessRuns<'_, U> {
 /// Code points looked at together.
 const BLOCK: usize = 32;
 
-/// Frequent characters that are never restless, from the first to before the last: Latin, Cyrillic,
-/// quotes and dashes, kana, ideographs, Hangul, emoji. The first begin at zero.
+/// Frequent characters that NFC never changes, from the first to before the last: Latin, Cyrillic,
+/// quotes and dashes, kana, ideographs, Hangul, emoji. The first range begins at zero.
 const PLAIN: [(u32, u32); 8] = [
     (0, 0x300),
     (0x400, 0x483),
@@ -87,12 +87,12 @@ const PLAIN: [(u32, u32); 8] = [
     (0x1F000, 0x20000),
 ];
 
-/// Whether all are of those.
+/// Whether all are among those.
 #[inline(always)]
-fn is_plain<U: CodeUnit>(block: &[U]) -> bool {
+fn is_plain<U: CodePoint>(block: &[U]) -> bool {
     let all_within = |ranges: &[(u32, u32)]| {
-        block.iter().fold(true, |all, &unit| {
-            let code: u32 = unit.into();
+        block.iter().fold(true, |all, &point| {
+            let code: u32 = point.into();
             let is_within = |&(first, end): &(u32, u32)| code.wrapping_sub(first) < end - first;
             all & ranges
                 .iter()
@@ -106,7 +106,7 @@ fn is_plain<U: CodeUnit>(block: &[U]) -> bool {
 mod tests {
     use super::*;
 
-    fn units(text: &str) -> Vec<u32> {
+    fn points(text: &str) -> Vec<u32> {
         text.chars().map(u32::from).collect()
     }
 
@@ -114,7 +114,7 @@ mod tests {
     fn what_is_passed_over_is_not_restless() {
         for code in PLAIN.iter().flat_map(|&(first, end)| first..end) {
             assert!(!(0xD800..0xE000).contains(&code));
-            assert!(!is_restless(code), "{code:x}");
+            assert!(!may_change_under_nfc(code), "{code:x}");
         }
     }
 
@@ -130,13 +130,13 @@ mod tests {
         ] {
             for n_before in 0..140 {
                 let before = filler.repeat(n_before);
-                assert_eq!(restless_runs(&units(&before), 0), Ok(Some(vec![])));
-                for restless in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
-                    let behind = filler.repeat(70);
-                    let text = units(&format!("{before}{restless}{behind}"));
-                    let place = units(&before).len();
-                    assert_eq!(restless_runs(&text, 1), Ok(Some(vec![(place, place + 1)])));
-                    assert_eq!(restless_runs(&text, 0), Ok(None));
+                assert_eq!(nfc_runs(&points(&before), 0), Ok(Some(vec![])));
+                for changing in ["\u{301}", "\u{3099}", "\u{212b}", "\u{1161}", "\u{1d15e}"] {
+                    let after = filler.repeat(70);
+                    let text = points(&format!("{before}{changing}{after}"));
+                    let position = points(&before).len();
+                    assert_eq!(nfc_runs(&text, 1), Ok(Some(vec![(position, position + 1)])));
+                    assert_eq!(nfc_runs(&text, 0), Ok(None));
                 }
             }
         }
@@ -145,23 +145,23 @@ mod tests {
     #[test]
     fn runs_go_on_across_blocks_and_end_at_what_is_settled() {
         for n_before in 55..70 {
-            for n_restless in 1..150 {
-                let text = "x".repeat(n_before) + &"\u{301}".repeat(n_restless) + "y\u{323}";
-                let end = n_before + n_restless;
+            for n_changing in 1..150 {
+                let text = "x".repeat(n_before) + &"\u{301}".repeat(n_changing) + "y\u{323}";
+                let end = n_before + n_changing;
                 let expected = vec![(n_before, end), (end + 1, end + 2)];
-                assert_eq!(restless_runs(&units(&text), 2), Ok(Some(expected)));
-                assert_eq!(restless_runs(&units(&text), 1), Ok(None));
+                assert_eq!(nfc_runs(&points(&text), 2), Ok(Some(expected)));
+                assert_eq!(nfc_runs(&points(&text), 1), Ok(None));
             }
         }
     }
 
     #[test]
-    fn a_surrogate_is_seen_behind_more_runs_than_are_asked_for() {
+    fn a_surrogate_is_seen_after_more_runs_than_are_asked_for() {
         for n_runs in [0, 1, 5] {
-            let mut text = units(&"e\u{301}".repeat(n_runs));
+            let mut text = points(&"e\u{301}".repeat(n_runs));
             text.push(0xDC80);
-            text.extend(units(&"x".repeat(200)));
-            assert_eq!(restless_runs(&text, 2), Err(NoUtf8::Surrogate));
+            text.extend(points(&"x".repeat(200)));
+            assert_eq!(nfc_runs(&text, 2), Err(NoUtf8::Surrogate));
         }
     }
 }

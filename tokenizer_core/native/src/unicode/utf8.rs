@@ -1,50 +1,50 @@
-//! UTF-8 of text as Python keeps it: an array of code points, of as many bytes each as its largest
-//! needs.
+//! UTF-8 of text in the widths that Python stores (PEP 393): an array of code points, of as many
+//! bytes each as the largest needs.
 //!
-//! Python itself makes UTF-8 of a `str` in two copies, in small pages, and keeps it for as long as
-//! the `str` lives. Of a long text in other than ASCII that takes a tenth to nearly a half of the time
-//! of encoding it; this is several times as fast, and what it makes is gone with the call.
+//! Python itself makes the UTF-8 of a `str` in two copies, in small pages, and keeps it for as long
+//! as the `str` lives. For a long text outside ASCII that takes a tenth to nearly a half of the
+//! time of encoding it. This is several times as fast, and its memory ends with the call.
 
 use std::mem::MaybeUninit;
 
 use crate::mem::huge_pages;
 use crate::simd::{Instructions, Kernel, Portable, Work};
 
-/// A code point as an array of Python keeps it.
-pub trait CodeUnit: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
-    /// Bytes of UTF-8 that one has at most.
+/// A code point in one of Python's widths.
+pub trait CodePoint: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
+    /// The most bytes of UTF-8 that one has.
     const MAX_BYTES: usize;
 
-    /// How many bytes of UTF-8 these have beyond one each; and whether one is a surrogate.
-    fn measure(units: &[Self]) -> (usize, bool);
+    /// How many bytes of UTF-8 these have in addition to one each; and whether one is a surrogate.
+    fn measure(points: &[Self]) -> (usize, bool);
 }
 
-/// Counts in units of its own, so that a vector holds as many as there can be; a block is so
-/// short that its sum fits one.
-macro_rules! code_unit {
-    ($Unit:ty, $block:literal) => {
-        impl CodeUnit for $Unit {
-            const MAX_BYTES: usize = if size_of::<$Unit>() == 4 {
+/// Counts in the width of the array, so that a vector holds as many counts as possible; a block is
+/// so short that its sum fits.
+macro_rules! code_point {
+    ($Width:ty, $block:literal) => {
+        impl CodePoint for $Width {
+            const MAX_BYTES: usize = if size_of::<$Width>() == 4 {
                 4
             } else {
-                1 + size_of::<$Unit>()
+                1 + size_of::<$Width>()
             };
 
             #[inline(always)]
-            fn measure(units: &[$Unit]) -> (usize, bool) {
+            fn measure(points: &[$Width]) -> (usize, bool) {
                 let (mut n_more, mut any_surrogate) = (0, false);
-                for block in units.chunks($block) {
-                    let (mut more, mut surrogates): ($Unit, $Unit) = (0, 0);
-                    for &unit in block {
-                        more += <$Unit>::from(unit >= 0x80);
-                        if <$Unit>::BITS > 8 {
-                            more += <$Unit>::from(unit >= 0x800_u32 as $Unit);
+                for block in points.chunks($block) {
+                    let (mut more, mut surrogates): ($Width, $Width) = (0, 0);
+                    for &point in block {
+                        more += <$Width>::from(point >= 0x80);
+                        if <$Width>::BITS > 8 {
+                            more += <$Width>::from(point >= 0x800_u32 as $Width);
                             let is_surrogate =
-                                unit & 0xFFFF_F800_u32 as $Unit == 0xD800_u32 as $Unit;
-                            surrogates |= <$Unit>::from(is_surrogate);
+                                point & 0xFFFF_F800_u32 as $Width == 0xD800_u32 as $Width;
+                            surrogates |= <$Width>::from(is_surrogate);
                         }
-                        if <$Unit>::BITS > 16 {
-                            more += <$Unit>::from(unit >= 0x1_0000_u32 as $Unit);
+                        if <$Width>::BITS > 16 {
+                            more += <$Width>::from(point >= 0x1_0000_u32 as $Width);
                         }
                     }
                     n_more += more as usize;
@@ -56,72 +56,77 @@ macro_rules! code_unit {
     };
 }
 
-code_unit!(u8, 128);
-code_unit!(u16, 4096);
-code_unit!(u32, 4096);
+code_point!(u8, 128);
+code_point!(u16, 4096);
+code_point!(u32, 4096);
 
-/// Units looked at together.
-pub const UNITS: usize = 16;
+/// Code points processed together.
+pub const POINTS: usize = 16;
 
-/// Bytes that their UTF-8 may be. So many are written, and there must be room for them.
-pub const WIDEST: usize = 4 * UNITS;
+/// The most bytes of their UTF-8. This many are written, and there must be room for them.
+pub const WIDEST: usize = 4 * POINTS;
 
-/// Units for which room is made together.
+/// Code points that room is made for together.
 const CHUNK: usize = 4096;
 
 /// Bytes that the UTF-8 of four code points may be.
 pub const ROW: usize = 16;
 
-/// Writing the UTF-8 of several units at once, with each set of instructions.
-pub trait WriteUtf8: Instructions {
-    /// Writes the UTF-8 of these units, and anything behind it; how many bytes it is, and whether a unit
-    /// is a surrogate, of which something else is written.
-    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool);
+/// Writing the UTF-8 of several code points at once, with each instruction set.
+///
+/// # Safety
+/// `write_utf8` writes as many bytes as it returns, and they are UTF-8 unless it reports a
+/// surrogate.
+pub unsafe trait WriteUtf8: Instructions {
+    /// Writes the UTF-8 of these points, perhaps followed by other bytes. Returns how many bytes the
+    /// UTF-8 has, and whether a point is a surrogate.
+    fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool);
 }
 
-impl WriteUtf8 for Portable {
+// SAFETY: each row is written whole, and `at` grows by at most its length.
+unsafe impl WriteUtf8 for Portable {
     #[inline(always)]
-    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
-        let all = units.iter().fold(0, |all, &unit| all | unit.into());
+    fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool) {
+        let all = points.iter().fold(0, |all, &point| all | point.into());
         if all < 0x80 {
-            put(out, 0, units.map(|unit| unit.into() as u8));
-            return (UNITS, false);
+            put(out, 0, points.map(|point| point.into() as u8));
+            return (POINTS, false);
         }
         let mut at = 0;
-        for four in units.map(Into::into).as_chunks().0 {
+        for four in points.map(Into::into).as_chunks().0 {
             let (row, length) = utf8_of_four(*four);
             put(out, at, row);
             at += length;
         }
-        (at, U::measure(units).1)
+        (at, U::measure(points).1)
     }
 }
 
-/// Why there is no UTF-8 of a text.
+/// Why a text has no UTF-8.
 #[derive(Debug, PartialEq)]
 pub enum NoUtf8 {
     Surrogate,
     Memory,
 }
 
-/// Appends the UTF-8 of `units`; fails where one is a surrogate, which has none.
-pub fn append_utf8<U: CodeUnit>(
+/// Appends the UTF-8 of `points`; fails where one is a surrogate, which has none.
+pub fn append_utf8<U: CodePoint>(
     kernel: Kernel,
-    units: &[U],
+    points: &[U],
     out: &mut Vec<u8>,
 ) -> Result<(), NoUtf8> {
     let before = out.len();
-    for (place, chunk) in units.chunks(CHUNK).enumerate() {
-        // There is room for whatever they are.
+    for (position, chunk) in points.chunks(CHUNK).enumerate() {
+        // Room for any code points.
         let room = chunk.len() * U::MAX_BYTES + WIDEST;
         if out.capacity() - out.len() < room {
-            // For what is left, if it is like what there was, or like this chunk, and some more; or
-            // for this chunk.
-            let (done, written) = match place * CHUNK {
+            // For the rest, if it resembles the part so far, or this chunk, and some more; or for
+            // this chunk.
+            let (done, written) = match position * CHUNK {
                 0 => (chunk.len(), chunk.len() + U::measure(chunk).0),
                 done => (done, out.len() - before),
             };
-            let left = units.len() - place * CHUNK;
+            let left = points.len() - position * CHUNK;
             let estimate = left.div_ceil(CHUNK) * (written / done.div_ceil(CHUNK)) / 16 * 17 + room;
             out.try_reserve(estimate)
                 .or_else(|_| out.try_reserve_exact(room))
@@ -129,32 +134,32 @@ pub fn append_utf8<U: CodeUnit>(
             huge_pages::advise(out.as_ptr(), out.capacity());
         }
         let (written, any_surrogate) = kernel.run(Write {
-            units: chunk,
+            points: chunk,
             out: out.spare_capacity_mut(),
         });
         if any_surrogate {
             return Err(NoUtf8::Surrogate);
         }
-        // SAFETY: so many bytes were written behind what there was.
+        // SAFETY: `Write` has written so many bytes after the first ones.
         unsafe { out.set_len(out.len() + written) };
     }
     Ok(())
 }
 
-/// Writes the UTF-8 of units to the start of `out`; how many bytes it is, and whether a unit is a
-/// surrogate, of which it has something else.
+/// Writes the UTF-8 of code points to the start of `out`. Returns how many bytes it has, and
+/// whether a code point is a surrogate, for which the bytes are not UTF-8.
 struct Write<'c, U> {
-    units: &'c [U],
+    points: &'c [U],
     out: &'c mut [MaybeUninit<u8>],
 }
 
-impl<U: CodeUnit, K: WriteUtf8> Work<K> for Write<'_, U> {
+impl<U: CodePoint, K: WriteUtf8> Work<K> for Write<'_, U> {
     type Output = (usize, bool);
 
     #[inline(always)]
     fn run(self, kernel: K) -> (usize, bool) {
-        let Write { units, out } = self;
-        let (blocks, rest) = units.as_chunks::<UNITS>();
+        let Write { points, out } = self;
+        let (blocks, rest) = points.as_chunks::<POINTS>();
         let (mut at, mut any_surrogate) = (0, U::measure(rest).1);
         for block in blocks {
             let out = out[at..].first_chunk_mut().expect("room");
@@ -162,8 +167,8 @@ impl<U: CodeUnit, K: WriteUtf8> Work<K> for Write<'_, U> {
             at += written;
             any_surrogate |= is_surrogate;
         }
-        for &unit in rest {
-            let (row, length) = utf8_of_four([unit.into(), 0, 0, 0]);
+        for &point in rest {
+            let (row, length) = utf8_of_four([point.into(), 0, 0, 0]);
             put(out[at..].first_chunk_mut().expect("room"), 0, row);
             at += length - 3;
         }
@@ -171,7 +176,7 @@ impl<U: CodeUnit, K: WriteUtf8> Work<K> for Write<'_, U> {
     }
 }
 
-/// What the UTF-8 of some code points is written to.
+/// The destination of the UTF-8 of some code points.
 pub type Out = [MaybeUninit<u8>; WIDEST];
 
 /// Writes a row to `out` from `at` on.
@@ -180,7 +185,7 @@ pub fn put(out: &mut Out, at: usize, row: [u8; ROW]) {
     *out[at..].first_chunk_mut().expect("room") = row.map(MaybeUninit::new);
 }
 
-/// The UTF-8 of four code points, and anything behind it, and how many bytes it is.
+/// The UTF-8 of four code points, followed by anything, and its length.
 #[inline(always)]
 pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
     let (mut bytes, mut at) = ([0; ROW], 0);
@@ -202,9 +207,9 @@ pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
 mod tests {
     use super::*;
 
-    fn utf8_of<U: CodeUnit>(kernel: Kernel, units: &[U]) -> Option<Vec<u8>> {
+    fn utf8_of<U: CodePoint>(kernel: Kernel, points: &[U]) -> Option<Vec<u8>> {
         let mut out = b"before".to_vec();
-        append_utf8(kernel, units, &mut out)
+        append_utf8(kernel, points, &mut out)
             .map_err(|error| assert_eq!(error, NoUtf8::Surrogate))
             .ok()?;
         assert_eq!(out.drain(..6).as_slice(), b"before");
@@ -216,8 +221,8 @@ mod tests {
         for kernel in Kernel::all() {
             for character in '\0'..=char::MAX {
                 let text = format!("{character}a{character}é中🙂{character}{character}zzzzzzzzz");
-                let units: Vec<u32> = text.chars().map(u32::from).collect();
-                assert_eq!(utf8_of(kernel, &units).unwrap(), text.as_bytes());
+                let points: Vec<u32> = text.chars().map(u32::from).collect();
+                assert_eq!(utf8_of(kernel, &points).unwrap(), text.as_bytes());
             }
         }
     }
@@ -257,33 +262,33 @@ mod tests {
                         }
                     })
                     .collect();
-                let units: Vec<u32> = text.chars().map(u32::from).collect();
-                assert_eq!(utf8_of(kernel, &units).unwrap(), text.as_bytes());
-                if let Ok(units) = units
+                let points: Vec<u32> = text.chars().map(u32::from).collect();
+                assert_eq!(utf8_of(kernel, &points).unwrap(), text.as_bytes());
+                if let Ok(points) = points
                     .iter()
                     .map(|&u| u16::try_from(u))
                     .collect::<Result<Vec<_>, _>>()
                 {
-                    assert_eq!(utf8_of(kernel, &units).unwrap(), text.as_bytes());
+                    assert_eq!(utf8_of(kernel, &points).unwrap(), text.as_bytes());
                 }
-                if let Ok(units) = units
+                if let Ok(points) = points
                     .iter()
                     .map(|&u| u8::try_from(u))
                     .collect::<Result<Vec<_>, _>>()
                 {
-                    assert_eq!(utf8_of(kernel, &units).unwrap(), text.as_bytes());
+                    assert_eq!(utf8_of(kernel, &points).unwrap(), text.as_bytes());
                 }
             }
         }
     }
 
     #[test]
-    fn memory_is_made_for_what_grows_behind_an_ascii_beginning() {
+    fn memory_is_made_for_what_grows_after_an_ascii_beginning() {
         for kernel in Kernel::all() {
             for filler in ["a", "中", "🙂"] {
                 let text = "a".repeat(CHUNK) + &filler.repeat(3 * CHUNK + 5) + "é";
-                let units: Vec<u32> = text.chars().map(u32::from).collect();
-                assert_eq!(utf8_of(kernel, &units).unwrap(), text.as_bytes());
+                let points: Vec<u32> = text.chars().map(u32::from).collect();
+                assert_eq!(utf8_of(kernel, &points).unwrap(), text.as_bytes());
             }
         }
     }
@@ -292,12 +297,12 @@ mod tests {
     fn a_surrogate_anywhere_is_seen() {
         for kernel in Kernel::all() {
             for surrogate in [0xD800u16, 0xDBFF, 0xDC00, 0xDFFF] {
-                for place in [0, 15, 16, 17, 4095, 4096, 9_999] {
-                    let mut units = vec![u16::from(b'a'); 10_000];
-                    assert_eq!(utf8_of(kernel, &units).unwrap().len(), 10_000);
-                    units[place] = surrogate;
-                    assert_eq!(utf8_of(kernel, &units), None);
-                    let wide: Vec<u32> = units.iter().map(|&unit| unit.into()).collect();
+                for position in [0, 15, 16, 17, 4095, 4096, 9_999] {
+                    let mut points = vec![u16::from(b'a'); 10_000];
+                    assert_eq!(utf8_of(kernel, &points).unwrap().len(), 10_000);
+                    points[position] = surrogate;
+                    assert_eq!(utf8_of(kernel, &points), None);
+                    let wide: Vec<u32> = points.iter().map(|&point| point.into()).collect();
                     assert_eq!(utf8_of(kernel, &wide), None);
                 }
             }

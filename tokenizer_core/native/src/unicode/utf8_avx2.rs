@@ -5,17 +5,18 @@
 use std::arch::x86_64::*;
 
 use crate::simd::Avx2;
-use crate::unicode::utf8::{CodeUnit, Out, ROW, UNITS, WriteUtf8, put};
+use crate::unicode::utf8::{CodePoint, Out, POINTS, ROW, WriteUtf8, put};
 
-impl WriteUtf8 for Avx2 {
+// SAFETY: stores cover all bytes up to the returned length.
+unsafe impl WriteUtf8 for Avx2 {
     #[inline(always)]
-    fn write_utf8<U: CodeUnit>(self, units: &[U; UNITS], out: &mut Out) -> (usize, bool) {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+    fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool) {
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe {
-            let codes = codes_of(units);
+            let codes = codes_of(points);
             if let Some(row) = as_ascii(codes) {
                 put(out, 0, row);
-                return (UNITS, false);
+                return (POINTS, false);
             }
             let mut at = 0;
             for codes in codes {
@@ -32,25 +33,25 @@ impl WriteUtf8 for Avx2 {
 /// # Safety
 /// The processor has AVX2.
 #[inline(always)]
-unsafe fn codes_of<U: CodeUnit>(units: &[U; UNITS]) -> [__m256i; 2] {
-    let units = units.as_ptr();
-    // SAFETY: the caller's promise; each load is of as many units, of so many bytes, as there are.
+unsafe fn codes_of<U: CodePoint>(points: &[U; POINTS]) -> [__m256i; 2] {
+    let points = points.as_ptr();
+    // SAFETY: the caller's promise; each load is of as many points, of so many bytes, as there are.
     unsafe {
         match size_of::<U>() {
             1 => {
-                let all = _mm_loadu_si128(units.cast());
+                let all = _mm_loadu_si128(points.cast());
                 [
                     _mm256_cvtepu8_epi32(all),
                     _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(all)),
                 ]
             }
             2 => [
-                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.cast())),
-                _mm256_cvtepu16_epi32(_mm_loadu_si128(units.add(8).cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(points.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(points.add(8).cast())),
             ],
             _ => [
-                _mm256_loadu_si256(units.cast()),
-                _mm256_loadu_si256(units.add(8).cast()),
+                _mm256_loadu_si256(points.cast()),
+                _mm256_loadu_si256(points.add(8).cast()),
             ],
         }
     }
@@ -93,8 +94,8 @@ unsafe fn any_surrogate(codes: [__m256i; 2]) -> bool {
     }
 }
 
-/// The UTF-8 of four code points and of the next four, and anything behind each, and how many bytes
-/// they are.
+/// The UTF-8 of four code points and of the next four, each followed by anything, and their
+/// lengths.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -117,9 +118,9 @@ unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
         let two = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7F));
         let three = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0x7FF));
         let four = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(0xFFFF));
-        // Minus the number of bytes behind the first.
-        let behind = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
-        let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(behind));
+        // Minus the number of bytes after the first.
+        let after = _mm256_add_epi32(_mm256_add_epi32(two, three), four);
+        let unused = _mm256_add_epi32(_mm256_set1_epi32(24), _mm256_slli_epi32::<3>(after));
         let lead = _mm256_or_si256(
             _mm256_and_si256(two, _mm256_set1_epi32(0xC0)),
             _mm256_or_si256(
@@ -129,8 +130,8 @@ unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
         );
         let bytes = _mm256_or_si256(_mm256_srlv_epi32(long, unused), lead);
         let bytes = _mm256_blendv_epi8(codes, bytes, two);
-        // Two bits of each for how many are behind the first; the lower is that of one or three.
-        let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(behind));
+        // Two bits of each for how many are after the first; the lower is that of one or three.
+        let odd = _mm256_castsi256_ps(_mm256_slli_epi32::<31>(after));
         let (odd, many) = (
             _mm256_movemask_ps(odd) as usize,
             _mm256_movemask_ps(_mm256_castsi256_ps(three)) as usize,
@@ -147,17 +148,17 @@ unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
     }
 }
 
-/// Which bytes of four characters of up to four bytes each are theirs, in order, by how many each
-/// has behind its first: a bit for each character for the lower and, higher, for the upper bit.
+/// A shuffle that joins the bytes of four characters of up to four bytes each, by the number of
+/// bytes after the first: for each character a lower bit and, in the upper half, a higher bit.
 static JOINING: [[u8; ROW]; 256] = {
     let mut table = [[0x80; ROW]; 256];
     let mut lengths = 0;
     while lengths < 256 {
         let (mut at, mut character) = (0, 0);
         while character < 4 {
-            let n_behind = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
+            let n_after = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
             let mut byte = 0;
-            while byte <= n_behind {
+            while byte <= n_after {
                 table[lengths][at] = (4 * character + byte) as u8;
                 at += 1;
                 byte += 1;

@@ -53,7 +53,7 @@ fn fill<const WORDS: usize>() {
     let larger = table.copied(10, |key| line_of(key) & 1023).unwrap();
     let n_copied = (1..=n).filter(|&i| stands(&larger, 1023, i)).count();
     assert!(n_copied >= n_found * 9 / 10 && n_copied <= n_found);
-    // Two threads may have entered the same at the same time in two places.
+    // Two threads may have entered the same at the same time in two positions.
     assert!(larger.n_entries() >= n_copied && larger.n_entries() <= n_slots);
     assert!(!stands(&larger, 1023, n + 1));
 }

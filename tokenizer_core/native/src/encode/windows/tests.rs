@@ -16,8 +16,8 @@ impl Source for Characters {
         4 * self.0.len()
     }
 
-    fn around(&self, place: usize) -> Option<(u32, u32)> {
-        Some((self.0[place - 1].into(), self.0[place].into()))
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        Some((self.0[position - 1].into(), self.0[position].into()))
     }
 
     fn as_utf8(&self) -> Option<&str> {

@@ -21,7 +21,7 @@ impl Blocks for Avx2 {
                 &padded
             }
         };
-        // SAFETY: the processor has the instructions, or there were no `self`. Both loads are of
+        // SAFETY: the processor has the instructions, because `self` exists. Both loads are of
         // 32 of the 64 bytes.
         unsafe {
             let halves = [
@@ -52,8 +52,8 @@ impl Blocks for Avx2 {
     }
 
     #[inline(always)]
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]) {
-        Portable.write_places(bits, base, places);
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
+        Portable.write_positions(bits, base, positions);
     }
 }
 
@@ -64,7 +64,7 @@ struct Halves([__m256i; 2]);
 impl Bytes for Halves {
     #[inline(always)]
     fn at_least(self, first: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe {
             let first = _mm256_set1_epi8(first as i8);
             high_bits(
@@ -76,7 +76,7 @@ impl Bytes for Halves {
 
     #[inline(always)]
     fn equal(self, byte: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe {
             let byte = _mm256_set1_epi8(byte as i8);
             high_bits(

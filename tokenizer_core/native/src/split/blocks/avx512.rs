@@ -14,7 +14,7 @@ impl Blocks for Avx512 {
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High) {
         let block = &text[at..];
         let valid = block.len().min(BLOCK);
-        // SAFETY: the processor has the instructions, or there were no `self`. The masked load
+        // SAFETY: the processor has the instructions, because `self` exists. The masked load
         // reads the first `valid` bytes of `block` and no other; the table is 128 bytes.
         unsafe {
             let present = _bzhi_u64(u64::MAX, valid as u32);
@@ -43,7 +43,7 @@ impl Blocks for Avx512 {
     }
 
     #[inline(always)]
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]) {
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
         const IOTA: [u8; BLOCK] = {
             let mut iota = [0; BLOCK];
             let mut i = 0;
@@ -53,12 +53,12 @@ impl Blocks for Avx512 {
             }
             iota
         };
-        // SAFETY: the processor has the instructions, or there were no `self`. Each of the four
-        // stores is of 16 of the 64 places.
+        // SAFETY: the processor has the instructions, because `self` exists. Each of the four
+        // stores is of 16 of the 64 positions.
         unsafe {
             let packed = _mm512_maskz_compress_epi8(bits, _mm512_loadu_si512(IOTA.as_ptr().cast()));
             let base = _mm512_set1_epi32(base as i32);
-            let out = places.as_mut_ptr().cast::<__m512i>();
+            let out = positions.as_mut_ptr().cast::<__m512i>();
             _mm512_storeu_si512(out, widened(_mm512_castsi512_si128(packed), base));
             let n = bits.count_ones();
             if n > 16 {
@@ -94,13 +94,13 @@ struct Whole(__m512i);
 impl Bytes for Whole {
     #[inline(always)]
     fn at_least(self, first: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe { _mm512_cmpge_epu8_mask(self.0, _mm512_set1_epi8(first as i8)) }
     }
 
     #[inline(always)]
     fn equal(self, byte: u8) -> u64 {
-        // SAFETY: the processor has the instructions, or there were no `self`.
+        // SAFETY: the processor has the instructions, because `self` exists.
         unsafe { _mm512_cmpeq_epi8_mask(self.0, _mm512_set1_epi8(byte as i8)) }
     }
 }

@@ -1,9 +1,9 @@
 //! The classes of 64 bytes of text at once, as one word of bits for each class.
 //!
-//! Bit `i` of a word is about byte `i` of the block. All bytes of a character have its classes, so
-//! that "is the character before of this class" is one shift, whatever its length. ASCII is classed
-//! by the processor's vectors, see `kernel.rs`; other characters are
-//! looked up one by one in the Unicode tables.
+//! Bit `i` of a word belongs to byte `i` of the block. All bytes of a character have its classes,
+//! so that one shift compares with the character before, of any length. Vectors class ASCII
+//! and frequent other characters; the remaining ones are looked up one by one in the Unicode
+//! tables.
 
 use crate::simd::{Instructions, Portable};
 use crate::unicode::{L, LM, LO, LT, LU, M, N, S, class_at};
@@ -21,7 +21,7 @@ pub const APOSTROPHE: u8 = 32;
 pub const UPPER: u8 = 64;
 pub const SLASH: u8 = 128;
 
-/// What the scanners ask of each ASCII byte, by the bits above.
+/// The classes of each ASCII byte, by the bits above.
 pub static ASCII: [u8; 128] = {
     let mut table = [0; 128];
     let mut byte = 0;
@@ -42,12 +42,12 @@ pub static ASCII: [u8; 128] = {
     table
 };
 
-/// The classes of up to 64 bytes; what lies behind `valid` means nothing.
+/// The classes of up to 64 bytes; bits from `valid` on have no meaning.
 #[derive(Clone, Copy, Default)]
 pub struct Classes {
     /// Bytes of whole characters in the block.
     pub valid: usize,
-    /// Bytes that start no character.
+    /// Bytes that continue a character.
     pub inner: u64,
     pub letter: u64,
     pub number: u64,
@@ -60,18 +60,18 @@ pub struct Classes {
     pub slash: u64,
     /// `\p{Lu}`, `\p{Lt}`.
     pub upper: u64,
-    /// `\p{Lm}`, `\p{Lo}`: letters that stand for both cases.
+    /// `\p{Lm}`, `\p{Lo}`: letters that count as both cases.
     pub both: u64,
     pub mark: u64,
     /// Bytes above 0x7F.
     pub high: u64,
-    /// Whether there is a letter of U+3000 or above, or another character of those that no kernel
-    /// knows: of a script without blanks, perhaps.
+    /// Whether there is a letter of U+3000 or above, or another character there that the vectors do
+    /// not know: perhaps of a script without blanks.
     pub is_wide: bool,
 }
 
-/// Bytes above 0x7F, and the first bytes of characters outside ASCII that are common enough for a
-/// kernel to know: it may know fewer.
+/// Bytes above 0x7F, and the first bytes of characters outside ASCII that vectors recognise.
+/// Portable code recognises none.
 #[derive(Clone, Copy, Default)]
 pub struct High {
     pub all: u64,
@@ -85,15 +85,15 @@ pub struct High {
     pub symbols: u64,
 }
 
-/// Classing a block, with each set of instructions.
+/// Classing a block, with each instruction set.
 pub trait Blocks: Instructions {
-    /// The classes of `text[at..at + 64]`, or of what is left of it; those of characters outside
-    /// ASCII are left open.
+    /// The classes of `text[at..at + 64]`, or of the rest of the text, without those of characters
+    /// outside ASCII.
     fn ascii(self, text: &[u8], at: usize) -> (Classes, High);
 
-    /// Writes the places of the bits of `bits`, plus `base`, from the start of `places` on; what
-    /// lies behind them may be overwritten.
-    fn write_places(self, bits: u64, base: u32, places: &mut [u32; BLOCK]);
+    /// Writes the positions of the bits of `bits`, plus `base`, from the start of `positions` on.
+    /// It may overwrite entries after them.
+    fn write_positions(self, bits: u64, base: u32, positions: &mut [u32; BLOCK]);
 }
 
 impl Blocks for Portable {
@@ -102,27 +102,27 @@ impl Blocks for Portable {
         let bytes = &text[at..text.len().min(at + BLOCK)];
         let mut words = [0u64; 8];
         let mut high = High::default();
-        for (place, eight) in bytes.chunks(8).enumerate() {
+        for (position, eight) in bytes.chunks(8).enumerate() {
             let mut classes = 0;
             for (i, &byte) in eight.iter().enumerate() {
                 let class = ASCII.get(usize::from(byte)).copied().unwrap_or(0);
                 classes |= u64::from(class) << (8 * i);
-                high.all |= u64::from(byte >> 7) << (8 * place + i);
+                high.all |= u64::from(byte >> 7) << (8 * position + i);
             }
             let bits = transposed(classes);
             for (bit, word) in words.iter_mut().enumerate() {
-                *word |= (bits >> (8 * bit) & 0xFF) << (8 * place);
+                *word |= (bits >> (8 * bit) & 0xFF) << (8 * position);
             }
         }
         (from_words(words, bytes.len()), high)
     }
 
     #[inline(always)]
-    fn write_places(self, mut bits: u64, base: u32, places: &mut [u32; BLOCK]) {
-        // Eight at a time, needed or not: whether one more is there cannot be predicted.
-        for eight in places.as_chunks_mut::<8>().0 {
-            for place in eight {
-                *place = base + bits.trailing_zeros();
+    fn write_positions(self, mut bits: u64, base: u32, positions: &mut [u32; BLOCK]) {
+        // Eight at a time, needed or not: the number of positions cannot be predicted.
+        for eight in positions.as_chunks_mut::<8>().0 {
+            for position in eight {
+                *position = base + bits.trailing_zeros();
                 bits &= bits.wrapping_sub(1);
             }
             if bits == 0 {
@@ -132,8 +132,8 @@ impl Blocks for Portable {
     }
 }
 
-/// Eight bytes as a square of bits, turned so that bit i of byte k becomes bit k of byte i: by
-/// exchanging what lies across the diagonal, of pairs of bits, then of fours, then of halves.
+/// Eight bytes as a square of bits, transposed, so that bit i of byte k becomes bit k of byte i:
+/// exchanges across the diagonal pairs of bits, then of fours, then of halves.
 #[inline(always)]
 fn transposed(square: u64) -> u64 {
     let exchanged = |square: u64, mask: u64, by: u32| {
@@ -199,14 +199,14 @@ impl Classes {
         let mut left = high.all & !known;
         let mut largest = 0;
         while left != 0 {
-            let place = left.trailing_zeros() as usize;
-            let (class, length) = class_at(text, at + place);
-            largest = largest.max(text[at + place]);
-            if place + length > BLOCK {
-                self.valid = place;
+            let position = left.trailing_zeros() as usize;
+            let (class, length) = class_at(text, at + position);
+            largest = largest.max(text[at + position]);
+            if position + length > BLOCK {
+                self.valid = position;
                 break;
             }
-            let bits = (u64::MAX >> (BLOCK - length)) << place;
+            let bits = (u64::MAX >> (BLOCK - length)) << position;
             left &= !bits;
             self.inner |= bits & (bits << 1);
             let chosen = |of: u8| if class & of != 0 { bits } else { 0 };
@@ -221,7 +221,7 @@ impl Classes {
     }
 }
 
-/// Of one word for each bit of the ASCII table.
+/// Of a word for each bit of the ASCII table.
 #[inline(always)]
 pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
     let [
@@ -291,7 +291,7 @@ mod tests {
         };
         for kernel in Kernel::all() {
             for character in '\0'..=char::MAX {
-                // Alone, beside another of its length, and over the end of the block.
+                // Alone, next to another of its length, and across the end of the block.
                 let text =
                     format!("{character}a{character}{character}中é”Ж {character}。か").repeat(4);
                 let text = text.as_bytes();
@@ -313,9 +313,9 @@ mod tests {
         assert!(text.is_char_boundary(found.valid));
         for (at, character) in text.char_indices().take_while(|(at, _)| *at < found.valid) {
             let class = class_of(character.into());
-            for place in at..at + character.len_utf8() {
-                let is_in = |word: u64| word >> place & 1 != 0;
-                assert_eq!(is_in(found.inner), place > at);
+            for position in at..at + character.len_utf8() {
+                let is_in = |word: u64| word >> position & 1 != 0;
+                assert_eq!(is_in(found.inner), position > at);
                 assert_eq!(is_in(found.letter), class & L != 0);
                 assert_eq!(is_in(found.number), class & N != 0);
                 assert_eq!(is_in(found.space), class & S != 0);

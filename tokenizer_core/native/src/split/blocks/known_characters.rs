@@ -1,26 +1,25 @@
-//! The characters outside ASCII that are common enough to be told by vectors, 64 bytes at once.
+//! Frequent characters outside ASCII, recognised by vectors in 64 bytes at once.
 
 use crate::split::blocks::classes::High;
 
 /// The bytes of a block, compared at once.
 pub trait Bytes: Copy {
-    /// The bytes from `first` on, as they are without a sign.
+    /// The bytes that are at least `first`, unsigned.
     fn at_least(self, first: u8) -> u64;
 
-    /// The bytes that are this one.
+    /// The bytes that equal this one.
     fn equal(self, byte: u8) -> u64;
 }
 
-/// Bytes above 0x7F in a block from which on their characters are told by vectors; of fewer the
-/// scanner's tables tell as soon. The kernels ask, not `known_characters`: that way round the compiler
-/// makes scanning with AVX2 a fifth slower.
+/// From this many bytes above 0x7F in a block on, vectors are faster than the tables. The callers
+/// test it, not `known_characters`: that way the compiler makes scanning with AVX2 a fifth faster.
 pub const MANY_HIGH: u32 = 8;
 
-/// What is known of the characters outside ASCII, given the bytes above 0x7F. Of one that goes on
-/// behind the block anything may be said: `High::whole` leaves it out.
+/// The known characters, given the bytes above 0x7F. The result may be wrong for a character that
+/// continues after the block: `High::whole` leaves it out.
 #[inline(always)]
 pub fn known_characters(bytes: impl Bytes, all: u64) -> High {
-    // Bits of a last byte stand where the one before it is.
+    // The bits of a last byte are shifted to the byte before it.
     let from_81 = bytes.at_least(0x81) >> 1;
     let from_84 = bytes.at_least(0x84) >> 1;
     let from_88 = bytes.at_least(0x88) >> 1;

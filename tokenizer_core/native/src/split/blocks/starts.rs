@@ -1,23 +1,25 @@
 //! Where pre-tokens start in a block of 64 bytes, by arithmetic on the bits of its classes.
 //!
-//! A block begins at a boundary, so it needs nothing of what stands before it. Of the starts found
-//! only those are told that no byte behind the block could change; the next block begins at the
-//! last of them, or within a run of letters behind it (`may_go_on_inside`). What the arithmetic does not cover (a digit outside ASCII in a group of three, a
-//! combining mark or unlike cases where o200k would have to look ahead) ends the block before it,
-//! and where a block tells no start but its own, the scanner of `scan.rs` decides one pre-token.
-//! `starts` must agree with that scanner on every text; the tests and a fuzzer compare them.
+//! A block begins at a boundary, so it needs nothing of the text before it. A start is certain if
+//! no byte after the block can change it; only certain starts are used. The next block begins at
+//! the last of them, or within a run of letters after it (`may_go_on_inside`). Where the arithmetic
+//! does not apply (a digit outside ASCII in a group of three, a combining mark, or cases where
+//! o200k would have to look ahead) the certain starts end before it. A block whose only start is
+//! its own leaves one pre-token to the scanner of `split`. `starts` must agree with that scanner on
+//! every text; the tests and a fuzzer compare them.
 
 use crate::split::blocks::classes::{BLOCK, Classes};
 use crate::split::contractions::{contraction, contraction_of_any_case};
 use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
 
-/// Bytes behind the last start from which on it is faster to go on among them than to read them again.
+/// With at least this many bytes after the last start, continuing among them is faster than reading
+/// them again.
 const WORTH_GOING_ON: u32 = 20;
 
 /// A split pattern that can be followed block by block.
 pub trait BlockGrammar {
-    /// The bits of the starts that are certain in the block of `text` at `at`, which is read as a
-    /// boundary. Bit 0 is always set.
+    /// The bits of the certain starts in the block of `text` at `at`, which is a boundary. Bit 0 is
+    /// always set.
     fn starts(classes: Classes, text: &[u8], at: usize) -> u64;
 }
 
@@ -38,10 +40,10 @@ impl BlockGrammar for Gpt2 {
         let mut starts = visible | unlike(space) | classes.last_of(space, !0);
         let mut apostrophes = starts & classes.apostrophe;
         while apostrophes != 0 {
-            let place = apostrophes.trailing_zeros() as usize;
+            let position = apostrophes.trailing_zeros() as usize;
             apostrophes &= apostrophes - 1;
-            if let Some(end) = contraction(text, at + place) {
-                starts = restart(starts, place + 1, end - at);
+            if let Some(end) = contraction(text, at + position) {
+                starts = restart(starts, position + 1, end - at);
             }
         }
         starts & classes.certain_of_space(space) | 1
@@ -85,17 +87,17 @@ impl BlockGrammar for O200k {
         } = classes;
         let of_lower = letter & !upper;
         starts |= upper & !inner & (of_lower << 1);
-        // Left to the scanner: a mark, which is both a letter's and a symbol's; an upper-case
-        // letter behind one of both cases; `/` behind a newline that belongs to symbols.
-        let upper_behind_both = upper & !inner & (classes.both << 1);
-        let unclear = classes.mark | upper_behind_both | classes.slash & (taken << 1);
+        // Left to the scanner: a mark, which may be part of a word or of symbols; an upper-case
+        // letter after one without case; `/` after a newline that belongs to symbols.
+        let upper_after_both = upper & !inner & (classes.both << 1);
+        let unclear = classes.mark | upper_after_both | classes.slash & (taken << 1);
         let mut apostrophes = classes.apostrophe & (letter << 1);
         while apostrophes != 0 {
-            let place = apostrophes.trailing_zeros() as usize;
+            let position = apostrophes.trailing_zeros() as usize;
             apostrophes &= apostrophes - 1;
-            if let Some(end) = contraction_of_any_case(text, at + place) {
-                starts = restart(starts, place, end - at);
-                // An apostrophe right behind one belongs to no word.
+            if let Some(end) = contraction_of_any_case(text, at + position) {
+                starts = restart(starts, position, end - at);
+                // An apostrophe right after one belongs to no word.
                 apostrophes &= !bit(end - at);
             }
         }
@@ -103,7 +105,7 @@ impl BlockGrammar for O200k {
     }
 }
 
-/// These differ in how they end white space at the end of a text, which no block tells.
+/// These patterns differ in how they end white space at the end of a text, which no block decides.
 #[inline(always)]
 fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: usize) -> u64 {
     let Shared {
@@ -113,10 +115,10 @@ fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: us
     } = shared_starts::<DIGITS>(&classes);
     let mut apostrophes = starts & classes.apostrophe;
     while apostrophes != 0 {
-        let place = apostrophes.trailing_zeros() as usize;
+        let position = apostrophes.trailing_zeros() as usize;
         apostrophes &= apostrophes - 1;
-        if let Some(end) = contraction_of_any_case(text, at + place) {
-            starts = restart(starts, place + 1, end - at);
+        if let Some(end) = contraction_of_any_case(text, at + position) {
+            starts = restart(starts, position + 1, end - at);
         }
     }
     starts & certain | 1
@@ -141,35 +143,35 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
         ..
     } = *classes;
     let other = !(letter | number | classes.space);
-    // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first of a run of newlines, where
-    // it stands behind a symbol, through the run.
+    // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first newline of a run that follows a
+    // symbol through the run.
     let taken = newline & !newline.wrapping_add(other << 1 & newline);
     let space = classes.space & !taken;
     let newline = newline & !taken;
     let level = space & !newline;
     let mut certain = classes.certain_of_space(space);
     // `\s*[\r\n]+|\s+(?!\S)|\s`: through the last newline, then all but the last character.
-    let behind_newline = level & newline << 1;
-    let mut starts = space & !(space << 1) | classes.last_of(space, level) | behind_newline;
-    if level.wrapping_add(behind_newline) & newline != 0 {
-        starts = join_blank_lines(starts, behind_newline, level, newline);
+    let after_newline = level & newline << 1;
+    let mut starts = space & !(space << 1) | classes.last_of(space, level) | after_newline;
+    if level.wrapping_add(after_newline) & newline != 0 {
+        starts = join_blank_lines(starts, after_newline, level, newline);
     }
     // `[^\r\n\p{L}\p{N}]?\p{L}+`: level space always joins a word, and a single symbol does
     // where no blank has taken it.
     let first_other = other & !(other << 1) & !(blank << 1);
-    let behind_single = (first_other << 1).wrapping_add(inner) & !inner;
-    starts |= first_other | letter & !(letter << 1) & !(level << 1) & !behind_single;
+    let after_single = (first_other << 1).wrapping_add(inner) & !inner;
+    starts |= first_other | letter & !(letter << 1) & !(level << 1) & !after_single;
     if DIGITS == 1 {
         starts |= number & !inner;
     } else {
         let first = number & !(number << 1);
         starts |= first;
-        let behind_three = number & number << 1 & number << 2 & number << 3;
-        if behind_three != 0 {
-            let mut third = first << 3 & behind_three;
+        let after_three = number & number << 1 & number << 2 & number << 3;
+        if after_three != 0 {
+            let mut third = first << 3 & after_three;
             while third != 0 {
                 starts |= third;
-                third = third << 3 & behind_three;
+                third = third << 3 & after_three;
             }
             // Outside ASCII a digit is more than a byte.
             certain &= below_first(number & (inner | inner >> 1));
@@ -182,23 +184,23 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
     }
 }
 
-/// Takes back the starts behind a newline of level space that another newline ends.
+/// Removes the starts after a newline of level space that another newline ends.
 #[cold]
-fn join_blank_lines(mut starts: u64, mut behind_newline: u64, level: u64, newline: u64) -> u64 {
-    while behind_newline != 0 {
-        let place = behind_newline.trailing_zeros();
-        behind_newline &= behind_newline - 1;
-        let end = place + (level >> place).trailing_ones();
+fn join_blank_lines(mut starts: u64, mut after_newline: u64, level: u64, newline: u64) -> u64 {
+    while after_newline != 0 {
+        let position = after_newline.trailing_zeros();
+        after_newline &= after_newline - 1;
+        let end = position + (level >> position).trailing_ones();
         if end < BLOCK as u32 && newline >> end & 1 != 0 {
-            starts &= !(1 << place);
+            starts &= !(1 << position);
         }
     }
     starts
 }
 
 impl Classes {
-    /// The bits that starts may have for all that the end of the block tells: within white space
-    /// that goes to the end, only its first character is sure to start something.
+    /// The bits that the end of the block leaves certain: of white space that reaches the end, only
+    /// the first character surely starts something.
     #[inline(always)]
     fn certain_of_space(&self, space: u64) -> u64 {
         let unused = (BLOCK - self.valid) as u32;
@@ -208,31 +210,30 @@ impl Classes {
         below(end as usize + usize::from(run > 0))
     }
 
-    /// The places up to the last of `starts`, or all where any later one may be gone on from though it
-    /// is no start: what stands there is a letter of both cases, and before it, back to the last
-    /// start, only such letters and perhaps one character that joins them. What is read from there on
-    /// is read as it would be from the start: a run of letters goes on, and o200k, which asks
-    /// whether a lower-case one came before, has met none.
+    /// The positions up to the last of `starts`; or all, if scanning may continue from any of them
+    /// though it is no start. That holds if all characters after the last start are letters without
+    /// case, with perhaps one character before them that joins them: a run of letters continues,
+    /// and o200k, which asks whether a lower-case letter came before, has met none.
     #[inline(always)]
     pub fn may_go_on_inside(&self, starts: u64) -> u64 {
         let up_to_last = u64::MAX >> starts.leading_zeros();
         let last = starts & !(up_to_last >> 1);
-        let behind = below(self.valid) & !up_to_last;
-        let rest_of_first = self.inner & behind & below_first(!self.inner & behind);
-        let behind = behind & !rest_of_first;
+        let after = below(self.valid) & !up_to_last;
+        let rest_of_first = self.inner & after & below_first(!self.inner & after);
+        let after = after & !rest_of_first;
         let of_lower = self.letter & !self.both & !self.upper;
-        // Behind a mark or a digit as the first, starts may be hidden; a lower-case letter is one case.
+        // After a mark or a digit as the first, starts may be hidden; a lower-case letter is one case.
         let unclear = self.mark | self.number | of_lower;
-        let is_worth_it = behind.count_ones() >= WORTH_GOING_ON;
-        if is_worth_it && behind & !self.both == 0 && last & unclear == 0 {
+        let is_worth_it = after.count_ones() >= WORTH_GOING_ON;
+        if is_worth_it && after & !self.both == 0 && last & unclear == 0 {
             below(self.valid)
         } else {
             up_to_last
         }
     }
 
-    /// The starts of the last characters of runs of `space` that something visible follows, of
-    /// those which are `of`.
+    /// The starts of the last characters of those runs of `space` that something visible follows,
+    /// restricted to `of`.
     #[inline(always)]
     fn last_of(&self, space: u64, of: u64) -> u64 {
         let mut last = space & !(space >> 1) & of;
@@ -240,38 +241,38 @@ impl Classes {
         if wide != 0 {
             last &= !wide;
             while wide != 0 {
-                let place = wide.trailing_zeros();
+                let position = wide.trailing_zeros();
                 wide &= wide - 1;
                 // The nearest byte before that is no inner one.
-                last |= 1 << (63 - (!self.inner & ((1 << place) - 1)).leading_zeros());
+                last |= 1 << (63 - (!self.inner & ((1 << position) - 1)).leading_zeros());
             }
         }
         last
     }
 }
 
-/// The starts with none from `place` on until `end`, which is one.
+/// Removes the starts from `position` on until `end`, and adds `end`.
 #[inline(always)]
-fn restart(starts: u64, place: usize, end: usize) -> u64 {
-    starts & (below(place) | !below(end)) | bit(end)
+fn restart(starts: u64, position: usize, end: usize) -> u64 {
+    starts & (below(position) | !below(end)) | bit(end)
 }
 
 #[inline(always)]
-fn bit(place: usize) -> u64 {
-    if place < BLOCK { 1 << place } else { 0 }
+fn bit(position: usize) -> u64 {
+    if position < BLOCK { 1 << position } else { 0 }
 }
 
-/// The bits below a place of at most 64.
+/// The bits below a position of at most 64.
 #[inline(always)]
-fn below(place: usize) -> u64 {
-    if place < BLOCK {
-        (1 << place) - 1
+fn below(position: usize) -> u64 {
+    if position < BLOCK {
+        (1 << position) - 1
     } else {
         u64::MAX
     }
 }
 
-/// The bits below the lowest of `bits`; all when there is none.
+/// The bits below the lowest of `bits`; all bits if `bits` is empty.
 #[inline(always)]
 fn below_first(bits: u64) -> u64 {
     bits.wrapping_sub(1) & !bits
@@ -285,7 +286,7 @@ mod tests {
     use crate::split::blocks::classes::classes;
 
     /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
-    /// blocks told.
+    /// blocks found.
     fn compare<G: Grammar + BlockGrammar>(text: &str) -> usize {
         let bytes = text.as_bytes();
         let (mut pos, mut n_told) = (0, 0);
@@ -296,22 +297,22 @@ mod tests {
             let block = pos;
             let last = 63 - starts.leading_zeros() as usize;
             let inside = classes.may_go_on_inside(starts) & !classes.inner;
-            for place in (last + 1..BLOCK).filter(|place| inside >> place & 1 != 0) {
-                let ends = [last, place].map(|place| G::advance(bytes, block + place));
-                assert_eq!(ends[0], ends[1], "from {block} + {place} in {text:?}");
+            for position in (last + 1..BLOCK).filter(|position| inside >> position & 1 != 0) {
+                let ends = [last, position].map(|position| G::advance(bytes, block + position));
+                assert_eq!(ends[0], ends[1], "from {block} + {position} in {text:?}");
             }
             loop {
                 let end = G::advance(bytes, pos);
                 starts &= starts - 1;
                 if starts == 0 {
-                    // The scanner decides; whatever comes next begins at a boundary.
+                    // The scanner decides, and the next pre-token begins at a boundary.
                     if pos == block {
                         pos = end;
                     }
                     break;
                 }
                 let told = block + starts.trailing_zeros() as usize;
-                assert_eq!(told, end, "behind {pos} in {text:?}");
+                assert_eq!(told, end, "after {pos} in {text:?}");
                 pos = end;
                 n_told += 1;
             }
@@ -380,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_goes_on_through_a_block_may_be_gone_on_from_where_no_case_matters() {
-        fn last_places<G: BlockGrammar>(text: &str) -> Vec<usize> {
+        fn last_positions<G: BlockGrammar>(text: &str) -> Vec<usize> {
             let text = text.as_bytes();
             let block = classes(Portable, text, 0);
             let starts = G::starts(block, text, 0);
@@ -400,19 +401,22 @@ mod tests {
             ("a1A", 2),
         ] {
             let text = format!("{before}{run}");
-            let places = last_places::<O200k>(&text);
+            let positions = last_positions::<O200k>(&text);
             // The last character that is whole begins at most five bytes before the end.
-            assert!(places[0] == last && places[1] >= 59, "{before}: {places:?}");
+            assert!(
+                positions[0] == last && positions[1] >= 59,
+                "{before}: {positions:?}"
+            );
         }
         for before in ["a", "é", "\u{301}", "𝟏"] {
-            let places = last_places::<O200k>(&format!("{before}{run}"));
-            assert_eq!(places, [0, 0], "{before}");
+            let positions = last_positions::<O200k>(&format!("{before}{run}"));
+            assert_eq!(positions, [0, 0], "{before}");
         }
-        assert_eq!(last_places::<Cl100k>(&format!("𝟏{run}")), [0, 0]);
+        assert_eq!(last_positions::<Cl100k>(&format!("𝟏{run}")), [0, 0]);
         for within in ["a", "A", "é", "\u{301}", "Ж"] {
             let text = format!("x {}{within}{run}", "日本語".repeat(4));
-            let [last, inside] = last_places::<O200k>(&text)[..] else {
-                panic!("two places");
+            let [last, inside] = last_positions::<O200k>(&text)[..] else {
+                panic!("two positions");
             };
             assert_eq!(last, inside, "{within}");
         }

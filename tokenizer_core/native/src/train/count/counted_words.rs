@@ -1,4 +1,4 @@
-//! Distinct words with their counts, packed: what counting gives and learning takes.
+//! Distinct words with their counts, packed: the output of counting and the input of learning.
 
 /// Words, each once, with how often each occurs; one after the other in one block of memory as
 /// length, bytes, count, the numbers in seven bits a byte.
@@ -70,12 +70,12 @@ impl CountedWords {
         self.iter().is_sorted_by(|a, b| a.0 < b.0)
     }
 
-    /// Up to `n_words` words, which are UTF-8, from `place` on, the first being at 0: characters of
-    /// each (u32), count of each (u64), both little-endian, all of them joined, and the place behind.
-    pub fn columns(&self, place: usize, n_words: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>, usize) {
+    /// Up to `n_words` words, which are UTF-8, from `position` on, the first being at 0: characters of
+    /// each (u32), count of each (u64), both little-endian, all of them joined, and the position after.
+    pub fn columns(&self, position: usize, n_words: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>, usize) {
         let is_first = |&&byte: &&u8| byte & 0xC0 != 0x80; // of a character
         let (mut lengths, mut counts, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        let mut words = Words(self.packed.get(place..).unwrap_or_default());
+        let mut words = Words(self.packed.get(position..).unwrap_or_default());
         for (word, count) in words.by_ref().take(n_words) {
             let length = word.iter().filter(is_first).count() as u32;
             lengths.extend_from_slice(&length.to_le_bytes());

@@ -1,15 +1,12 @@
 //! Text -> counted pre-tokens, in any number of threads.
 //!
-//! The caller cuts files where a cut changes nothing and hands out the parts as chunks. Workers read
-//! them into buffers of their own, cut out special tokens, split by the pattern, and count into a
-//! table of their own; the tables are joined at the end. The result does not depend on the chunks
-//! or on the number of threads.
+//! The caller cuts files where a cut changes nothing and hands out the parts as chunks. Each worker
+//! reads chunks into its buffer, cuts out special tokens, splits by the pattern, and counts into
+//! its table; the tables are joined at the end. The result does not depend on the chunks or on the
+//! number of threads.
 //!
-//! Where a ceiling is set, a table that comes near it is written to the disk, and what is there is
-//! added up at the end (`sorted_runs`).
-//!
-//! Free of Python types. `count/` holds the table (`word_table`) and what it becomes once counting
-//! is over (`counted_words`).
+//! With a ceiling, a table that comes near it is written to the disk, and all are added up at the
+//! end (`sorted_runs`).
 
 mod counted_words;
 mod sorted_runs;
@@ -35,12 +32,12 @@ use word_table::WordTable;
 
 use crate::split::Scanner;
 
-/// So many runs of one thread are made one, which bounds the open files.
+/// A thread joins this many runs to one, which bounds the open files.
 const MAX_RUNS: usize = 32;
-/// A table may double while a chunk is counted, and is there twice while it does.
+/// A table may double while a chunk is counted, and both copies exist while it does.
 const GROWTH: usize = 3;
 
-/// How much memory all tables may take, and where what is too much goes.
+/// How much memory all tables may take, and the folder for the rest.
 #[derive(Clone, Debug)]
 pub struct Ceiling {
     pub memory_bytes: usize,
@@ -92,7 +89,7 @@ pub enum CountError {
     Chunk(usize, ChunkFailure),
     /// A worker panicked.
     WorkerLost,
-    /// The folder that is to take what is too much for memory could not be used.
+    /// The folder of the ceiling could not be used.
     Scratch(io::Error),
 }
 
@@ -106,7 +103,7 @@ pub struct Counted {
     pub n_documents: u64,
 }
 
-/// Counts chunks in threads of its own; dropping it ends them after the chunk they are at.
+/// Counts chunks in its own threads; dropping it ends them after their current chunks.
 pub struct Counter {
     chunks: Option<SyncSender<(usize, Chunk)>>,
     workers: Vec<JoinHandle<Tally>>,
@@ -117,7 +114,7 @@ pub struct Counter {
 #[derive(Default)]
 struct Progress {
     bytes_done: AtomicU64,
-    /// Chunks from this one on need not be counted: one before them failed, or nobody waits.
+    /// Chunks from this one on are not counted: one before them failed, or the counter is dropped.
     n_wanted: AtomicU64,
 }
 
@@ -145,8 +142,8 @@ impl Counter {
         }
     }
 
-    /// Hands out a chunk; waits while enough are under way. False when no more are wanted, because
-    /// one has failed: `finish` tells which.
+    /// Hands out a chunk; waits while enough are in progress. False if a chunk has failed; `finish`
+    /// then names it.
     pub fn submit(&mut self, chunk: Chunk) -> bool {
         let number = self.n_chunks;
         self.n_chunks += 1;
@@ -202,7 +199,7 @@ impl Drop for Counter {
         self.progress.n_wanted.store(0, Relaxed);
         self.chunks = None;
         for worker in self.workers.drain(..) {
-            // A panic has been printed; nobody is left to be told.
+            // A panic has been printed already.
             let _ = worker.join();
         }
     }
@@ -255,7 +252,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Takes in what another worker has counted. With a ceiling the tables stay below it together.
+    /// Adds the counts of another worker. With a ceiling both tables together stay below it.
     fn join(&mut self, mut other: Tally) {
         if other.table.len() > self.table.len() {
             std::mem::swap(&mut self.table, &mut other.table);
@@ -303,13 +300,13 @@ fn work(
 ) -> Tally {
     let mut buffer = Vec::new();
     loop {
-        // A statement of its own: the lock is given back before the work begins.
+        // A separate statement, which releases the lock before the work begins.
         let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, chunk)) = next else {
             return tally;
         };
-        // Chunks are taken in order, so those before a failed one are counted: which one is told
-        // of does not depend on the threads.
+        // Chunks are taken in order, so those before a failed one are counted: which failure is
+        // reported does not depend on the threads.
         if number as u64 >= progress.n_wanted.load(Relaxed) {
             continue;
         }

@@ -1,8 +1,8 @@
-//! Counts on the disk while they are too many for memory: sorted runs, and what merges them.
+//! Counts on the disk if they are too many for memory: sorted runs, and merging them.
 //!
 //! A run is a file of words in the order of their bytes, each once with its count, written as in
-//! `counted_words`. Its name is taken away as soon as it is open, so that whatever ends the process,
-//! nothing is left in the folder.
+//! `counted_words`. Its name is removed as soon as it is open, so that nothing stays in the folder,
+//! however the process ends.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -51,7 +51,7 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
-    /// Adds a word behind all that come before it.
+    /// Adds a word after all that come before it.
     pub(super) fn push(&mut self, word: &[u8], count: u64) -> io::Result<()> {
         self.numbers.clear();
         push_number(&mut self.numbers, word.len() as u64);

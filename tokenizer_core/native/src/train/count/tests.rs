@@ -34,22 +34,22 @@ fn sample_text() -> String {
 fn count_slowly(text: &str, special_tokens: &[String]) -> (Counts, u64) {
     let mut counts = Counts::new();
     let mut n_documents = 0;
-    let (mut place, mut start) = (0, 0);
+    let (mut position, mut start) = (0, 0);
     let mut count = |plain: &str| {
         n_documents += u64::from(!plain.is_empty());
         Scanner::Gpt2.for_each(plain, |word| *counts.entry(word.to_vec()).or_default() += 1);
     };
-    while place < text.len() {
-        let here = &text[place..];
+    while position < text.len() {
+        let here = &text[position..];
         let found = special_tokens
             .iter()
             .filter(|token| here.starts_with(token.as_str()));
         if let Some(found) = found.max_by_key(|token| token.len()) {
-            count(&text[start..place]);
-            place += found.len();
-            start = place;
+            count(&text[start..position]);
+            position += found.len();
+            start = position;
         } else {
-            place += here.chars().next().map_or(1, char::len_utf8);
+            position += here.chars().next().map_or(1, char::len_utf8);
         }
     }
     count(&text[start..]);
@@ -90,17 +90,17 @@ fn any_cut_and_any_number_of_threads_count_the_same() {
     let file = temporary_file("cuts", text.as_bytes());
     let special_tokens = ["<e>", "<e><e>", "<e> "].map(String::from);
     let expected = count_slowly(&text, &special_tokens);
-    // Behind a letter and before a space every pattern has a boundary.
-    let is_cut = |&place: &usize| {
-        text.as_bytes()[place] == b' ' && text.as_bytes()[place - 1].is_ascii_lowercase()
+    // After a letter and before a space every pattern has a boundary.
+    let is_cut = |&position: &usize| {
+        text.as_bytes()[position] == b' ' && text.as_bytes()[position - 1].is_ascii_lowercase()
     };
-    let places: Vec<u64> = (1..text.len())
+    let positions: Vec<u64> = (1..text.len())
         .filter(is_cut)
-        .map(|place| place as u64)
+        .map(|position| position as u64)
         .collect();
     for (step, n_threads) in [(usize::MAX, 1), (500, 1), (97, 2), (7, 5), (1, 3)] {
         let mut cuts = vec![0];
-        cuts.extend(places.iter().step_by(step));
+        cuts.extend(positions.iter().step_by(step));
         cuts.push(text.len() as u64);
         for ceiling in [None, Some(below_one_chunk())] {
             let spills = ceiling.is_some();
@@ -111,7 +111,7 @@ fn any_cut_and_any_number_of_threads_count_the_same() {
             assert_eq!(counted.n_spills >= cuts.len() as u64 - 1, spills);
         }
     }
-    assert!(places.len() > 3 * MAX_RUNS);
+    assert!(positions.len() > 3 * MAX_RUNS);
 }
 
 /// A ceiling that every chunk comes to.

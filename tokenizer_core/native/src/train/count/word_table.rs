@@ -1,7 +1,7 @@
 //! A table of words and how often each was seen.
 //!
 //! A word of up to 15 bytes is its own key: its bytes, and its length in the last byte. A longer
-//! one has its hash and its place in a common text as key. So most lookups touch one slot.
+//! one has its hash and its position in a common text as key. So most lookups touch one slot.
 
 use std::fs::File;
 use std::io;
@@ -59,9 +59,9 @@ pub(super) struct WordTable {
 }
 
 impl WordTable {
-    /// An empty table with hash keys of its own: the slots of one table, in order, are no order in
-    /// another. (With the same keys, adding a table to one half as large fills the beginning of
-    /// that first, and probing there becomes quadratic.)
+    /// An empty table with its own hash keys: the order of slots in one table is random in another.
+    /// (With the same keys, adding a table to one half as large fills the beginning of that first,
+    /// and probing there becomes quadratic.)
     pub(super) fn new() -> WordTable {
         WordTable {
             hash_keys: HashKeys::random(),
@@ -76,7 +76,7 @@ impl WordTable {
         self.n_words
     }
 
-    /// What it takes.
+    /// Its size in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>() + self.text.capacity()
     }

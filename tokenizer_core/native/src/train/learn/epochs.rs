@@ -1,5 +1,5 @@
-//! What happens between epochs: the arena is filled or compacted, and the pairs that reach the
-//! threshold are counted and listed.
+//! Between epochs: the arena is filled or compacted, and the pairs that reach the threshold are
+//! counted and listed.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             first_merges.apply(word, &mut split);
             if split.len() > 1 {
                 let next = sizes.get_mut(&count).expect("counted above");
-                for (place, &symbol) in symbols[*next..].iter_mut().zip(&split) {
-                    *place = S::of(symbol as usize);
+                for (position, &symbol) in symbols[*next..].iter_mut().zip(&split) {
+                    *position = S::of(symbol as usize);
                 }
                 *next += split.len() + 1;
             }
@@ -66,7 +66,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             max_token_length: rules.max_token_length,
             threshold: 0,
             pairs: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
             table: PairNumbers::new(),
             queue: PairQueue::default(),
             before: vec![NO_NEIGHBOUR; n_symbols],
@@ -77,19 +77,19 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
     }
 
-    /// Calls `visit(place, left, right, count)` for every pair of the compacted arena.
+    /// Calls `visit(position, left, right, count)` for every pair of the compacted arena.
     #[inline(always)]
     fn for_each_pair(symbols: &[S], groups: &[Group], mut visit: impl FnMut(usize, S, S, u64)) {
-        let mut place = 1;
+        let mut position = 1;
         for group in groups {
             let mut left = Self::boundary();
-            while place < group.end {
-                let right = symbols[place];
+            while position < group.end {
+                let right = symbols[position];
                 if left != Self::boundary() && right != Self::boundary() {
-                    visit(place - 1, left, right, group.count);
+                    visit(position - 1, left, right, group.count);
                 }
                 left = right;
-                place += 1;
+                position += 1;
             }
         }
     }
@@ -103,7 +103,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 
     pub(super) fn begin_next_epoch(&mut self, n_left: usize) {
         self.pairs = Vec::new();
-        self.places = Vec::new();
+        self.positions = Vec::new();
         self.table = PairNumbers::new();
         self.queue.clear();
         self.compact();
@@ -113,7 +113,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         self.list_pairs(highest, n_left);
     }
 
-    /// Moves the symbols together: each covers one place again, and words of one are dropped.
+    /// Moves the symbols together: each covers one position again, and words of one are dropped.
     fn compact(&mut self) {
         let boundary = Self::boundary();
         let (mut read, mut write) = (1, 1);
@@ -143,7 +143,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         self.spans.fill(P::of(1));
     }
 
-    /// Finds the pairs that reach the threshold, with their counts and places, and queues them.
+    /// Finds the pairs that reach the threshold, with their counts and positions, and queues them.
     pub(super) fn list_pairs(&mut self, highest: u64, n_left: usize) {
         if self.spans.len().pow(2) <= self.tuning.dense_pairs {
             self.list_pairs_by_square();
@@ -157,7 +157,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
     }
 
-    /// With few symbols all pairs have a place in a square.
+    /// With few symbols all pairs have a position in a square.
     fn list_pairs_by_square(&mut self) {
         let side = self.spans.len();
         let mut sums = vec![(0_u64, 0_u64); side * side];
@@ -185,13 +185,13 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             }
         }
         drop(sums);
-        let mut ends = lay_out_lists(&mut self.pairs, &mut self.places);
-        let places = &mut self.places;
-        Self::for_each_pair(&self.symbols, &self.groups, |place, left, right, _| {
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions);
+        let positions = &mut self.positions;
+        Self::for_each_pair(&self.symbols, &self.groups, |position, left, right, _| {
             let number = numbers[left.get() * side + right.get()];
             if number != NO_NUMBER {
                 let end = &mut ends[number as usize];
-                places[*end] = P::of(place);
+                positions[*end] = P::of(position);
                 *end += 1;
             }
         });
@@ -221,27 +221,31 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         let mut found: Vec<(P, u32)> = Vec::new();
         let (order, longest) = (&self.order, self.max_token_length);
         let (pairs, table) = (&mut self.pairs, &mut self.table);
-        Self::for_each_pair(&self.symbols, &self.groups, |place, left, right, count| {
-            let key = key_of(left, right);
-            let is_rare = sketch[bucket_of(key, n_buckets)] < enough;
-            if is_rare || !order.fits(left.get(), right.get(), longest) {
-                return;
-            }
-            let number = table.get_or_insert(key, pairs.len() as u32);
-            if number as usize == pairs.len() {
-                pairs.push(Pair {
-                    count: 0,
-                    start: 0,
-                    len: 0,
-                    left,
-                    right,
-                });
-            }
-            let pair = &mut pairs[number as usize];
-            pair.count += count;
-            pair.len += 1;
-            found.push((P::of(place), number));
-        });
+        Self::for_each_pair(
+            &self.symbols,
+            &self.groups,
+            |position, left, right, count| {
+                let key = key_of(left, right);
+                let is_rare = sketch[bucket_of(key, n_buckets)] < enough;
+                if is_rare || !order.fits(left.get(), right.get(), longest) {
+                    return;
+                }
+                let number = table.get_or_insert(key, pairs.len() as u32);
+                if number as usize == pairs.len() {
+                    pairs.push(Pair {
+                        count: 0,
+                        start: 0,
+                        len: 0,
+                        left,
+                        right,
+                    });
+                }
+                let pair = &mut pairs[number as usize];
+                pair.count += count;
+                pair.len += 1;
+                found.push((P::of(position), number));
+            },
+        );
         drop(sketch);
         self.table = PairNumbers::new();
         let mut numbers = vec![NO_NUMBER; self.pairs.len()];
@@ -256,20 +260,20 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             old += 1;
             keep
         });
-        let mut ends = lay_out_lists(&mut self.pairs, &mut self.places);
-        for (place, number) in found {
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions);
+        for (position, number) in found {
             let number = numbers[number as usize];
             if number != NO_NUMBER {
                 let end = &mut ends[number as usize];
-                self.places[*end] = place;
+                self.positions[*end] = position;
                 *end += 1;
             }
         }
     }
 }
 
-/// Gives each pair its part of `places`; answers where the parts begin.
-fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], places: &mut Vec<P>) -> Vec<usize> {
+/// Gives each pair its part of `positions`; returns where the parts begin.
+fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], positions: &mut Vec<P>) -> Vec<usize> {
     let mut end = 0;
     let starts = pairs.iter_mut().map(|pair| {
         pair.start = end;
@@ -277,7 +281,7 @@ fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], places: &mut Vec<P>) -> 
         pair.start as usize
     });
     let starts = starts.collect();
-    *places = vec![P::of(0); end as usize];
+    *positions = vec![P::of(0); end as usize];
     starts
 }
 

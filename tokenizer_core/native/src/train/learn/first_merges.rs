@@ -1,4 +1,4 @@
-//! Merges that are given before any is learned, applied to the words as they are taken in.
+//! Merges that the caller gives, applied to the words before any merge is learned.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,11 @@ impl FirstMerges {
         }
     }
 
-    /// Replaces what is in `symbols` by those of `word` once all merges are applied.
+    /// Replaces `symbols` by those of `word` after all given merges.
     ///
-    /// The pair of the lowest rank in the word is merged wherever it stands, left to right, then the
-    /// next: as no merge makes a pair of a lower rank, this is each merge in order.
+    /// The pair of the lowest rank in the word is merged at all its positions, left to right, then
+    /// the next one: as no merge makes a pair of a lower rank, this equals applying each merge in
+    /// order.
     pub(super) fn apply(&self, word: &[u8], symbols: &mut Vec<u32>) {
         symbols.clear();
         symbols.extend(word.iter().copied().map(u32::from));

@@ -1,5 +1,4 @@
-//! What one merge does: to the words it stands in, to its neighbours' counts, and which new pairs
-//! it makes.
+//! One merge: it changes words and the counts of neighbours, and makes new pairs.
 
 use super::pair_numbers::key_of;
 use super::pair_queue::Pair;
@@ -23,7 +22,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         self.replace(&pair, product);
         let more = self.add_pairs_before(pair.left, product) | self.add_pairs_after(&pair, product);
         if more {
-            self.write_places();
+            self.write_positions();
         }
         for symbol in self.seen_before.drain(..) {
             self.before[symbol.get()] = NO_NEIGHBOUR;
@@ -41,26 +40,28 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         let span = left_span + right_span;
         let list = pair.start as usize..(pair.start + pair.len) as usize;
         let mut group = 0;
-        // Noted one behind: whether the right neighbour is replaced too must be known.
+        // Noted one after: whether the right neighbour is replaced too must be known.
         let mut previous = None;
         for entry in list.clone() {
             if entry + PREFETCH_DISTANCE < list.end {
-                let soon = self.places[entry + PREFETCH_DISTANCE].get();
+                let soon = self.positions[entry + PREFETCH_DISTANCE].get();
                 prefetch(self.symbols.as_ptr().wrapping_add(soon));
             }
-            let place = self.places[entry].get();
-            if self.symbols[place] != pair.left || self.symbols[place + left_span] != pair.right {
+            let position = self.positions[entry].get();
+            if self.symbols[position] != pair.left
+                || self.symbols[position + left_span] != pair.right
+            {
                 continue;
             }
             if right_span > 1 {
-                self.symbols[place + left_span] = Self::dead();
+                self.symbols[position + left_span] = Self::dead();
             }
-            self.symbols[place] = product;
-            self.symbols[place + span - 1] = product;
+            self.symbols[position] = product;
+            self.symbols[position + span - 1] = product;
             if let Some(previous) = previous {
                 self.note(previous, span, product, &mut group);
             }
-            previous = Some(place);
+            previous = Some(position);
         }
         if let Some(previous) = previous {
             self.note(previous, span, product, &mut group);
@@ -68,14 +69,14 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     }
 
     #[inline(always)]
-    fn note(&mut self, place: usize, span: usize, product: S, group: &mut usize) {
-        if place >= self.groups[*group].end {
-            *group = find_group(&self.groups, *group, place);
+    fn note(&mut self, position: usize, span: usize, product: S, group: &mut usize) {
+        if position >= self.groups[*group].end {
+            *group = find_group(&self.groups, *group, position);
         }
         let count = self.groups[*group].count;
         self.n_tokens -= count;
-        let mut left = self.symbols[place - 1];
-        let right = self.symbols[place + span];
+        let mut left = self.symbols[position - 1];
+        let right = self.symbols[position + span];
         if left == product {
             left = Self::boundary(); // noted by that one, as its right neighbour
         }
@@ -96,7 +97,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             neighbour.cursor += 1;
         }
         self.hits.push(Hit {
-            place: P::of(place),
+            position: P::of(position),
             left,
             right,
         });
@@ -120,7 +121,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         for i in 0..self.seen_after.len() {
             let symbol = self.seen_after[i];
             let neighbour = self.after[symbol.get()];
-            // Behind the product stood the beginning of another.
+            // The product was followed by another one, whose first symbol this was.
             let stood = if symbol == product {
                 merged.left
             } else {
@@ -147,15 +148,15 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         (self.order).fits(left.get(), right.get(), self.max_token_length)
     }
 
-    /// Adds a pair if it reaches the threshold and may be merged; where its places begin, or
+    /// Adds a pair if it reaches the threshold and may be merged; where its positions begin, or
     /// NOWHERE.
     fn add_pair(&mut self, left: S, right: S, neighbour: Neighbour) -> u64 {
         if neighbour.count < self.threshold || !self.may_be_merged(left, right) {
             return NOWHERE;
         }
-        let start = self.places.len() as u64;
+        let start = self.positions.len() as u64;
         let len = neighbour.cursor;
-        self.places.resize((start + len) as usize, P::of(0));
+        self.positions.resize((start + len) as usize, P::of(0));
         let number = self.pairs.len() as u32;
         let pair = Pair {
             count: neighbour.count,
@@ -170,20 +171,20 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         start
     }
 
-    fn write_places(&mut self) {
+    fn write_positions(&mut self) {
         for hit in &self.hits {
             if hit.left != Self::boundary() {
                 let cursor = &mut self.before[hit.left.get()].cursor;
                 if *cursor != NOWHERE {
-                    let place = hit.place.get() - self.spans[hit.left.get()].get();
-                    self.places[*cursor as usize] = P::of(place);
+                    let position = hit.position.get() - self.spans[hit.left.get()].get();
+                    self.positions[*cursor as usize] = P::of(position);
                     *cursor += 1;
                 }
             }
             if hit.right != Self::boundary() {
                 let cursor = &mut self.after[hit.right.get()].cursor;
                 if *cursor != NOWHERE {
-                    self.places[*cursor as usize] = hit.place;
+                    self.positions[*cursor as usize] = hit.position;
                     *cursor += 1;
                 }
             }
@@ -191,14 +192,14 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     }
 }
 
-/// The group that `place` lies in, which is behind group `from`.
-pub(super) fn find_group(groups: &[Group], from: usize, place: usize) -> usize {
+/// The group of `position`, which is after group `from`.
+pub(super) fn find_group(groups: &[Group], from: usize, position: usize) -> usize {
     let mut step = 1;
     let mut low = from + 1;
-    while low + step < groups.len() && groups[low + step].end <= place {
+    while low + step < groups.len() && groups[low + step].end <= position {
         low += step;
         step *= 2;
     }
     let high = (low + step + 1).min(groups.len());
-    low + groups[low..high].partition_point(|group| group.end <= place)
+    low + groups[low..high].partition_point(|group| group.end <= position)
 }

@@ -1,29 +1,25 @@
 //! Counted words -> merges: byte-level BPE learned exactly and incrementally.
 //!
-//! **Layout.** All words lie in one flat arena of symbols, each word ended by `BOUNDARY`. A symbol
-//! covers as many places as it has had symbols merged into it since the arena was last compacted
-//! (`spans`), and stands at the first and at the last of them, so the neighbours of a symbol are
-//! found without links: its right one behind its last place, its left one before its first. Words
-//! are ordered by falling count, so how often a place occurs is known from the group of words it
-//! lies in; lists of places ascend, and a cursor over the groups walks along with them.
+//! **Layout.** All words are in one flat arena of symbols, each word ended by `BOUNDARY`. A symbol
+//! covers as many positions as symbols were merged into it since the arena was last compacted
+//! (`spans`), and is stored at the first and at the last of them. So its neighbours are found
+//! without links: the right one after its last position, the left one before its first. Words are
+//! ordered by falling count, so the count of a position is that of its group of words; lists of
+//! positions ascend, and a cursor over the groups advances with them.
 //!
 //! **Occurrences.** Every occurrence of a pair (x, y) arises in the step that makes the younger of
-//! the two, so the list of its places is complete from the beginning. An entry goes stale when one
-//! of the two is merged away; the symbols at its places tell. This is exact because a place that
-//! was the beginning of a symbol is overwritten when that symbol is merged: by the product, which
-//! is younger than any pair an older entry may ask for, or by `DEAD`.
+//! the two, so the list of its positions is complete from the beginning. An entry goes stale when
+//! one of the two is merged away; the symbols at its positions show that. This is exact because
+//! merging a symbol overwrites its first position: by the product, which is younger than any pair
+//! of an older entry, or by `DEAD`.
 //!
 //! **Epochs.** Counts of existing pairs only fall. So only pairs that reach a threshold when they
-//! arise are given a list, a count and a place in the queue. When the queue is empty the arena is
-//! compacted, the threshold is lowered, and the pairs that reach it are counted anew. The many pairs
-//! that never come near the top cost nothing, and lists stay a fraction of the arena. The
+//! arise get a list, a count and an entry in the queue. When the queue is empty the arena is
+//! compacted, the threshold is lowered, and the pairs that reach it are counted anew. The many
+//! pairs that never come near the top cost nothing, and lists stay a fraction of the arena. The
 //! threshold decides time and memory, never the result.
 //!
 //! **The tie rule** is that of `tokenizer_core/training/learn_merges.py`, which is the reference.
-//!
-//! Free of Python types; knows nothing of files or text. `learn/` holds the parts: the tie rule
-//! (`ties`), the merges that are given (`first_merges`), the order of merging (`pair_queue`), the
-//! lookup of pairs (`pair_numbers`), the epochs (`epochs`) and what one merge does (`merging`).
 
 mod epochs;
 mod first_merges;
@@ -50,7 +46,7 @@ pub enum LearnError {
     CountOverflow,
 }
 
-/// What decides the merges beside the counts.
+/// The rules that decide the merges, in addition to the counts.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub tie_break: TieBreak,
@@ -75,7 +71,7 @@ impl Rules {
     }
 }
 
-/// The merges in order, and what the words are like once they are applied.
+/// The merges in order, and the words after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Learned {
     /// Pairs of symbols: 0-255 are bytes, `256 + k` is the product of merge `k`. The first ones are
@@ -83,14 +79,14 @@ pub struct Learned {
     pub merges: Vec<(u32, u32)>,
     /// The bytes of all symbols.
     pub tokens: TokenTable,
-    /// Whether learning ended because no pair was left that the rules let be merged.
+    /// Whether learning ended because the rules allowed no further pair.
     pub no_pair_left: bool,
     /// Tokens of all words counted, repetitions included: after the merges that were given, and
     /// after each that was learned.
     pub token_counts: Vec<u64>,
 }
 
-/// What decides time and memory but never the result.
+/// Settings for time and memory, which never change the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// Each epoch's threshold is the highest possible count divided by this.
@@ -132,10 +128,10 @@ pub fn learn<'a, W>(
 where
     W: Iterator<Item = (&'a [u8], u64)> + Clone,
 {
-    let (mut total, mut places) = (0_u128, 1_usize);
+    let (mut total, mut positions) = (0_u128, 1_usize);
     for (word, count) in words.clone() {
         total += word.len() as u128 * u128::from(count);
-        places += word.len() + 1;
+        positions += word.len() + 1;
     }
     if total > u128::from(u64::MAX) {
         return Err(LearnError::CountOverflow);
@@ -143,8 +139,8 @@ where
     // Two ids above the symbols are BOUNDARY and DEAD.
     let n_symbols = N_BYTES + n_merges.max(rules.first_merges.len());
     let narrow_symbols = n_symbols + 2 <= usize::from(u16::MAX);
-    let narrow_places = places <= u32::MAX as usize;
-    match (narrow_symbols, narrow_places) {
+    let narrow_positions = positions <= u32::MAX as usize;
+    match (narrow_symbols, narrow_positions) {
         (true, true) => {
             Learner::<u16, u32>::new(words, rules, tuning).run(rules, n_merges, after_merge)
         }
@@ -160,18 +156,18 @@ where
     }
 }
 
-/// The words that occur `count` times end at place `end`.
+/// The words that occur `count` times end at position `end`.
 #[derive(Clone, Copy)]
 struct Group {
     end: usize,
     count: u64,
 }
 
-/// What one merge finds out about one symbol on one side of the product.
+/// One symbol next to the product of a merge.
 #[derive(Clone, Copy)]
 struct Neighbour {
     count: u64,
-    /// First how many places there are; then where in `places` the next is written.
+    /// First how many positions there are; then where in `positions` the next is written.
     cursor: u64,
 }
 
@@ -180,10 +176,10 @@ const NO_NEIGHBOUR: Neighbour = Neighbour {
     cursor: 0,
 };
 
-/// One place where the merge was applied; `BOUNDARY` stands for a side that makes no new pair here.
+/// One position where the merge was applied; `BOUNDARY` stands for a side that makes no new pair here.
 #[derive(Clone, Copy)]
 struct Hit<S, P> {
-    place: P,
+    position: P,
     left: S,
     right: S,
 }
@@ -199,7 +195,7 @@ struct Learner<S, P> {
     max_token_length: usize,
     threshold: u64,
     pairs: Vec<Pair<S>>,
-    places: Vec<P>,
+    positions: Vec<P>,
     table: PairNumbers,
     queue: PairQueue,
     before: Vec<Neighbour>,

@@ -17,10 +17,11 @@ pub(super) struct Pair<S> {
     pub(super) right: S,
 }
 
-/// Gives pairs by falling count, ties by the tie rule; counts may fall without telling it.
+/// Returns pairs by falling count, ties by the tie rule; counts may fall without notice.
 ///
-/// A pair waits under the count it had when it was put in. When its turn comes and the count has
-/// fallen, it is put where it belongs. Ties are compared only among pairs of the highest count.
+/// A pair is queued under the count that it had when it was added. If the count has fallen when its
+/// turn comes, it is queued again under the new one. Ties are compared only among pairs of the
+/// highest count.
 #[derive(Default)]
 pub(super) struct PairQueue {
     waiting: BinaryHeap<(u64, u32)>,
@@ -44,7 +45,7 @@ impl PairQueue {
         }
     }
 
-    /// The pair to merge next, or None when none is left with a count of `threshold` or more.
+    /// The pair to merge next, or None without one of count `threshold` or more.
     pub(super) fn pop<S: Unsigned>(
         &mut self,
         pairs: &[Pair<S>],
@@ -78,8 +79,8 @@ impl PairQueue {
                     self.open.push(tied(index, pair, order));
                 }
             }
-            for place in (0..self.open.len() / 2).rev() {
-                sift_down(&mut self.open, place, order);
+            for position in (0..self.open.len() / 2).rev() {
+                sift_down(&mut self.open, position, order);
             }
         }
     }
@@ -96,34 +97,34 @@ fn tied<S: Unsigned>(index: u32, pair: &Pair<S>, order: &TieOrder) -> Tied {
     }
 }
 
-// A binary heap by hand: that of the standard library cannot compare with the help of a table.
+// A binary heap by hand: that of the standard library cannot compare by means of a table.
 
 fn sift_up(heap: &mut [Tied], order: &TieOrder) {
-    let mut place = heap.len() - 1;
-    while place > 0 {
-        let parent = (place - 1) / 2;
-        if order.compare(&heap[place], &heap[parent]) != Ordering::Greater {
+    let mut position = heap.len() - 1;
+    while position > 0 {
+        let parent = (position - 1) / 2;
+        if order.compare(&heap[position], &heap[parent]) != Ordering::Greater {
             return;
         }
-        heap.swap(place, parent);
-        place = parent;
+        heap.swap(position, parent);
+        position = parent;
     }
 }
 
-fn sift_down(heap: &mut [Tied], mut place: usize, order: &TieOrder) {
+fn sift_down(heap: &mut [Tied], mut position: usize, order: &TieOrder) {
     loop {
-        let mut child = 2 * place + 1;
+        let mut child = 2 * position + 1;
         if child >= heap.len() {
             return;
         }
         if child + 1 < heap.len() && order.compare(&heap[child + 1], &heap[child]).is_gt() {
             child += 1;
         }
-        if order.compare(&heap[child], &heap[place]) != Ordering::Greater {
+        if order.compare(&heap[child], &heap[position]) != Ordering::Greater {
             return;
         }
-        heap.swap(place, child);
-        place = child;
+        heap.swap(position, child);
+        position = child;
     }
 }
 

@@ -144,8 +144,8 @@ impl Random {
                 let mut symbols = Vec::new();
                 FirstMerges::new(&rules.first_merges).apply(word, &mut symbols);
                 if symbols.len() > 1 {
-                    let place = self.below(symbols.len() as u64 - 1) as usize;
-                    let pair = (symbols[place], symbols[place + 1]);
+                    let position = self.below(symbols.len() as u64 - 1) as usize;
+                    let pair = (symbols[position], symbols[position + 1]);
                     let sides = [&tokens[pair.0 as usize][..], &tokens[pair.1 as usize][..]];
                     tokens.push(sides.concat());
                     rules.first_merges.push(pair);
@@ -262,7 +262,7 @@ fn can_be_cancelled() {
 }
 
 #[test]
-fn groups_are_found_from_any_place() {
+fn groups_are_found_from_any_position() {
     let groups: Vec<Group> = (0..50)
         .map(|i| Group {
             end: 3 * i + 4,
@@ -270,9 +270,9 @@ fn groups_are_found_from_any_place() {
         })
         .collect();
     for from in 0..49 {
-        for place in groups[from].end..groups[49].end {
-            let found = find_group(&groups, from, place);
-            assert!(groups[found].end > place && groups[found - 1].end <= place);
+        for position in groups[from].end..groups[49].end {
+            let found = find_group(&groups, from, position);
+            assert!(groups[found].end > position && groups[found - 1].end <= position);
         }
     }
 }

@@ -48,8 +48,8 @@ impl TokenTable {
         self.ends.push(self.bytes.len());
     }
 
-    /// The first eight bytes as a number that orders as they do, filled up with zeros: of two
-    /// tokens with equal prefixes nothing is known.
+    /// The first eight bytes as a number that orders as they do, padded with zeros: it cannot order
+    /// two tokens with equal prefixes.
     fn prefix(&self, id: usize) -> u64 {
         let token = self.get(id);
         let mut first = [0; 8];
@@ -63,7 +63,8 @@ impl TokenTable {
 pub(super) struct TieOrder {
     tie_break: TieBreak,
     pub(super) tokens: TokenTable,
-    /// For each symbol what is compared first; equal keys of different symbols leave it open.
+    /// The key of each symbol, which is compared first; equal keys of different symbols decide
+    /// nothing.
     pub(super) keys: Vec<u64>,
 }
 
