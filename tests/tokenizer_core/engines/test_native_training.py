@@ -31,15 +31,6 @@ def compiled():
     native_module()
 
 
-@pytest.fixture(params=["zh_modern_bitext", "en_reuters_news", "edge_unicode", "code_c_linux"])
-def real_text(request, shared_data, tmp_path):
-    """A file with the first 2 MB of a corpus."""
-    data = (shared_data / "corpora" / f"{request.param}.txt").read_bytes()[:2_000_000]
-    path = tmp_path / "corpus.txt"
-    path.write_text(data.decode("utf-8", "ignore"), encoding="utf-8", newline="")
-    return path
-
-
 def threads_and_descriptors() -> tuple[int, int]:
     threads, descriptors = (list(Path("/proc/self", kind).iterdir()) for kind in ("task", "fd"))
     return len(threads), len(descriptors)
@@ -55,29 +46,6 @@ def assert_no_more_than(before: tuple[int, int]) -> None:
 def alternating(n_words: int) -> dict[str, int]:
     """Words that take a second or more to learn from, all different."""
     return {f"{i:x}x{i * 7919 % 1000003:x}y{i % 977}": 1 + i % 3 for i in range(n_words)}
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("pattern", sorted(PATTERNS))
-def test_counts_and_merges_of_real_text_are_those_of_python(real_text, pattern):
-    results = {}
-    for engine in ("python", "native"):
-        results[engine] = train(
-            [real_text],
-            vocab_size=1500,
-            special_tokens=[SPECIAL],
-            pattern=pattern,
-            num_workers=1 if engine == "python" else 3,
-            chunk_bytes=None if engine == "python" else 50_000,
-            engine=engine,
-        )
-    python, native = results["python"], results["native"]
-    assert native.merges == python.merges
-    assert native.vocab == python.vocab
-    assert native.counts == python.counts
-    figures = ("n_documents", "n_pre_tokens", "n_distinct_pre_tokens", "n_tokens")
-    for figure in (*figures, "bytes_per_token", "n_bytes", "stopped_early"):
-        assert getattr(native.report, figure) == getattr(python.report, figure)
 
 
 @pytest.mark.parametrize(

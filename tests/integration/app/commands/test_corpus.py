@@ -54,7 +54,7 @@ def test_an_upload_that_failed_costs_no_encoding(
 
         patch.setattr(ObjectStorage, "put", fail)
         error = cli.fail(*command)
-        assert "look for it. the token files are whole in s/" in error
+        assert "look for it. the token files are complete in s/" in error
         assert "with --resume uploads them" in error
     assert "never finished" in cli.fail("corpus", "inspect", f"{s3_bucket}/stories", "--cache=c")
     assert "give --resume to do that, or remove the folder" in cli.fail(*command)

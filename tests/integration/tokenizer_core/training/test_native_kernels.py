@@ -1,0 +1,43 @@
+"""Counts and merges of real text in the native engine are those of Python."""
+
+import pytest
+
+from tests.tokenizer_core.training.test_native_kernels import SPECIAL, compiled
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import (
+    train,
+)
+
+__all__ = ["compiled"]
+
+
+@pytest.fixture(params=["zh_modern_bitext", "en_reuters_news", "edge_unicode", "code_c_linux"])
+def real_text(request, shared_data, tmp_path):
+    """A file with the first 2 MB of a corpus."""
+    data = (shared_data / "corpora" / f"{request.param}.txt").read_bytes()[:2_000_000]
+    path = tmp_path / "corpus.txt"
+    path.write_text(data.decode("utf-8", "ignore"), encoding="utf-8", newline="")
+    return path
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("pattern", sorted(PATTERNS))
+def test_counts_and_merges_of_real_text_are_those_of_python(real_text, pattern):
+    results = {}
+    for engine in ("python", "native"):
+        results[engine] = train(
+            [real_text],
+            vocab_size=1500,
+            special_tokens=[SPECIAL],
+            pattern=pattern,
+            num_workers=1 if engine == "python" else 3,
+            chunk_bytes=None if engine == "python" else 50_000,
+            engine=engine,
+        )
+    python, native = results["python"], results["native"]
+    assert native.merges == python.merges
+    assert native.vocab == python.vocab
+    assert native.counts == python.counts
+    figures = ("n_documents", "n_pre_tokens", "n_distinct_pre_tokens", "n_tokens")
+    for figure in (*figures, "bytes_per_token", "n_bytes", "stopped_early"):
+        assert getattr(native.report, figure) == getattr(python.report, figure)
