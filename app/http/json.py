@@ -12,9 +12,14 @@ import codecs
 import json
 import re
 from json import JSONDecodeError
-from typing import Any, Final, NoReturn
+from json.scanner import make_scanner
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from app.http.problem import Problem
+from tokenizer_core.engines import decode_json_string
+
+if TYPE_CHECKING:
+    from tokenizer_core.engines import EngineChoice
 
 WINDOW_CHARS: Final = 1 << 18
 """Characters parsed in one go: about 5 ms of ids."""
@@ -28,6 +33,7 @@ _MOST_OF_STRING_AT_ONCE: Final = 1 << 22
 much as reading it."""
 
 _MAX_DEPTH_OF_LARGE: Final = 8
+_FIRST_STRING: Final = re.compile(rb'\s*+\{\s*+"([a-z_]{1,40})"\s*+:\s*+(?=")')
 _MAX_SCALAR_CHARS: Final = 1 << 13
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALARS: Final = re.compile(r'[^\[\]{}"]*')
@@ -37,8 +43,10 @@ _HIGH_SURROGATE_AT_END: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _BRACKETS_AND_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
-def parse_strict_json(body: bytes, *, window_chars: int = WINDOW_CHARS) -> Any:
-    """The value of a JSON document.
+def parse_strict_json(
+    body: bytes, engine: EngineChoice | None = None, *, window_chars: int = WINDOW_CHARS
+) -> Any:
+    """The value of a JSON document. With the native engine, it decodes a long first string.
 
     Raises:
         Problem: 400 for what is not JSON (not UTF-8, a byte order mark, duplicate keys, nesting
@@ -49,10 +57,30 @@ def parse_strict_json(body: bytes, *, window_chars: int = WINDOW_CHARS) -> Any:
         >>> parse_strict_json(b'{"text": "a", "ids": [1, 2]}')
         {'text': 'a', 'ids': [1, 2]}
     """
+    if len(body) <= 2 * MAX_DEPTH and body[:1] == b"{":  # too short to be nested too deep
+        try:
+            text = body.decode()
+            value, end = _scan(text, 0)
+        except (ValueError, StopIteration, RecursionError):
+            pass  # the rest of this function describes the error
+        else:
+            if end == len(text) and "\\u" not in text:
+                return value
+    elif engine is not None and engine.name == "native" and len(body) <= _MOST_OF_STRING_AT_ONCE:
+        shortened = _cut_first_string(body)
+        if shortened is not None:
+            key, string, rest = shortened
+            try:
+                value = parse_strict_json(rest)
+            except Problem:
+                pass  # the rest of this function describes it, with positions in the whole body
+            else:
+                value[key] = string
+                return value
     text = _decode(body, 4 * window_chars)
     try:
         if len(text) <= window_chars:
-            value = _decode_small(text)
+            value = _DECODER.decode(text)
             # Since 3.12 the C parser goes ten times as deep as Python code may.
             if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH:
                 deepest = _deepest(text)
@@ -77,6 +105,19 @@ def parse_strict_json(body: bytes, *, window_chars: int = WINDOW_CHARS) -> Any:
     if "\\" in text and (len(text) > window_chars or "\\u" in text):
         _refuse_lone_surrogates(value)
     return value
+
+
+def _cut_first_string(body: bytes) -> tuple[str, str, bytes] | None:
+    """The key and the string value of the first member of an object, and `body` with that string
+    emptied. None if the body begins differently, or if the string is invalid or very long."""
+    begin = _FIRST_STRING.match(body)
+    if begin is None:
+        return None
+    found = decode_json_string(body, begin.end())
+    if found is None:
+        return None
+    string, end = found
+    return begin[1].decode(), string, body[: begin.end()] + b'""' + body[end:]
 
 
 def _decode(body: bytes, window_bytes: int) -> str:
@@ -125,15 +166,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object, parse_constant=_refuse_constant)
-
-
-def _decode_small(text: str) -> Any:
-    """The value; without the looks for white space around it, where there is none."""
-    if text[:1] == "{":
-        value, end = _DECODER.raw_decode(text)
-        if end == len(text):
-            return value
-    return _DECODER.decode(text)
+_scan: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # the stub names its own class
 
 
 def _deepest(text: str) -> int:
