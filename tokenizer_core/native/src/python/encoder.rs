@@ -454,6 +454,7 @@ fn decode_json_string<'py>(
     start: usize,
 ) -> Option<(Bound<'py, PyString>, usize)> {
     let n_bytes = document.len();
-    let (text, end) = releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start))?;
+    let (text, end) =
+        releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start))?;
     Some((PyString::new(py, &text), end))
 }
