@@ -13,7 +13,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from app.http.fast_path import FastRoutes
-
 log = logging.getLogger("app.main")
 
 ROUTERS: Final = (
@@ -87,6 +85,18 @@ ROUTERS: Final = (
     docs.router,
     playground.router,
 )
+
+FAST_ENDPOINTS: Final = (
+    encode.encode,
+    decode.decode,
+    dialects.tokenize,
+    dialects.detokenize,
+    text.count,
+    text.truncate,
+    text.chunk,
+    text.verify,
+)
+"""Endpoints that take only the request, behind `require_read`: see `app.http.fast_path`."""
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 """How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
@@ -172,14 +182,11 @@ class _Service(FastAPI):
             self.middleware_stack = self.build_middleware_stack()
         await self.middleware_stack(scope, receive, send)
 
-    @functools.cached_property
-    def fast_routes(self) -> FastRoutes:
-        """The routes of the fast path; read it after all routes are included."""
-        return find_fast_routes(self)
-
     def build_middleware_stack(self) -> ASGIApp:
         """Called once, with the first request, after all routes are included."""
-        fast_path = FastPath(super().build_middleware_stack(), self.fast_routes)
+        fast_path = FastPath(
+            super().build_middleware_stack(), find_fast_routes(self, FAST_ENDPOINTS)
+        )
         observer = RequestObserver(fast_path, self._service_metrics, problem_of)
         return observer if self._traces is None else Tracing(observer, self._traces.tracer)
 
@@ -234,21 +241,17 @@ async def _lifespan(
         await runner.start()
         sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
         closing.callback(sampler.cancel)
-        fast_paths = frozenset(path for _, path in app.fast_routes)
-        yield {STATE_KEY: _guard(settings, service_metrics, fast_paths)}
+        yield {STATE_KEY: _guard(settings, service_metrics)}
 
 
-def _guard(
-    settings: Settings, service_metrics: ServiceMetrics, fast_paths: Collection[str]
-) -> ConnectionGuard:
-    """The limits of the connections of this process, which `app.http.protocol` applies."""
+def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+    """The limits of this process' connections, for a server that runs `app.http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
         header_seconds=settings.header_seconds,
         send_seconds=settings.send_seconds,
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
-        fast_paths=fast_paths,
         count=service_metrics.count_rejected,
     )
 

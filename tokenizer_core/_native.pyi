@@ -20,7 +20,7 @@ __all__ = [
     "UncountableChunkError",
     "UnknownIdError",
     "WordCounts",
-    "cut_json_text",
+    "decode_json_string",
     "json_of_ids",
     "nfc_runs",
     "split",
@@ -137,9 +137,9 @@ class UncountableChunkError(ValueError):
     """`args[0]` is the number of the first chunk that is not UTF-8 or could not be read to its
     end."""
 
-def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
-    """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
-    the string, unread; None for any other document and for a string that is not valid."""
+def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
+    """The JSON string whose opening quote is at `start`, and the index after its closing quote.
+    None if no valid string begins there."""
 
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""

@@ -230,6 +230,34 @@ class Tokenizer:
             return np.concatenate([around[0], ids, around[1]])
         return ids
 
+    def encode_to_json(
+        self,
+        text: str,
+        *,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+        add_special_tokens: bool = False,
+    ) -> tuple[bytes, int]:
+        """As `encode`, as the text of a JSON array without white space, and the number of ids."""
+        matcher = self._matcher
+        if allowed_special != "all" or disallowed_special:
+            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        changes = self._engine.nfc_changes(text) if self._is_nfc else ()
+        if changes and touch_any(text, changes, matcher.find, matcher.longest):
+            ids = self.encode_to_numpy(
+                text,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+            )
+            return self._engine.json_of_ids(ids), len(ids)
+        if not add_special_tokens:
+            return self._engine.encode_to_json(text, matcher, changes)
+        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
+        return self._engine.encode_to_json(
+            text, matcher, changes, prefix_ids=prefix, suffix_ids=suffix
+        )
+
     def encode_with_offsets(
         self,
         text: str,

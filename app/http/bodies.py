@@ -1,8 +1,8 @@
 """Request bodies: read within a limit, checked as JSON, validated against a model.
 
-Routes take the raw request and call these instead of FastAPI's body parameters, which accept what
-must be refused (see `strict_json`), echo the input in their errors and hold it unbounded. What a
-body may be is documented in OpenAPI through `json_request`.
+Routes take the raw request and call these instead of FastAPI's body parameters, which accept
+invalid JSON (see `json`), repeat the input in their errors and do not limit its size. OpenAPI
+documents the bodies through `json_request`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from tokenizer_core.engines import EngineChoice
+
 Model = TypeVar("Model", bound=BaseModel)
+
+WHOLE_BODY: Final = "tokenizer_service.body"
+"""Key of the scope: the whole body, if the protocol had it before the request began."""
 
 
 async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
-    """The body of `request` as a `model`: for small bodies, parsed on the event loop.
+    """The body of `request` as a `model`, parsed on the event loop: for small bodies.
 
     Raises:
         Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
     """
     require_json(request)
     body = await read_body(request, max_bytes=max_bytes)
-    return validate(parse_strict_json(body), model)
+    return read_model(model, body)
 
 
 async def read_body(
@@ -48,12 +53,12 @@ async def read_body(
     reserve: Callable[[int], None] = lambda n_bytes: None,
     grace_seconds: float = BODY_GRACE_SECONDS,
 ) -> bytes:
-    """The whole body. `reserve` is told of bytes before they are kept, and may refuse them.
+    """The whole body. `reserve` is called before bytes are kept, and may raise to refuse them.
 
     Raises:
         Problem: 413 over `max_bytes`, with and without Content-Length; 408 when it arrives slower
             than the minimum rate.
-        ClientDisconnect: the client went away.
+        ClientDisconnect: the client disconnected.
     """
     declared = declared_length(request)
     if declared is not None and declared > max_bytes:
@@ -84,14 +89,14 @@ async def read_body(
 async def body_windows(
     request: Request, window_bytes: int, *, grace_seconds: float, idle_seconds: float
 ) -> AsyncIterator[bytes]:
-    """A body of any length in pieces of at least `window_bytes`, the last one of what is left.
+    """A body of any length in pieces of at least `window_bytes`; the last may be shorter.
 
-    The next piece is received when the one before has been dealt with, so that memory stays flat.
+    A piece is received after the caller has processed the one before, so that memory stays flat.
 
     Raises:
-        Problem: 408 when it arrives slower than the minimum rate; a pause may be as long as what
-            came before was early, up to `idle_seconds`.
-        ClientDisconnect: the client went away.
+        Problem: 408 when it arrives slower than the minimum rate. A pause may be as long as the
+            earlier pieces were early, up to `idle_seconds`.
+        ClientDisconnect: the client disconnected.
     """
     clock = asyncio.get_running_loop().time
     pace = Pace(
@@ -118,35 +123,54 @@ async def body_windows(
             yield window
 
 
+def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None = None) -> Model:
+    """The JSON in `body` as a `model`. With the native engine, long strings are decoded by it.
+
+    Raises:
+        Problem: 400 or 422; see `parse_strict_json` and `validate`.
+    """
+    value = parse_strict_json(body, engine)
+    try:
+        return model.model_validate(value, strict=True)
+    except (ValidationError, BatchTooLargeError, IdsError) as error:
+        raise _invalid(error, value, model) from None
+
+
 def validate(value: Any, model: type[Model]) -> Model:
     """`value` as a `model`, strictly.
 
     Raises:
-        Problem: 422 that names the fields and never their values.
+        Problem: 422, which names the fields and never their values.
     """
-    if not isinstance(value, dict):
-        raise Problem(
-            422,
-            "invalid_request",
-            f"The body must be a JSON object with {', '.join(_known_fields(model))}.",
-            errors=[("", "must be an object")],
-        )
     try:
         return model.model_validate(value, strict=True)
-    except ValidationError as error:
-        raise validation_problem(error, _known_fields(model)) from None
-    except BatchTooLargeError as error:
-        raise batch_too_large(error) from None
-    except IdsError as error:
+    except (ValidationError, BatchTooLargeError, IdsError) as error:
+        raise _invalid(error, value, model) from None
+
+
+def _invalid(
+    error: ValidationError | BatchTooLargeError | IdsError, value: Any, model: type[BaseModel]
+) -> Problem:
+    fields = [field.alias or name for name, field in model.model_fields.items()]
+    if not isinstance(value, dict):
+        return Problem(
+            422,
+            "invalid_request",
+            f"The body must be a JSON object with {', '.join(fields)}.",
+            errors=[("", "must be an object")],
+        )
+    if isinstance(error, BatchTooLargeError):
+        return batch_too_large(error)
+    if isinstance(error, IdsError):
         detail = f"must be integers from 0 to {MAX_ID}"
-        listed = [(place, detail) for place in error.places]
-        raise Problem(
+        return Problem(
             422,
             "invalid_token_id",
-            f"{error.count} entries are no token ids (first: {listed[0][0]}); they {detail}.",
-            errors=listed,
+            f"{error.count} entries are no token ids (first: {error.places[0]}); they {detail}.",
+            errors=[(place, detail) for place in error.places],
             n_errors=error.count,
-        ) from None
+        )
+    return validation_problem(error, fields)
 
 
 def batch_too_large(error: BatchTooLargeError) -> Problem:
@@ -163,11 +187,12 @@ def batch_too_large(error: BatchTooLargeError) -> Problem:
 def require_json(request: Request) -> None:
     """Raise 415 unless the body is declared as plain JSON in UTF-8."""
     fields = header_fields(request.scope)
-    _require_json(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+    require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
 
 
 @lru_cache(maxsize=64)  # almost all requests have the same two
-def _require_json(content_type: bytes, encoding: bytes) -> None:
+def require_json_type(content_type: bytes, encoding: bytes) -> None:
+    """Raise 415 unless these headers declare plain JSON in UTF-8."""
     _require_no_encoding(encoding)
     kind, charset = _parse_content_type(content_type)
     is_json = kind == "application/json" or (
@@ -194,13 +219,13 @@ def _require_no_encoding(encoding: bytes) -> None:
         raise Problem(
             415,
             "content_encoding_unsupported",
-            "Compressed bodies are not taken; send it without Content-Encoding.",
+            "Compressed bodies are not accepted; send the body without Content-Encoding.",
             headers={"Accept-Encoding": "identity"},
         )
 
 
 def require_text(request: Request, remedy: str) -> None:
-    """Raise 415 unless the body is declared as plain text in UTF-8, or not at all."""
+    """Raise 415 unless the body is declared as plain text in UTF-8, or has no type."""
     require_no_encoding(request)
     kind, charset = content_type_of(request)
     if kind not in ("", "text/plain", "application/octet-stream"):
@@ -214,11 +239,9 @@ def require_text(request: Request, remedy: str) -> None:
 
 
 def require_utf8(charset: str) -> None:
-    """Raise 415 for a declared charset other than UTF-8 (or ASCII, which is part of it)."""
+    """Raise 415 for a declared charset other than UTF-8 or ASCII."""
     if charset not in ("", "utf-8", "utf8", "us-ascii", "ascii"):
-        raise Problem(
-            415, "charset_unsupported", "Text is taken as UTF-8 only; leave charset out or say it."
-        )
+        raise Problem(415, "charset_unsupported", "Text must be UTF-8; omit charset or name it.")
 
 
 def content_type_of(request: Request) -> tuple[str, str]:
@@ -238,17 +261,17 @@ def _parse_content_type(declared: bytes) -> tuple[str, str]:
 
 
 def require_acceptable(request: Request, media_type: str) -> None:
-    """Raise 406 when the client says it does not take `media_type`."""
+    """Raise 406 if Accept excludes `media_type`."""
     if not accepts(request, media_type):
         raise Problem(
             406,
             "not_acceptable",
-            f"This route answers {media_type}; say so in Accept or leave Accept out.",
+            f"This route responds in {media_type}; name it in Accept or omit Accept.",
         )
 
 
 def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
-    """Whether the Accept header takes `media_type`; `by_name`: only where it is named in full."""
+    """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
     accept = header_of(request, b"accept")
     listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
     if not listed:
@@ -283,11 +306,11 @@ TEXT_REQUEST: Final[dict[str, Any]] = {
         "content": {"text/plain": {"schema": {"type": "string"}, "example": "one two three"}},
     }
 }
-"""`openapi_extra=` of a route that takes a text as it comes."""
+"""`openapi_extra=` of a route whose body is a text."""
 
 
 def binary_content(*media_types: str) -> dict[str, Any]:
-    """The `content` of a body or an answer, for OpenAPI, that also has these binary forms."""
+    """The `content` of a body or response in OpenAPI that also has these binary forms."""
     return {
         "content": {
             kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types
@@ -295,14 +318,10 @@ def binary_content(*media_types: str) -> dict[str, Any]:
     }
 
 
-def _known_fields(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 def declared_length(request: Request) -> int | None:
-    """Content-Length; None where the body is chunked."""
+    """Content-Length; None for a chunked body."""
     value = header_of(request, b"content-length")
-    # The server has checked it; what is no number means "not declared" and is counted.
+    # The server checked it. Anything else than a number counts as not declared.
     return int(value) if value.isascii() and value.isdigit() else None
 
 
@@ -311,7 +330,7 @@ def _too_large(limit: int, actual: int) -> Problem:
         413,
         "body_too_large",
         f"The body is larger than {limit} bytes. Send less at once, or stream it to /encode_stream "
-        f"or /decode_stream; whoever runs the server can raise TOKENIZER_MAX_BODY_BYTES.",
+        f"or /decode_stream; the operator can raise TOKENIZER_MAX_BODY_BYTES.",
         limit=limit,
         actual=actual,
     )

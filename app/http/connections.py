@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from app.http.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
 log = logging.getLogger("app.connections")
 
@@ -60,7 +60,6 @@ class ConnectionGuard:
         send_seconds: float = 60.0,
         stall_seconds: float = 300.0,
         max_drained_bytes: int = 1 << 20,
-        fast_paths: Collection[str] = frozenset(),
         count: Callable[[str], None] = lambda code: None,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
@@ -68,7 +67,6 @@ class ConnectionGuard:
         self.send_seconds = send_seconds
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
-        self.fast_paths = fast_paths
         self._count = count
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in the order of their coming

@@ -110,6 +110,7 @@ class DuplexStream(Response):
         self._metrics = metrics
         self._idle_seconds = idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
+        self._scope: Scope = {}
         self._is_started = False
         self._waited_seconds = 0.0  # since MIN_STREAM_BYTES last arrived
         self._bytes_waited_for = 0
@@ -120,7 +121,7 @@ class DuplexStream(Response):
         Raises:
             ClientDisconnect: the client disconnected, or read nothing for too long.
         """
-        codec = self._codec
+        codec, self._scope = self._codec, scope
         try:
             async for data in self._windows(receive):
                 await self._pass_on(send, len(data), codec.feed(data))
@@ -181,14 +182,14 @@ class DuplexStream(Response):
             await self._send(send, self._render.part(part))
 
     async def _send(self, send: Send, body: bytes, *, is_last: bool = False) -> None:
-        await send_within(self._idle_seconds, self._send_now(send, body, is_last))
-
-    async def _send_now(self, send: Send, body: bytes, is_last: bool) -> None:
         if not self._is_started:
             self._is_started = True
-            start = {"status": self.status_code, "headers": self.raw_headers}
-            await send({"type": "http.response.start", **start})
-        await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            await send_within(
+                self._idle_seconds, self._scope, send, {"type": "http.response.start", **head}
+            )
+        message = {"type": "http.response.body", "body": body, "more_body": not is_last}
+        await send_within(self._idle_seconds, self._scope, send, message)
 
     async def _send_error(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
@@ -205,7 +206,10 @@ class DuplexStream(Response):
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`_send_error` to a client that may not read, while the server shuts down."""
-        await send_within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
+        try:
+            await within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
+        except TimeoutError:
+            raise ClientDisconnect from None
 
 
 class _Lines:

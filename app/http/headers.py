@@ -27,7 +27,11 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
     """All headers, those of one name joined by commas."""
     fields: dict[bytes, bytes] | None = scope.get(_FIELDS)
     if fields is None:
-        fields = scope[_FIELDS] = _join(scope["headers"])
+        headers = scope["headers"]
+        fields = dict(headers)
+        if len(fields) < len(headers):
+            fields = _join(headers)
+        scope[_FIELDS] = fields
     return fields
 
 

@@ -1,15 +1,14 @@
 """The HTTP/1.1 protocol of the service: uvicorn's, and the limits it lacks.
 
-It stands alone because uvicorn's own protocol waits for ever: for headers that do not come, for a
-client that does not read, for the rest of a body after its answer; and takes heads of any size and
-any Host. What it refuses before a request exists is a problem document like any other. It relies
-on a few inner names of the pinned uvicorn; `tests/app/http/test_protocol.py` says which.
+uvicorn's own protocol waits forever for headers, for a client that does not read and for the rest
+of a body after its response, and it accepts heads of any size and any Host. Here a refusal before a
+request exists is a problem document like any other. The module uses some private names of the
+pinned uvicorn; `tests/app/http/test_protocol.py` lists them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import http
 import re
 import sys
@@ -17,25 +16,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.access.deadlines import go_on
+from app.access.deadlines import FLOW
+from app.http.bodies import WHOLE_BODY
 from app.http.connections import LINGER_SECONDS, STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.problem import Problem, problem_response, request_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable
 
     from uvicorn._types import (
         ASGI3Application,
         ASGIReceiveCallable,
         ASGISendCallable,
         ASGISendEvent,
-        Scope,
     )
 
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -50,19 +45,6 @@ _HOST: Final = re.compile(
 HEALTH_PATHS: Final = frozenset(
     prefix + path for prefix in (b"", b"/v1") for path in (b"/livez", b"/readyz", b"/health")
 )
-
-
-_PLAIN_UNLESS: Final = frozenset({b"connection", b"transfer-encoding"})
-
-
-class _Done:
-    """An awaitable that has nothing to wait for."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield from ()
-
-
-_DONE: Final = _Done()
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -237,58 +219,39 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._bytes_without_news = 0
         super().on_message_complete()
 
-    # The answer
+    # The response
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        app = partial(self._answer, cycle, app)
-        if cycle.scope["path"] in self._guard.fast_paths:
-            # In the next turn of the loop: the body of a small request is there by then.
-            self.loop.call_soon(self._answer_at_once, cycle, app)
-        else:
-            super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(self._respond, cycle, app))
 
-    def _answer_at_once(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Answer, in a task only if something has to be waited for: making one is a twenty-fifth of
-        what a small request costs."""
-        if cycle.more_body:
-            super()._start_asgi_task(cycle, app)
-            return
-        context = contextvars.copy_context()
-        steps = cycle.run_asgi(app).__await__()
-        try:
-            waiting = [context.run(next, steps)]
-        except StopIteration:
-            return
-        task = self.loop.create_task(go_on(waiting, steps), context=context)
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
-
-    async def _answer(
+    async def _respond(
         self,
         cycle: RequestResponseCycle,
         app: ASGI3Application,
-        scope: Scope,
+        scope: Any,
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
+        """Run the app, and tell it what needs no waiting: the whole body, and the flow control."""
+        scope[FLOW] = self.flow
+        if not cycle.more_body:
+            scope[WHOLE_BODY] = cycle.body
         is_unframed = False
 
-        # No coroutine itself, which would be one more for each message.
-        def send_answer(message: ASGISendEvent) -> Awaitable[None]:
+        # A plain function: a coroutine would cost one more per message.
+        def send_message(message: ASGISendEvent) -> Awaitable[None]:
             nonlocal is_unframed
             if message["type"] == "http.response.start":
-                fields = dict(message.get("headers", ()))
-                if b"content-length" not in fields and cycle.scope["http_version"] == "1.0":
-                    # It knows no chunks, which uvicorn would send: the answer ends where the
+                has_length = b"content-length" in dict(message.get("headers", ()))
+                if not has_length and cycle.scope["http_version"] == "1.0":
+                    # HTTP/1.0 has no chunks, which uvicorn would send: the response ends where the
                     # connection does.
                     is_unframed = True
                     cycle.chunked_encoding, cycle.expected_content_length = False, sys.maxsize
-                # An answer with a length is whole before the body is: it is the last one then. A
-                # stream has none, and goes on while the body comes.
-                if cycle.more_body and b"content-length" in fields:
+                # A response with a length that begins before the body ends refuses the request, so
+                # it is the last one. A stream has no length and goes on while the body arrives.
+                if cycle.more_body and has_length:
                     cycle.keep_alive = False
-                if self._send_plain_head(cycle, message, fields):
-                    return _DONE
             elif (
                 is_unframed
                 and message["type"] == "http.response.body"
@@ -297,40 +260,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
                 cycle.expected_content_length = len(message.get("body", b""))
             return send(message)
 
-        await app(scope, receive, send_answer)
+        await app(scope, receive, send_message)
         if not cycle.response_complete and self.flow.write_paused:
-            # The service has given up on a client that does not read. Closing would wait for it.
+            # The service gave up on a client that does not read; a normal close would wait for it.
             cycle.disconnected = True
             self._wire.abort()
-
-    def _send_plain_head(
-        self, cycle: RequestResponseCycle, message: Any, fields: dict[bytes, bytes]
-    ) -> bool:
-        """Send the head of an answer that has a length and keeps the connection; False for others.
-
-        uvicorn looks at every name and value with an expression of its own. Here the head is looked
-        at once, when it is whole.
-        """
-        length = fields.get(b"content-length")
-        if (
-            length is None
-            or not cycle.keep_alive
-            or cycle.response_started
-            or cycle.disconnected
-            or self.flow.write_paused
-            or not _PLAIN_UNLESS.isdisjoint(fields)
-        ):
-            return False
-        headers = [*self.server_state.default_headers, *message["headers"]]
-        lines = [STATUS_LINE[message["status"]][:-2], *map(b": ".join, headers), b"\r\n"]
-        head = b"\r\n".join(lines)
-        n_lines = len(lines)
-        if head.count(b"\n") != n_lines or head.count(b"\r") != n_lines or b"\0" in head:
-            return False  # uvicorn's own look says what is wrong
-        cycle.response_started, cycle.waiting_for_100_continue = True, False
-        cycle.chunked_encoding, cycle.expected_content_length = False, int(length)
-        self._wire.write(head)
-        return True
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless the rest of this one is still to come."""

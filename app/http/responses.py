@@ -47,7 +47,7 @@ class ChunkedBody(Response):
         self._n_bytes = sum(map(len, self._chunks))
         self._lease = lease
         self._idle_seconds = idle_seconds
-        # What the base class makes of content and headers is all known here.
+        # Set here, because the constructor of the base class would derive them again.
         self.status_code, self.background, self.body = 200, None, b""
         self.media_type = media_type
         self.raw_headers = [
@@ -57,31 +57,26 @@ class ChunkedBody(Response):
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; returns when the last chunk is handed over.
+        """Send it; returns when the last chunk is handed to the server.
 
         Raises:
-            ClientDisconnect: the client took nothing for too long.
+            ClientDisconnect: the client read nothing for too long.
         """
         try:
             head = {"status": self.status_code, "headers": self.raw_headers}
-            start: Message = {"type": "http.response.start", **head}
+            message: Message = {"type": "http.response.start", **head}
+            await send_within(self._idle_seconds, scope, send, message)
             for part, is_last in _join(self._chunks, self._n_bytes):
-                await send_within(self._idle_seconds, _send(send, start, part, is_last))
-                start = {}
+                message = {"type": "http.response.body", "body": part, "more_body": not is_last}
+                await send_within(self._idle_seconds, scope, send, message)
         finally:
             if self._lease is not None:
                 self._lease.release()
 
 
-async def _send(send: Send, start: Message, body: bytes, is_last: bool) -> None:
-    if start:
-        await send(start)
-    await send({"type": "http.response.body", "body": body, "more_body": not is_last})
-
-
 def _join(chunks: list[bytes], n_bytes: int) -> Iterable[tuple[bytes, bool]]:
-    """The chunks, `n_bytes` together, joined to pieces of about `_SEND_BYTES`, and whether each is
-    the last; they are given up on the way."""
+    """The chunks, of `n_bytes` in total, in pieces of about `_SEND_BYTES`, and whether each is the
+    last. The list `chunks` is emptied, so that sent chunks are freed."""
     if n_bytes <= _SEND_BYTES:
         return ((b"".join(chunks), True),)
     return _join_many(chunks, n_bytes)
@@ -91,20 +86,23 @@ def _join_many(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]
     waiting: list[bytes] = []
     n_bytes = 0
     chunks.reverse()
-    while chunks:
+    while n_left:
         chunk = chunks.pop()
-        waiting.append(chunk)
-        n_bytes += len(chunk)
-        if n_bytes >= _SEND_BYTES or n_bytes == n_left:
-            n_left -= n_bytes
-            yield b"".join(waiting), not n_left
-            if not n_left:
-                return  # what is left is empty
-            waiting, n_bytes = [], 0
+        for start in range(0, len(chunk), _SEND_BYTES):
+            part = chunk[start : start + _SEND_BYTES]
+            waiting.append(part)
+            n_bytes += len(part)
+            if n_bytes >= _SEND_BYTES or n_bytes == n_left:
+                n_left -= n_bytes
+                yield b"".join(waiting), not n_left
+                waiting, n_bytes = [], 0
 
 
 class FileBody(Response):
-    """Sends the bytes `start` to `stop` of an open file, and closes it."""
+    """Sends the bytes `start` to `stop` of an open file and closes it.
+
+    The open file survives its removal, and memory holds one piece of it at a time.
+    """
 
     def __init__(
         self,
@@ -126,11 +124,11 @@ class FileBody(Response):
         self._idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; returns when the last piece is handed over.
+        """Send it; returns when the last piece is handed to the server.
 
         Raises:
-            ClientDisconnect: the client took nothing for too long.
-            OSError: the file cannot be read, or has become shorter; the answer is cut off.
+            ClientDisconnect: the client read nothing for too long.
+            OSError: the file cannot be read, or became shorter; the response is cut off.
         """
         try:
             head: Message = {
@@ -138,7 +136,7 @@ class FileBody(Response):
                 "status": self.status_code,
                 "headers": self.raw_headers,
             }
-            await send_within(self._idle_seconds, send(head))
+            await send_within(self._idle_seconds, scope, send, head)
             place = self._start
             while True:
                 size = min(_PIECE_BYTES, self._stop - place)
@@ -151,7 +149,7 @@ class FileBody(Response):
                     "body": piece,
                     "more_body": place < self._stop,
                 }
-                await send_within(self._idle_seconds, send(body))
+                await send_within(self._idle_seconds, scope, send, body)
                 if place == self._stop:
                     return
         finally:
@@ -161,11 +159,11 @@ class FileBody(Response):
 def requested_span(request: Request, n_bytes: int, etag: str) -> tuple[int, int]:
     """The bytes (start, stop) that a request asks for: all, or those of its Range.
 
-    Several ranges, another unit, or a Range whose If-Range is not `etag` mean all, as RFC 9110 lets
-    a server answer.
+    Several ranges, another unit, or a Range whose If-Range is not `etag` mean all, which RFC 9110
+    allows.
 
     Raises:
-        Problem: 416, the range begins behind the end.
+        Problem: 416, the range begins after the end.
     """
     wanted = _RANGE.fullmatch(header_of(request, b"range"))
     if_range = header_of(request, b"if-range")

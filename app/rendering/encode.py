@@ -20,6 +20,7 @@ from app.rendering.json_values import (
     special_token_problem,
     utf8_length,
 )
+from app.rendering.preconditions import require_known_specials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,15 +38,36 @@ class _EncodedText:
     offsets: NDArray[np.uint64] | None
 
 
-def render_encoding(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """Encode the text or the batch of `request` and render the response.
+def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm | None) -> Rendered:
+    """Encode the text or the batch of `request`; the response is JSON, or ids in `form`.
 
     Raises:
         Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
-            special token or one the tokenizer does not have.
+            special token, or one the tokenizer does not have.
     """
-    if isinstance(request.text, str) and tuple(request.returned) == ("ids",):
-        return _render_ids_alone(request, request.text, live)
+    if request.disallowed_special:
+        require_known_specials(live, request.disallowed_special)
+    if form is not None:
+        return _render_binary(request, live, form)
+    text = request.text
+    if isinstance(text, list) or tuple(request.returned) != ("ids",):
+        return _render_detailed(request, live)
+    try:
+        ids, n_tokens = live.tokenizer.encode_to_json(
+            text,
+            allowed_special=request.allowed_special,  # type: ignore[arg-type]  # validated
+            disallowed_special=request.disallowed_special,  # type: ignore[arg-type]
+            add_special_tokens=request.add_special_tokens,
+        )
+    except ValueError as error:
+        raise special_token_problem(error, "/text") from None
+    _check_counts(n_tokens, 0, request.max_tokens, "/text")
+    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
+    return Rendered([b'{"tokens":', ids, tail], n_tokens, utf8_length(text))
+
+
+def _render_detailed(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
+    """A batch, or more than the ids."""
     is_batch = isinstance(request.text, list)
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     encoded: list[_EncodedText] = []
@@ -62,21 +84,12 @@ def render_encoding(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
     return Rendered(chunks, n_tokens, sum(map(utf8_length, texts)))
 
 
-def _render_ids_alone(request: EncodeRequest, text: str, live: LiveTokenizer) -> Rendered:
-    """The most frequent response: the ids of one text."""
-    ids = _encode_ids(text, request, live.tokenizer, "/text")
-    n_tokens = len(ids)
-    _check_counts(n_tokens, 0, request.max_tokens, "/text")
-    tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
-    chunks = [b'{"tokens":', *render_ids(ids, live.tokenizer), tail]
-    return Rendered(chunks, n_tokens, utf8_length(text))
-
-
-def render_encoding_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
-    """As `render_encoding`, with the ids alone and in `form`; no id becomes a Python int.
+def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
+    """The ids alone, in `form`; no id becomes a Python int.
 
     Raises:
-        Problem: also 406 for a batch as .npy, and 422 for a `return` of more than the ids.
+        Problem: also 406 for a batch as .npy or ids too large for `form`, and 422 for a `return` of
+            more than the ids.
     """
     require_fit(form, live.tokenizer.spec.largest_id)
     if set(request.returned) != {"ids"}:

@@ -56,7 +56,7 @@ class JobEventStream(Response):
             ClientDisconnect: the client disconnected, or read nothing for too long.
         """
         with self._watch.listening(self._job_id):
-            sending = asyncio.create_task(self._send_events(send))
+            sending = asyncio.create_task(self._send_events(scope, send))
             gone = asyncio.create_task(_wait_until_gone(receive))
             try:
                 await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,27 +68,29 @@ class JobEventStream(Response):
                     task.cancel()
                 await asyncio.gather(sending, gone, return_exceptions=True)
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, scope: Scope, send: Send) -> None:
         start = {"status": self.status_code, "headers": self.raw_headers}
-        await self._send(send, {"type": "http.response.start", **start})
-        await self._send_part(send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
+        await self._send(scope, send, {"type": "http.response.start", **start})
+        await self._send_part(scope, send, b"retry: %d\n\n" % _RETRY_MILLISECONDS)
         event: JobEvent | None = self._first
         seen, sent_at = self._last_event_id, time.monotonic()
         while event is not None:
             is_due = time.monotonic() - sent_at >= self._heartbeat_seconds
             if event.id != seen or is_due:
-                await self._send_part(send, event.render() if event.id != seen else b":\n\n")
+                part = event.render() if event.id != seen else b":\n\n"
+                await self._send_part(scope, send, part)
                 seen, sent_at = event.id, time.monotonic()
             if event.is_final or _server_ends():
                 break
             event = await self._watch.next_look(self._job_id, event)
-        await self._send(send, {"type": "http.response.body", "body": b""})
+        await self._send(scope, send, {"type": "http.response.body", "body": b""})
 
-    async def _send_part(self, send: Send, body: bytes) -> None:
-        await self._send(send, {"type": "http.response.body", "body": body, "more_body": True})
+    async def _send_part(self, scope: Scope, send: Send, body: bytes) -> None:
+        message = {"type": "http.response.body", "body": body, "more_body": True}
+        await self._send(scope, send, message)
 
-    async def _send(self, send: Send, message: Message) -> None:
-        await send_within(self._send_seconds, send(message))
+    async def _send(self, scope: Scope, send: Send, message: Message) -> None:
+        await send_within(self._send_seconds, scope, send, message)
 
 
 async def _wait_until_gone(receive: Receive) -> None:

@@ -1,7 +1,4 @@
-"""Which tokenizer a request is answered with, and whether it is the one the client expects or has.
-
-Every route that uses a tokenizer asks here, once.
-"""
+"""Preconditions: which tokenizer serves a request, and whether the client expects or has it."""
 
 from __future__ import annotations
 
@@ -21,45 +18,45 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
 
 
 TokenizerQuery = Annotated[
     str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
 ]
-"""Which tokenizer, for routes that are asked by query parameters."""
+"""The tokenizer, for routes with query parameters."""
 
 
 def require_known_query(request: Request, *known: str) -> None:
-    """Raise 422 for a query parameter that is none of `known`: a misspelt one would silently do
-    nothing."""
+    """Raise 422 for a query parameter outside `known`: a misspelt one would have no effect."""
     if not set(request.query_params) <= set(known):
         detail = f"Unknown query parameter; known: {', '.join(known)}."
         raise Problem(422, "invalid_request", detail)
 
 
 async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
-    """The snapshot that answers `request`: the one named, else the active one.
+    """The tokenizer that serves `request`: the one named, else the active one.
 
     Raises:
         Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 when there
             is none.
     """
-    services = services_of(request)
-    live = services.live.peek(name)
+    scope = request.scope
+    services: Services = scope["app"].services
+    live = services.live.active if name is None else services.live.peek(name)
     if live is None:
         live = await services.queue.run(services.live.get, name)
-    return _as_expected(request, live)
+    scope["state"]["tokenizer_headers"] = live.headers  # a problem document carries them too
+    if b"if-match" in header_fields(scope):
+        require_match(request, live.ref.digest)
+    return live
 
 
 def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokenizer:
-    """As `choose_tokenizer`, from a thread that may wait for the disk."""
-    return _as_expected(request, services_of(request).live.get(name))
-
-
-def _as_expected(request: Request, live: LiveTokenizer) -> LiveTokenizer:
-    # For the document of whatever goes wrong now.
-    request.scope.setdefault("state", {})["tokenizer_headers"] = live.headers
+    """As `choose_tokenizer`, on a thread that may wait for the disk."""
+    live = services_of(request).live.get(name)
+    request.scope["state"]["tokenizer_headers"] = live.headers
     require_match(request, live.ref.digest)
     return live
 
@@ -67,8 +64,8 @@ def _as_expected(request: Request, live: LiveTokenizer) -> LiveTokenizer:
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
     """Raise 422 unless `names` (of `disallowed_special`) are special tokens of this tokenizer.
 
-    A misspelt name would forbid nothing and never be noticed. It also keeps strangers from having
-    their own strings searched for in every text.
+    A misspelt name would forbid nothing, and nobody would notice. The check also keeps clients from
+    having their own strings searched for in each text.
     """
     if not names or isinstance(names, str):
         return
@@ -77,10 +74,10 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
 
 
 def require_match(request: Request, digest: str) -> None:
-    """Raise 412 unless If-Match, where there is one, holds `digest`.
+    """Raise 412 if If-Match is present and does not hold `digest`.
 
-    The comparison is strong, as RFC 9110 wants it for If-Match; a digest without quotes is taken
-    too, since its letters leave no doubt.
+    The comparison is strong, as RFC 9110 requires. A digest without quotes is accepted too, because
+    it is unambiguous.
     """
     if b"if-match" not in header_fields(request.scope):
         return
@@ -97,9 +94,9 @@ def require_match(request: Request, digest: str) -> None:
 
 
 def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:
-    """The 304 with `headers` where If-None-Match holds `etag`, else None.
+    """The 304 with `headers` if If-None-Match holds `etag`, else None.
 
-    The comparison is weak, as RFC 9110 wants it here: a proxy that compresses makes tags weak.
+    The comparison is weak, as RFC 9110 requires: a proxy that compresses makes tags weak.
     """
     known = {
         part.strip().removeprefix("W/") for part in header_of(request, b"if-none-match").split(",")

@@ -1,8 +1,7 @@
-"""Answering a request with a body: read it, choose the tokenizer, work, send.
+"""Serving a request with a body: read it, choose the tokenizer, work, respond.
 
-It stands alone because all routes that take a text or ids do it alike. What is large leaves the
-event loop, and what a request holds of the memory budget is given back when its answer is sent or
-it fails.
+Large requests run on a thread. A request holds its part of the memory budget until its response is
+sent or it fails.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from app.access.limits import INLINE_BODY_BYTES
-from app.http.bodies import read_body
+from app.http.bodies import WHOLE_BODY, read_body
 from app.http.responses import ChunkedBody
 from app.rendering.preconditions import choose_tokenizer, choose_tokenizer_on_thread
 from app.services import services_of
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from app.access.limits import Lease
+    from app.rendering.json_values import Rendered
+    from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
 
 
@@ -30,62 +31,61 @@ class _Wanted(Protocol):
     def tokenizer(self) -> str | None: ...
 
 
-class _Answer(Protocol):
-    @property
-    def chunks(self) -> list[bytes]: ...
-    @property
-    def media_type(self) -> str: ...
-
-
 Wanted = TypeVar("Wanted", bound=_Wanted)
-Answer = TypeVar("Answer", bound=_Answer)
 
 
 async def respond(
     request: Request,
     parse: Callable[[bytes], Wanted],
-    answer: Callable[[Wanted, LiveTokenizer], Answer],
+    render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
     is_short: bool = True,
-) -> tuple[Answer, Response]:
-    """What `answer` makes of the body as `parse` reads it, and the response with it.
+) -> tuple[Rendered, Response]:
+    """The result of `render` for the body that `parse` reads, and its response.
 
-    Both run on the event loop for a small body where the work for one `is_short`, and on a thread
-    otherwise.
+    Both run on the event loop if the body is small and the work for a small body `is_short`, else
+    on a thread.
 
     Raises:
         Problem: whatever is wrong with the request.
     """
-    services = services_of(request)
-    lease = services.budget.lease()
+    scope = request.scope
+    services: Services = scope["app"].services
+    limit = services.settings.max_body_bytes
+    body = scope.get(WHOLE_BODY)
+    lease = None
     try:
-        body = await read_within_limits(request, lease)
+        if body is None or len(body) > INLINE_BODY_BYTES or len(body) > limit:
+            lease = services.budget.lease()
+            body = await read_within_limits(request, lease)
         if is_short and len(body) <= INLINE_BODY_BYTES:
-            wanted = parse(body)
+            wanted = parse(bytes(body))
             live = await choose_tokenizer(request, wanted.tokenizer)
-            made = answer(wanted, live)
+            rendered = render(wanted, live)
         else:
-            bodies = [body]
+            bodies = [bytes(body)]
             del body
-            made, live = await services.queue.run(_work, request, parse, answer, bodies)
+            rendered, live = await services.queue.run(_work, request, parse, render, bodies)
     except BaseException:
-        lease.release()
+        if lease is not None:
+            lease.release()
         raise
     response = ChunkedBody(
-        made.chunks,
+        rendered.chunks,
         raw_headers=live.raw_headers,
-        media_type=made.media_type,
+        media_type=rendered.media_type,
         lease=lease,
         idle_seconds=services.settings.send_seconds,
     )
-    return made, response
+    return rendered, response
 
 
 def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
-    """The whole body, within the limits of this service's settings and what `lease` may hold.
+    """The whole body, within the limits of the settings and of `lease`.
 
     Raises:
-        Problem: as `read_body`; 503 where the memory set aside for bodies is used up.
+        Problem: as `read_body`.
+        OverloadedError: the memory for bodies is used up.
     """
     settings = services_of(request).settings
     return read_body(
@@ -99,11 +99,10 @@ def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
 def _work(
     request: Request,
     parse: Callable[[bytes], Wanted],
-    answer: Callable[[Wanted, LiveTokenizer], Answer],
+    render: Callable[[Wanted, LiveTokenizer], Rendered],
     bodies: list[bytes],
-) -> tuple[Answer, LiveTokenizer]:
-    """All of it in one turn on a thread; the body, the only one of `bodies`, is given up on the
-    way."""
+) -> tuple[Rendered, LiveTokenizer]:
+    """Parse, choose and render on a thread. `bodies` holds one body, which is freed on the way."""
     wanted = parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
-    return answer(wanted, live), live
+    return render(wanted, live), live

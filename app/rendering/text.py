@@ -43,20 +43,21 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     """
     is_batch = isinstance(request.text, list)
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
-    counts, reached, n_bytes = [], [], 0
+    counts, exceeded, n_bytes = [], [], 0
     for index, text in enumerate(texts):
         try:
             count = live.tokenizer.count(text, limit=request.limit, **policies(request))
         except ValueError as error:
             pointer = f"/text/{index}" if is_batch else "/text"
             raise special_token_problem(error, pointer) from None
-        is_reached = request.limit is not None and count > request.limit
-        counts.append(request.limit if is_reached else count)
-        reached.append(is_reached)
+        is_exceeded = request.limit is not None and count > request.limit
+        counts.append(request.limit if is_exceeded else count)
+        exceeded.append(is_exceeded)
         n_bytes += utf8_length(text)
     fields = {
         "count": counts if is_batch else counts[0],
-        "limit_reached": reached if is_batch else reached[0],
+        "limit_exceeded": exceeded if is_batch else exceeded[0],
+        "limit_reached": exceeded if is_batch else exceeded[0],  # the deprecated name
     }
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return Rendered(chunks, sum(count or 0 for count in counts), n_bytes)

@@ -129,8 +129,11 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
             _describe_what_all_answer(operation["responses"])
     for context in iter_route_contexts(app.routes):
         for method in context.methods or ():
-            operation = document["paths"].get(context.path, {}).get(method.lower())
+            path = (context.path or "").replace(":path}", "}")
+            operation = document["paths"].get(path, {}).get(method.lower())
             if operation is not None:
+                route: Any = context.original_route
+                operation["operationId"] = route.name  # of the endpoint
                 _describe_keys(operation, {d.call for d in context.dependant.dependencies})
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},

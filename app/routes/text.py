@@ -11,6 +11,7 @@ from app.access.auth import require_read
 from app.access.limits import max_decoded_bytes
 from app.http.bodies import (
     json_request,
+    read_model,
     require_acceptable,
     require_json,
 )
@@ -18,7 +19,6 @@ from app.rendering.preconditions import require_known_specials
 from app.rendering.problems import problem_responses
 from app.rendering.respond import respond
 from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
-from app.rendering.text_bodies import parse_text_body
 from app.services import services_of
 from tokenizer_client.schemas.text import (
     ChunkRequest,
@@ -63,7 +63,7 @@ async def count(request: Request) -> Response:
 
     With `limit` counting stops once it is exceeded: whether a text fits is known early.
     """
-    return await _answer(request, CountRequest, render_count)
+    return await _respond(request, CountRequest, render_count)
 
 
 @router.post(
@@ -77,7 +77,7 @@ async def truncate(request: Request) -> Response:
     It is text of the request, never cut inside a character or a special token, and `tokens` are
     exactly what it encodes to.
     """
-    return await _answer(request, TruncateRequest, render_truncation)
+    return await _respond(request, TruncateRequest, render_truncation)
 
 
 @router.post("/chunk", summary="Cut a text into chunks", **_documented(ChunkRequest, ChunkResponse))
@@ -89,7 +89,7 @@ async def chunk(request: Request) -> Response:
     """
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
     # A few kB make thousands of chunks, or of overlapping ones many times their text.
-    return await _answer(
+    return await _respond(
         request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
     )
 
@@ -99,30 +99,27 @@ async def verify(request: Request) -> Response:
     """Whether a text is what decoding its ids gives (after the normalizer), or ids what encoding
     their text gives, and where the first difference is."""
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
-    return await _answer(
+    return await _respond(
         request, VerifyRequest, partial(render_verification, max_decoded_bytes=maximum)
     )
 
 
-async def _answer(
+async def _respond(
     request: Request,
     model: type[Wanted],
-    answer: Callable[[Wanted, LiveTokenizer], Rendered],
+    render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
     is_short: bool = True,
 ) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
 
-    def answer_it(wanted: Wanted, live: LiveTokenizer) -> Rendered:
+    def render_checked(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         require_known_specials(live, wanted.disallowed_special)
-        return answer(wanted, live)
+        return render(wanted, live)
 
-    engine = services_of(request).engine
-
-    def parse(body: bytes) -> Wanted:
-        return parse_text_body(body, model, engine)
-
-    made, response = await respond(request, parse, answer_it, is_short=is_short)
-    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
+    services = services_of(request)
+    parse = partial(read_model, model, engine=services.engine)
+    rendered, response = await respond(request, parse, render_checked, is_short=is_short)
+    services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
     return response

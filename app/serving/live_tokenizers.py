@@ -71,7 +71,8 @@ class LiveTokenizers:
         self._states = states or WorkerStates(self._run_dir / "workers")
         lock_path = self._run_dir / "promotion.lock"
         self._swap = Swap(self, store, self._states, lock_path, swap_timeout_seconds)
-        self._active: LiveTokenizer | None = None
+        self.active: LiveTokenizer | None = None
+        """The tokenizer for requests that name none; read it once per request."""
         self._reason: str | None = "The server is starting."
         self._failed: str | None = None
         self._pointer_seen: object = ()
@@ -81,11 +82,6 @@ class LiveTokenizers:
         self._watcher: asyncio.Task[None] | None = None
 
     # What requests use
-
-    @property
-    def active(self) -> LiveTokenizer | None:
-        """The tokenizer for requests that name none; read it once per request."""
-        return self._active
 
     @property
     def reason(self) -> str | None:
@@ -98,7 +94,7 @@ class LiveTokenizers:
         Raises:
             NoTokenizerError: nothing is served.
         """
-        active = self._active
+        active = self.active
         if active is None:
             raise NoTokenizerError(self._reason or "No tokenizer is loaded.")
         return active
@@ -111,7 +107,7 @@ class LiveTokenizers:
         """
         if name is None or name == ACTIVE:
             return self.require_active()
-        active = self._active
+        active = self.active
         if active is not None and str(active.ref) == name:
             return active
         return self._pinned.find(name)
@@ -138,7 +134,7 @@ class LiveTokenizers:
     def loaded(self) -> list[LiveTokenizer]:
         """The tokenizers in memory: the active one and the pinned ones."""
         pinned = self._pinned.all()
-        active = self._active
+        active = self.active
         return pinned if active is None or active in pinned else [active, *pinned]
 
     def served_rows(self) -> Iterator[ServedRow]:
@@ -200,14 +196,14 @@ class LiveTokenizers:
         try:
             ref = self._store.active() if has_pointer else None
             if ref is None:
-                if self._active is None:
+                if self.active is None:
                     self._load_default()
                 else:
-                    self._note_success(self._active)
+                    self._note_success(self.active)
                 return
             wanted = str(ref)
-            if self._active is not None and self._active.ref == ref:
-                self._note_success(self._active)
+            if self.active is not None and self.active.ref == ref:
+                self._note_success(self.active)
                 return
             self.adopt(self._load(ref))
         except (TokenizerCoreError, OSError) as error:
@@ -218,11 +214,11 @@ class LiveTokenizers:
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
-        if self._active is None and time.monotonic() >= self._retry_at:
-            self._active = self._load_last_good()
+        if self.active is None and time.monotonic() >= self._retry_at:
+            self.active = self._load_last_good()
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._write_state()
-        serving = self._active
+        serving = self.active
         still = f"still serving {serving.ref}" if serving else "and this host has none to serve"
         self._reason = (
             f"The store of tokenizers cannot be read ({_code_of(error)}); {still}. It is tried "
@@ -270,9 +266,9 @@ class LiveTokenizers:
         log.error("%s cannot be served: %s", wanted, error)
         self._failed = wanted
         self.count_swap("failed")
-        if self._active is None:
-            self._active = self._load_last_good()
-        kept = self._active
+        if self.active is None:
+            self.active = self._load_last_good()
+        kept = self.active
         still = f"still serving {kept.ref}" if kept else "and there is no other to serve"
         self._reason = (
             f"What the active pointer names cannot be loaded ({_code_of(error)}); {still}. "
@@ -326,8 +322,8 @@ class LiveTokenizers:
 
     def adopt(self, loaded: LiveTokenizer) -> None:
         """Serve `loaded` from now on; blocks. The caller holds `changing`."""
-        previous = self._active
-        self._active = loaded
+        previous = self.active
+        self.active = loaded
         self._pinned.drop(loaded)
         if previous is None:
             log.info("serving %s", loaded.ref)
@@ -357,7 +353,7 @@ class LiveTokenizers:
         return LiveTokenizer.of(ref, tokenizer)
 
     def _write_state(self) -> None:
-        active = self._active
+        active = self.active
         state: WorkerState = self._states.new_state(
             name=active.ref.name if active else None,
             version=active.ref.version if active else None,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.access.limits import WorkQueue
-from app.http.bodies import validate
+from app.http.bodies import read_model, validate
 from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, DuplexStream, StreamCodec
 from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
 from app.http.json import parse_strict_json
@@ -26,7 +26,6 @@ from app.rendering.preconditions import require_known_specials
 from app.rendering.problems import problem_of
 from app.rendering.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
 from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
-from app.rendering.text_bodies import parse_text_body
 from app.routes import decode, dialects
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
@@ -101,10 +100,10 @@ def ids_body(data: bytes) -> None:
 def encode_body(data: bytes) -> None:
     """Texts come back from their ids, which are those of the Python engine; the request is the same
     however it was read."""
-    wanted = parse_text_body(data, EncodeRequest, choose_engine())
+    wanted = read_model(EncodeRequest, data, engine=choose_engine())
     assert wanted == validate(parse_strict_json(data), EncodeRequest)
     require_known_specials(live(), wanted.disallowed_special)
-    answer = json.loads(b"".join(render_encoding(wanted, live()).chunks))
+    answer = json.loads(b"".join(render_encoding(wanted, live(), None).chunks))
     texts, ids = wanted.text, answer.get("tokens")
     if ids is None:
         return

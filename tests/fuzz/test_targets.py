@@ -74,7 +74,7 @@ READERS = {
     "corpus_address": (file_targets, "parse_address"),
     "request_json": (body_targets, "parse_strict_json"),
     "ids_body": (body_targets, "parse_ids_body"),
-    "encode_body": (body_targets, "parse_text_body"),
+    "encode_body": (body_targets, "read_model"),
     "decode_body": (body_targets.decode, "parse"),
     "text_body": (body_targets, "validate"),
     "dialect_body": (body_targets.dialects, "validate"),

@@ -113,10 +113,14 @@ class VerifyRequest(TextRequest):
 
 
 class CountResponse(BaseModel):
-    """With a batch `count` and `limit_reached` are lists, one entry a text."""
+    """With a batch all fields but `tokenizer` are lists, with one entry per text."""
 
     count: int | list[int] = Field(description="`limit` where that was exceeded.")
-    limit_reached: bool | list[bool] = Field(description="Whether there are more than `limit`.")
+    limit_exceeded: bool | list[bool] = Field(description="Whether there are more than `limit`.")
+    limit_reached: bool | list[bool] = Field(
+        description="The same value under its old name; the next release removes it.",
+        json_schema_extra={"deprecated": True},
+    )
     tokenizer: TokenizerIdentity
 
 

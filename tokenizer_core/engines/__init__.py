@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_engine import NativeEngine, cut_json_text
+from tokenizer_core.engines.native_engine import NativeEngine, decode_json_string
 from tokenizer_core.engines.native_engine import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
@@ -27,7 +27,7 @@ __all__ = [
     "EngineChoice",
     "choose_engine",
     "create_engine",
-    "cut_json_text",
+    "decode_json_string",
     "native_unavailable_reason",
     "resolve_engine",
 ]

@@ -96,14 +96,12 @@ def unavailable_reason() -> str | None:
     return None
 
 
-def cut_json_text(document: bytes) -> tuple[str, bytes] | None:
-    """The text of a JSON document that begins with `{"text":` and a string, and what stands behind
-    the string, unread.
+def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
+    """The JSON string whose opening quote is at `start`, and the index after its closing quote.
 
-    None for any other document, and for a string that is not valid or has a lone surrogate. Only
-    where the native engine runs.
+    None if no valid string begins there; a lone surrogate is invalid. Requires the compiled module.
     """
-    return _native.cut_json_text(document)
+    return _native.decode_json_string(document, start)
 
 
 class NativeEngine(BaseEngine):

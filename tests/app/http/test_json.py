@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.json import parse_strict_json
+from app.http import json as json_bodies
+from app.http.json import MAX_VALUES, parse_strict_json
 from app.http.problem import Problem
 
 scalars = (
@@ -88,6 +89,8 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
         (b'{"a":"\xed\xa0\x80"}', 400, "invalid_utf8"),
         (b'{"a":NaN}', 422, "not_a_number"),
         (b'{"a":[-Infinity]}', 422, "not_a_number"),
+        (b'{"a":1e400}', 422, "not_a_number"),
+        (b"[-1e400]", 422, "not_a_number"),
         (b'{"a":"\\ud800"}', 422, "lone_surrogate"),
         (b'{"\\udfff":1}', 422, "lone_surrogate"),
         (b'{"a":["x",{"b":"\\uD83D\\uD83D\\uDE00"}]}', 422, "lone_surrogate"),
@@ -146,3 +149,44 @@ def test_a_long_text_of_ids_is_parsed_in_windows_at_about_the_speed_of_json() ->
     assert parse_strict_json(json.dumps(ids, indent=1).encode()) == ids
     rows = [[1, 2], [], [3], ["a", 1, None, True, 2.5, {"b": []}]] * 30_000
     assert parse_strict_json(json.dumps(rows).encode()) == rows
+
+
+@pytest.mark.row(6)
+@pytest.mark.parametrize(
+    ("head", "unit", "status", "code"),
+    [
+        (b'{"text":[', b'"",', 413, "batch_too_large"),
+        (b'{"tokens":[', b"[],", 413, "batch_too_large"),
+        (b'{"tokens":', b"[", 400, "nested_too_deep"),
+        (b'{"text":[', b'{"":', 400, "nested_too_deep"),
+    ],
+)
+def test_a_hostile_body_is_refused_before_it_is_decoded(
+    head: bytes, unit: bytes, status: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(body: bytes, window_bytes: int) -> str:
+        raise AssertionError("the body was decoded")
+
+    monkeypatch.setattr(json_bodies, "_decode", decode)
+    assert outcome(head + unit * (MAX_VALUES + 1)) == (status, code)
+
+
+def test_a_string_without_an_end_takes_linear_time() -> None:
+    assert outcome(b'["' + b'\\"' * 2_000_000) == (400, "malformed_json")
+    assert outcome(b"[0," * 1001 + b'"' + b'\\"' * 2_000_000) == (400, "nested_too_deep")
+
+
+def test_a_text_may_hold_any_number_of_quotes_and_brackets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(json_bodies, "MAX_VALUES", 100)
+    for text in ('"' * 1001, "[{" * 1001, '\\"[' * 1001):
+        assert parse_strict_json(json.dumps({"text": text}).encode()) == {"text": text}
+
+
+def test_a_body_may_hold_a_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_bodies, "MAX_VALUES", 2000)
+    for item in ("", [], {}):
+        items = [item] * 1999
+        assert parse_strict_json(json.dumps(items).encode()) == items
+        assert outcome(json.dumps([item] * 2000).encode()) == (413, "batch_too_large")

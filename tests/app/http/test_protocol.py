@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.access.deadlines import send_within, within
 from app.commands import serving
+from app.http.bodies import WHOLE_BODY
 from app.http.connections import STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.protocol import GuardedHttpProtocol
 from app.settings import Settings
@@ -123,9 +124,9 @@ class SlowApp:
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
             return
-        await self.answer(receive, send)
+        await self.answer(scope, receive, send)
 
-    async def answer(self, receive: Any, send: Any) -> None:
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0.5)
         headers = [(b"content-length", b"2")]
         try:
@@ -184,71 +185,65 @@ LAST = SHORT.replace(b"Host", b"Connection: close\r\nHost")
 
 
 class ShortApp(SlowApp):
-    """Answers with the body it was sent; waits only where the body says so."""
+    """Responds with the body it was sent; waits only if the body says so."""
 
     def __init__(self, guard: ConnectionGuard) -> None:
         super().__init__(guard)
-        self.had_task: list[bool] = []
+        self.whole_bodies: list[bytes | None] = []
         self.n_bytes = 1
 
-    async def answer(self, receive: Any, send: Any) -> None:
-        NUMBER.set(len(self.had_task))
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        NUMBER.set(len(self.whole_bodies))
         number = NUMBER.get()
-        self.had_task.append(asyncio.current_task() is not None)
+        whole = scope.get(WHOLE_BODY)
+        self.whole_bodies.append(whole if whole is None else bytes(whole))
         body = (await within(5, receive()))["body"]
         if body == b"sle":
             await asyncio.sleep(0.01)
-            assert asyncio.current_task() is not None
         assert NUMBER.get() == number
-        answer = body * self.n_bytes
-        headers = [(b"content-length", b"%d" % len(answer))]
+        response = body * self.n_bytes
+        headers = [(b"content-length", b"%d" % len(response))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        half = len(answer) // 2
-        for part, more in ((answer[:half], True), (answer[half:], False)):
+        half = len(response) // 2
+        for part, more in ((response[:half], True), (response[half:], False)):
             message = {"type": "http.response.body", "body": part, "more_body": more}
-            await send_within(5, send(message))
+            await send_within(5, scope, send, message)
         self.n_answered += 1
 
 
 class LongApp(ShortApp):
-    """Answers with more than a connection takes at once."""
+    """Responds with more than a connection takes at once."""
 
     def __init__(self, guard: ConnectionGuard) -> None:
         super().__init__(guard)
         self.n_bytes = 10_000_000
 
 
-def short() -> ConnectionGuard:
-    return ConnectionGuard(fast_paths=frozenset({"/short"}))
-
-
 def bodies(data: bytes) -> list[bytes]:
     return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
 
 
-def test_a_small_request_is_answered_without_a_task() -> None:
-    sent = SHORT + b"abc" + SHORT + b"sle" + SHORT.replace(b"/short", b"/other") + b"ghi"
-    app, data = converse(short(), sent + LAST + b"def", read=True, kind=ShortApp)
+def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
+    sent = SHORT + b"abc" + SHORT + b"sle" + SHORT + b"ghi"
+    app, data = converse(ConnectionGuard(), sent + LAST + b"def", read=True, kind=ShortApp)
     assert bodies(data) == [b"abc", b"sle", b"ghi", b"def"]
     assert isinstance(app, ShortApp)
-    assert app.had_task == [False, False, True, False]
+    assert app.whole_bodies == [b"abc", b"sle", b"ghi", b"def"]
 
 
-def test_one_whose_body_is_still_coming_has_a_task() -> None:
-    app, data = converse(short(), LAST + b"a", b"bc", read=True, kind=ShortApp)
+def test_the_app_gets_no_whole_body_while_the_rest_is_on_its_way() -> None:
+    app, data = converse(ConnectionGuard(), LAST + b"a", b"bc", read=True, kind=ShortApp)
     assert bodies(data) == [b"abc"] or bodies(data) == [b"a"]  # as it was received
     assert isinstance(app, ShortApp)
-    assert app.had_task == [True]
+    assert app.whole_bodies == [None]
 
 
-def test_one_whose_answer_has_to_wait_for_its_reader_goes_on_in_a_task() -> None:
-    app, data = converse(short(), LAST + b"abc", read=True, kind=LongApp)
+def test_a_long_response_waits_for_its_reader() -> None:
+    _, data = converse(ConnectionGuard(), LAST + b"abc", read=True, kind=LongApp)
     (body,) = bodies(data)
     assert body == b"abc" * 10_000_000
-    assert isinstance(app, ShortApp)
-    assert app.had_task == [False]
 
 
-def test_one_whose_client_left_is_no_error() -> None:
-    app, _ = converse(short(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
+def test_a_client_that_left_is_no_error() -> None:
+    app, _ = converse(ConnectionGuard(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
     assert app.n_answered == 3

@@ -29,3 +29,11 @@ def test_the_page_asks_no_other_server(client: TestClient, prefix: str) -> None:
 def test_no_other_file_is_given(client: TestClient, file: str) -> None:
     answer = client.get(f"/docs/{file}")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_operation_ids_are_the_names_of_the_endpoints(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    ids = [operation["operationId"] for path in paths.values() for operation in path.values()]
+    assert len(set(ids)) == len(ids)
+    assert {"encode", "decode_stream", "show_job", "remove_corpus"} <= set(ids)
+    assert [id_ for id_ in ids if not re.fullmatch("[a-z_]{1,30}", id_)] == []

@@ -235,13 +235,15 @@ def test_count(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) 
         (2**32 - 1, n_tokens, False),
     ):
         answer = answer_of(post("/count", text=TEXT, limit=limit))
-        assert (answer["count"], answer["limit_reached"]) == (count, is_reached), limit
-        assert set(answer) == {"count", "limit_reached", "tokenizer"}
+        assert (answer["count"], answer["limit_exceeded"]) == (count, is_reached), limit
+        assert answer["limit_reached"] is answer["limit_exceeded"]  # for one release
+        assert set(answer) == {"count", "limit_exceeded", "limit_reached", "tokenizer"}
     plain = answer_of(post("/count", text=TEXT, allowed_special="none"))["count"]
     assert plain == small_tokenizer.count(TEXT, allowed_special="none") > n_tokens
     assert answer_of(post("/count", text="", limit=0))["count"] == 0
     batch = answer_of(post("/count", text=["", TEXT, "the"], limit=1))
-    assert (batch["count"], batch["limit_reached"]) == ([0, 1, 1], [False, True, False])
+    assert (batch["count"], batch["limit_exceeded"]) == ([0, 1, 1], [False, True, False])
+    assert batch["limit_reached"] == batch["limit_exceeded"]
     assert answer_of(post("/count", text=[]))["count"] == []
     assert post("/count", text=[""] * 65_537).status_code == 413
     forbidden = post("/count", text=["a", "<|a|>"], allowed_special=[], disallowed_special="all")
@@ -261,7 +263,7 @@ def test_count_makes_no_ids(
     monkeypatch.setattr(Tokenizer, "count", watch)
     monkeypatch.setattr(Tokenizer, "encode", None)
     monkeypatch.setattr(Tokenizer, "encode_to_numpy", None)
-    assert post("/count", text="a b c", limit=1).json()["limit_reached"] is True
+    assert post("/count", text="a b c", limit=1).json()["limit_exceeded"] is True
     assert limits_seen == [1]
 
 
@@ -275,7 +277,7 @@ def test_both_engines_answer_the_same(make_client: Callable[..., TestClient]) ->
                 assert answer_of(native.post(path, json=wanted)) == answer
         for client in (python, native):
             limited = answer_of(client.post("/count", json={"text": TEXT * 50, "limit": 100}))
-            assert (limited["count"], limited["limit_reached"]) == (100, True)
+            assert (limited["count"], limited["limit_exceeded"]) == (100, True)
 
 
 def test_truncate(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) -> None:

@@ -31,7 +31,8 @@ JOB = {
 
 
 def counted(n=3):
-    return httpx.Response(200, json={"count": n, "limit_reached": False, "tokenizer": TOKENIZER})
+    fields = {"count": n, "limit_exceeded": False, "limit_reached": False, "tokenizer": TOKENIZER}
+    return httpx.Response(200, json=fields)
 
 
 def promoted():

@@ -26,7 +26,6 @@ use crate::simd::Kernel;
 use crate::split::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
 
-type TextAndRest<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
@@ -41,7 +40,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(cut_json_text, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
     Ok(())
 }
 
@@ -447,9 +446,15 @@ fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyA
     Ok(bytes)
 }
 
-/// The text at the beginning of a JSON document, and the rest; see `json/text.rs`.
+/// The JSON string at `start`, and the index after it; see `json::text`.
 #[pyfunction]
-fn cut_json_text<'py>(py: Python<'py>, document: &[u8]) -> Option<TextAndRest<'py>> {
-    let (text, rest) = releasing_gil_if_long(py, document.len(), || json::text::cut(document))?;
-    Some((PyString::new(py, &text), PyBytes::new(py, rest)))
+fn decode_json_string<'py>(
+    py: Python<'py>,
+    document: &[u8],
+    start: usize,
+) -> Option<(Bound<'py, PyString>, usize)> {
+    let n_bytes = document.len();
+    let (text, end) =
+        releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start))?;
+    Some((PyString::new(py, &text), end))
 }

@@ -1,4 +1,4 @@
-"""A body whose text was cut out is the request that the strict parser makes of it, or its error."""
+"""A body whose first string the native engine decodes gives the same request, or the same error."""
 
 import json
 import random
@@ -8,15 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.http.bodies import validate
+from app.http import json as json_bodies
+from app.http.bodies import read_model, validate
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
-from app.rendering import text_bodies
-from app.rendering.text_bodies import parse_text_body
 from tests.native_module import native_module
 from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
 from tokenizer_client.schemas.tokens import EncodeRequest
-from tokenizer_core.engines import EngineChoice, cut_json_text
+from tokenizer_core.engines import EngineChoice, decode_json_string
 
 NATIVE = EngineChoice("native", "a test", None)
 PYTHON = EngineChoice("python", "a test", None)
@@ -41,18 +40,30 @@ def outcome(body: bytes, model: Any, engine: EngineChoice | None) -> object:
     try:
         if engine is None:
             return validate(parse_strict_json(body), model)
-        return parse_text_body(body, model, engine)
+        return read_model(model, body, engine=engine)
     except Problem as problem:
         return problem.document("id")
 
 
-@given(texts, options, st.booleans(), st.sampled_from([None, 1]), st.randoms())
-@example("", {}, True, None, None)
+@given(
+    texts,
+    options,
+    st.booleans(),
+    st.sampled_from([None, 1]),
+    st.randoms(),
+    st.sampled_from([0, 2000]),
+)
+@example("", {}, True, None, None, 2000)
 def test_any_body_means_what_the_strict_parser_says(
-    text: str, more: dict[str, Any], ascii_only: bool, indent: int | None, random: Any
+    text: str,
+    more: dict[str, Any],
+    ascii_only: bool,
+    indent: int | None,
+    random: Any,
+    n_spaces: int,
 ) -> None:
     document = json.dumps({"text": text, **more}, ensure_ascii=ascii_only, indent=indent)
-    body = document.encode(errors="surrogatepass")
+    body = document.encode(errors="surrogatepass") + b" " * n_spaces
     for _ in range(0 if random is None else random.randint(0, 2)):
         place = random.randrange(len(body) + 1)
         broken = random.choice(
@@ -65,33 +76,24 @@ def test_any_body_means_what_the_strict_parser_says(
         assert outcome(body, model, PYTHON) == expected
 
 
-def test_what_is_left_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    text_bodies._parse_without_text.cache_clear()
-    parsed = []
+def test_a_string_is_decoded_natively_only_with_the_native_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
 
-    def parse(body: bytes) -> Any:
-        parsed.append(body)
-        return parse_strict_json(body)
+    def decode(document: bytes, start: int) -> Any:
+        decoded.append(start)
+        return decode_json_string(document, start)
 
-    monkeypatch.setattr(text_bodies, "parse_strict_json", parse)
-    for text in ("one", "two\\n", "é"):
-        body = f'{{"text": "{text}", "max_tokens": 9}}'.encode()
-        request = parse_text_body(body, EncodeRequest, NATIVE)
-        expected = EncodeRequest(text=json.loads(body)["text"], max_tokens=9)
-        assert (request, request.model_fields_set) == (expected, expected.model_fields_set)
-        assert request.model_dump() == expected.model_dump()
-    assert parsed == [b'{"text":"", "max_tokens": 9}']
-    parse_text_body(b'{"text":"a","max_tokens":1}', EncodeRequest, PYTHON)
-    assert len(parsed) == 2  # all of it: the Python engine is one of Python alone
-
-
-def test_a_long_text_and_long_options_are_left_to_the_strict_parser() -> None:
-    text_bodies._parse_without_text.cache_clear()
-    options = json.dumps({"disallowed_special": ["x" * 200, "y" * 100]})[1:].encode()
-    for body in (b'{"text":"%b"}' % (b"a" * (1 << 22)), b'{"text":"a",' + options):
-        request = parse_text_body(body, EncodeRequest, NATIVE)
-        assert request == validate(json.loads(body), EncodeRequest)
-    assert text_bodies._parse_without_text.cache_info().currsize == 0
+    monkeypatch.setattr(json_bodies, "decode_json_string", decode)
+    body = b' {"text" : "%b", "max_tokens": 9}' % (b"a" * 3000)
+    for engine, starts in ((None, []), (PYTHON, []), (NATIVE, [11])):
+        decoded.clear()
+        assert parse_strict_json(body, engine) == json.loads(body)
+        assert decoded == starts
+    for short in (b'{"text":"a"}', b"[%b]" % (b"1," * 3000 + b"1"), b'{"a":1,%b' % body[2:]):
+        parse_strict_json(short, NATIVE)
+    assert decoded == [11]
 
 
 def test_every_string_that_json_writes_is_read_back() -> None:
@@ -100,13 +102,13 @@ def test_every_string_that_json_writes_is_read_back() -> None:
     for piece in pieces:
         for ascii_only in (False, True):
             document = json.dumps({"text": piece}, ensure_ascii=ascii_only).encode()
-            assert cut_json_text(document) == (piece, b"}")
+            assert decode_json_string(document, 9) == (piece, len(document) - 1)
 
 
 def test_random_bytes_are_refused_or_right() -> None:
     noise = random.Random(1)
     for _ in range(2000):
         document = b'{"text":"' + noise.randbytes(12) + b'"}'
-        cut = cut_json_text(document)
-        if cut is not None and cut[1] == b"}":
-            assert json.loads(document) == {"text": cut[0]}
+        found = decode_json_string(document, 8)
+        if found is not None and document[found[1] :] == b"}":
+            assert json.loads(document) == {"text": found[0]}
