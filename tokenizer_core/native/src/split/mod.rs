@@ -17,18 +17,14 @@
 //! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
 //! ```
 
-mod ascii_words;
 pub mod blocks;
-mod cased_words;
-mod contractions;
-mod runs;
+mod rules;
 pub mod safe_cuts;
 
-use crate::split::ascii_words::{cased_word, letters};
-use crate::split::cased_words::{word, word_after_mark};
-use crate::split::contractions::contraction_after;
-use crate::split::contractions::{contraction, contraction_of_any_case};
-use crate::split::runs::{SpaceRun, bytes_run, digits, is_other, run};
+use crate::split::rules::{
+    SpaceRun, bytes_run, cased_word, contraction, contraction_after, contraction_of_any_case,
+    digits, is_other, letters, run, word, word_after_mark,
+};
 use crate::unicode::{L, M, N, S, class_at};
 
 /// One of the named split patterns; its own tag, so that it is copied freely between threads.

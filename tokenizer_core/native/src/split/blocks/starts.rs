@@ -9,7 +9,7 @@
 //! every text; the tests and a fuzzer compare them.
 
 use crate::split::blocks::classes::{BLOCK, Classes};
-use crate::split::contractions::{contraction, contraction_of_any_case};
+use crate::split::rules::{contraction, contraction_of_any_case};
 use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
 
 /// With at least this many bytes after the last start, continuing among them is faster than reading

@@ -17,7 +17,7 @@ const LONGEST_SHORT: usize = 15;
 /// In the second half of a key; the length of a short word stays far below.
 const IS_LONG: u64 = 1 << 63;
 /// Keys made ahead of their lookups, so that slots are fetched from memory meanwhile.
-const BATCH: usize = 32;
+const PENDING: usize = 32;
 const FIRST_SLOTS: usize = 1 << 12;
 
 /// `count` 0 is an empty slot.
@@ -102,25 +102,25 @@ impl WordTable {
     /// Counts every pre-token of `text`.
     pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) {
         let bytes = text.as_bytes();
-        let mut batch = [([0; 2], 0); BATCH];
-        let (mut n_waiting, mut start) = (0, 0);
+        let mut pending = [([0; 2], 0); PENDING];
+        let (mut n_pending, mut start) = (0, 0);
         scanner.for_each(text, |word| {
             if word.len() <= LONGEST_SHORT {
                 let key = short_key(bytes, start, word.len());
                 let hash = hash_short(self.hash_keys, key);
                 self.prefetch(hash);
-                batch[n_waiting] = (key, hash);
-                n_waiting += 1;
-                if n_waiting == BATCH {
-                    self.add_short_words(&batch);
-                    n_waiting = 0;
+                pending[n_pending] = (key, hash);
+                n_pending += 1;
+                if n_pending == PENDING {
+                    self.add_short_words(&pending);
+                    n_pending = 0;
                 }
             } else {
                 self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
             }
             start += word.len();
         });
-        self.add_short_words(&batch[..n_waiting]);
+        self.add_short_words(&pending[..n_pending]);
     }
 
     /// Counts one word `count` times.
@@ -168,9 +168,9 @@ impl WordTable {
         words
     }
 
-    fn add_short_words(&mut self, batch: &[([u64; 2], u64)]) {
-        self.reserve(batch.len());
-        for &(key, hash) in batch {
+    fn add_short_words(&mut self, pending: &[([u64; 2], u64)]) {
+        self.reserve(pending.len());
+        for &(key, hash) in pending {
             self.add_short_word(key, hash, 1);
         }
     }
