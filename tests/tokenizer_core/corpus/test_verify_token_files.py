@@ -125,7 +125,7 @@ def test_ids_outside_the_vocabulary_are_found_despite_right_hashes(tmp_path):
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     reseal(tmp_path / "a", "train_000001.bin", put(2, 70_001, "<u4"))
     with pytest.raises(
-        TokenFilesCorruptError, match=r"train_000001.bin holds the id 70001 at place 2"
+        TokenFilesCorruptError, match=r"train_000001.bin holds the id 70001 at index 2"
     ):
         verify_token_files(tmp_path / "a")
     use = TokenFiles.open(tmp_path / "b").token_counts()
@@ -136,7 +136,7 @@ def test_ids_outside_the_vocabulary_are_found_despite_right_hashes(tmp_path):
     reseal(tmp_path / "b", "train.token-use.u64", put(300, 1))
     reseal(tmp_path / "b", "train.token-use.u64", put(changed, use[changed] - 1))
     verify_token_files(tmp_path / "b")
-    with pytest.raises(TokenFilesCorruptError, match="holds the id 300 at place 2"):
+    with pytest.raises(TokenFilesCorruptError, match="holds the id 300 at index 2"):
         verify_token_files(tmp_path / "b", tokenizer=WIDE)
 
 
@@ -155,7 +155,7 @@ def test_special_tokens_that_are_not_in_the_texts_are_found(tmp_path):
 def test_negative_ids_of_megatron_are_found(tmp_path):
     write_texts(tmp_path / "t", "megatron", WIDE)
     reseal(tmp_path / "t", "train_000001.bin", put(0, -5, "<i4"))
-    with pytest.raises(TokenFilesCorruptError, match="holds the id -5 at place 0"):
+    with pytest.raises(TokenFilesCorruptError, match="holds the id -5 at index 0"):
         verify_token_files(tmp_path / "t")
 
 
