@@ -1,7 +1,7 @@
-"""Types of the compiled module; its crate is in `native/`, its one user `engines/native_engine.py`.
+"""Types of the compiled module; its crate is `native/`, and `engines/` uses it.
 
 A lone surrogate in a text raises UnicodeEncodeError, as `str.encode` does. Calls on more than two
-kilobytes release the GIL. Nothing here changes what it is given.
+kilobytes release the GIL. No call changes its arguments.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ KERNEL: Final[str]
 TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
 
 STUB: Final[str]
-"""This file as it was when the module was compiled: one of another text serves other callers."""
+"""This file at the time of compiling: a module with another text serves other callers."""
 
 UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""
@@ -62,7 +62,7 @@ class NativeEncoder:
         changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
         """Shape (n_tokens,). Short texts, of some 250 kB, use one thread. `changes`
-        of the text come first: in order, start, end, and what is to stand there instead."""
+        of the text come first: in order, start, end, and the replacement."""
 
     def encode_to_json(
         self,
@@ -126,7 +126,7 @@ class NativeEncoder:
 
 @final
 class NativeSpecials:
-    """Strings that are one id each wherever they stand in a text; leftmost, then longest."""
+    """Strings that are one id each, found leftmost, then longest."""
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
 
@@ -160,7 +160,7 @@ def unicode_classes() -> bytes:
 
 @final
 class PretokenCounter:
-    """Counts chunks of files in threads of its own; used from one thread."""
+    """Counts chunks of files in its own threads; one thread uses it."""
 
     def __new__(
         cls,
@@ -169,10 +169,10 @@ class PretokenCounter:
         num_threads: int,
         ceiling: tuple[int, str] | None,
     ) -> PretokenCounter:
-        """`ceiling`: bytes that the tables may take, and the folder for what is more."""
+        """`ceiling`: bytes that the tables may take, and the folder for the rest."""
 
     def submit(self, descriptor: int, start: int, end: int) -> bool:
-        """Waits while enough chunks are under way; False once one has failed."""
+        """Waits while enough chunks are in progress; False once one has failed."""
 
     def bytes_done(self) -> int: ...
     def finish(self) -> tuple[WordCounts, int, int]:
@@ -184,7 +184,7 @@ class PretokenCounter:
         """
 
     def close(self) -> None:
-        """Ends the threads; nothing may be asked any more."""
+        """Ends the threads; no other call may follow."""
 
 @final
 class WordCounts:

@@ -1,9 +1,8 @@
 """The native engine: a thin adapter over the compiled module `tokenizer_core._native`.
 
-The only file that imports it, but for `native_training`. A text is split, looked up and merged in
-one call, special tokens and batches included; what the module cannot do (split by a custom
-pattern, decode what is no plain int) is done as the Python engine does it, around the module or
-instead of it, so that the results stay the same.
+One call splits, looks up and merges a text, special tokens and batches included. The module cannot
+split by a custom pattern or decode other objects than ints: there this engine does what the Python
+engine does, so that the results stay the same.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ _Value = TypeVar("_Value")
 
 
 def _is_stale(stub_path: Path) -> bool:
-    """Whether the module was compiled for other Python code than lies here.
+    """Whether the module was compiled for other Python code than this.
 
-    Its stub is all that the two agree on, so it is what is compared: nobody has to remember to
-    raise a number. Line by line, as a checkout may have other line ends. Where no stub is
-    installed nothing can be told; module and callers came in one package then.
+    The stub is the contract between the two, so it is compared, and no version number has to be
+    raised. The comparison goes line by line, as a checkout may have other line ends. Without an
+    installed stub the module and its callers came in one package.
     """
     try:
         stub = stub_path.read_text(encoding="utf-8")
@@ -65,8 +64,7 @@ def _is_stale(stub_path: Path) -> bool:
     return getattr(_native, "STUB", "").splitlines() != stub.splitlines()
 
 
-# Asked once, beside the imports: this process goes on with the code it began with, whatever is
-# checked out under it later.
+# Compared once, at import: this process keeps its code even if another version is checked out.
 _stale: Final = _import_error is None and _is_stale(_STUB_PATH)
 
 
@@ -79,9 +77,9 @@ def unavailable_reason() -> str | None:
             "TOKENIZER_REQUIRE_NATIVE=1 in the environment to see why"
         )
     if _import_error is not None:
-        # The loader's words begin with where the file lies, which the service would tell anybody.
-        told = str(_import_error).replace(f"{_import_error.path}: ", "")
-        return f"the compiled module {_MODULE} does not load: {told}"
+        # The loader's message begins with the path of the file, which the service would publish.
+        message = str(_import_error).replace(f"{_import_error.path}: ", "")
+        return f"the compiled module {_MODULE} does not load: {message}"
     if _stale:
         return (
             f"the compiled module {_MODULE} was built for another version of this code and its "

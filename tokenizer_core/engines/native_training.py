@@ -1,8 +1,6 @@
 """The compiled trainer: a thin adapter over the counting and learning part of `_native`.
 
-Beside `native_engine`, the only file that imports the compiled module: encoding needs a spec and
-this needs none, and a training run should not pay for what only encoding imports. Whoever calls
-this has asked `resolve_engine` whether there is a native engine.
+Callers ask `resolve_engine` first whether there is a native engine.
 
 Counts stay packed in the compiled module between counting and learning. `NativeCounts` is a
 mapping like any other, which makes its dict when it is first asked for an entry.
@@ -152,7 +150,7 @@ class ChunkFailedError(Exception):
 class NativeCounter:
     """Counts chunks of open files in threads; a context manager that ends them.
 
-    Special tokens are cut out first, leftmost, then longest. What is counted is UTF-8.
+    Special tokens are cut out first, leftmost, then longest. Chunks must be UTF-8.
     """
 
     def __init__(
