@@ -70,27 +70,6 @@ impl<K: Probe> Work<K> for PrefetchLines<'_, '_> {
 
     #[inline(always)]
     fn run(self, kernel: K) -> usize {
-        let last = offset_of(self.ends.len(), self.ends);
-        let greatest = self.ends.iter().fold(0, |most, end| most.max(end & END)) as usize;
-        // No piece starts after the greatest end. Ends rise, so that is the last; but the unchecked
-        // loads must not rely on it.
-        let first = self.start;
-        if greatest.max(first) + 16 <= self.batch.len() {
-            // SAFETY: every piece starts at `first` or where another one ends.
-            unsafe { self.fill::<K, true>(kernel) };
-        } else {
-            // SAFETY: without `INNER` the function requires nothing.
-            unsafe { self.fill::<K, false>(kernel) };
-        }
-        last
-    }
-}
-
-impl PrefetchLines<'_, '_> {
-    /// # Safety
-    /// If `INNER`, at least 16 bytes of `batch` follow the start of each piece.
-    #[inline(always)]
-    unsafe fn fill<K: Probe, const INNER: bool>(self, kernel: K) {
         let PrefetchLines {
             group,
             lookup,
@@ -101,39 +80,43 @@ impl PrefetchLines<'_, '_> {
         assert!(ends.len() <= GROUP);
         // Entries are uninitialized until all are written.
         group.n = 0;
-        let (finder, mut longer) = (*lookup, 0u32);
+        // At least 16 bytes follow the start of a piece below this.
+        let n_starts = batch.len().saturating_sub(15);
+        let (finder, mut others) = (*lookup, 0u32);
         let mut at = start;
         for (i, (end, entry)) in ends.iter().zip(&mut group.entries).enumerate() {
             let end = (end & END) as usize;
             let length = end.wrapping_sub(at);
-            if length > MAX_SHORT_BYTES {
-                // A call here would make all other iterations spill their registers.
-                longer |= 1 << i;
-            } else {
-                let key = if INNER {
-                    // SAFETY: the caller's promise.
-                    let block = unsafe { &*batch.as_ptr().add(at).cast::<[u8; 16]>() };
-                    kernel.key_in(block, length)
-                } else {
-                    kernel.key(batch, at, length)
-                };
+            if length <= MAX_SHORT_BYTES && at < n_starts {
+                // SAFETY: `at + 16 <= batch.len()`.
+                let block = unsafe { &*batch.as_ptr().add(at).cast::<[u8; 16]>() };
+                let key = kernel.key_in(block, length);
                 let line = finder.line_of(kernel, key);
                 prefetch(line);
                 entry.write(Entry { key, line });
+            } else {
+                // A call here would make all other iterations spill their registers.
+                others |= 1 << i;
             }
             at = end;
         }
-        while longer != 0 {
-            let i = longer.trailing_zeros() as usize;
-            longer &= longer - 1;
+        // Longer pieces, and those at the end of the text.
+        while others != 0 {
+            let i = others.trailing_zeros() as usize;
+            others &= others - 1;
             let at = if i == 0 { start } else { offset_of(i, ends) };
             let length = offset_of(i + 1, ends) - at;
-            group.entries[i].write(Entry {
-                key: lookup.key_of_longer(batch, at, length),
-                line: lookup.any_line(),
-            });
+            let (key, line) = if length <= MAX_SHORT_BYTES {
+                let key = kernel.key(batch, at, length);
+                (key, lookup.line_of(kernel, key))
+            } else {
+                (lookup.key_of_longer(batch, at, length), lookup.any_line())
+            };
+            prefetch(line);
+            group.entries[i].write(Entry { key, line });
         }
         group.n = ends.len();
+        at
     }
 }
 

@@ -19,14 +19,26 @@ fn words() -> &'static [u64] {
 
 /// How many bytes `write` writes for these ids.
 pub fn n_bytes(parts: &[&[u32]]) -> usize {
-    let words = words();
-    let n_bytes_of = |id: &u32| match words.get(*id as usize) {
-        Some(word) => (word >> 56) as usize,
-        None => n_digits(*id) + 1,
-    };
-    let n_bytes: usize = parts.iter().copied().flatten().map(n_bytes_of).sum();
+    let chunks = parts.iter().flat_map(|part| part.chunks(1 << 12));
+    let n_bytes: usize = chunks.map(n_bytes_of_chunk).sum();
     // The closing bracket overwrites the last comma.
     1 + n_bytes.max(1)
+}
+
+/// The bytes of the digits and commas. Comparisons of ids that are not too large become vectors, which is
+/// faster than reading the table.
+fn n_bytes_of_chunk(ids: &[u32]) -> usize {
+    let (mut n_bytes, mut bits) = (2 * ids.len() as u32, 0);
+    for &id in ids {
+        bits |= id;
+        n_bytes += u32::from(id >= 10) + u32::from(id >= 100) + u32::from(id >= 1000);
+        n_bytes += u32::from(id >= 10_000) + u32::from(id >= 100_000);
+    }
+    if bits < 1 << 19 {
+        n_bytes as usize
+    } else {
+        ids.iter().map(|&id| n_digits(id) + 1).sum()
+    }
 }
 
 /// Writes one array of the ids of all parts, `[1,22,333]` for `[1]` and `[22, 333]`, to `out`.
@@ -37,27 +49,33 @@ pub fn write(parts: &[&[u32]], out: &mut [MaybeUninit<u8>]) {
     assert!(out.len() >= 2);
     out[0].write(b'[');
     let mut at = 1;
-    for &id in parts.iter().copied().flatten() {
-        let rest = &mut out[at..];
-        at += match (words.get(id as usize), rest.first_chunk_mut()) {
-            // A whole word is written, and the next id overwrites what follows the comma.
-            (Some(word), Some(start)) => {
-                *start = word.to_le_bytes().map(MaybeUninit::new);
-                (word >> 56) as usize
-            }
-            _ => {
-                let mut digits = [0; LONGEST];
-                let n_bytes = write_digits(id, &mut digits);
-                for (position, byte) in rest.iter_mut().zip(&digits[..n_bytes]) {
-                    position.write(*byte);
+    for part in parts {
+        for &id in *part {
+            let rest = &mut out[at..];
+            at += match (words.get(id as usize), rest.first_chunk_mut()) {
+                // A whole word is written, and the next id overwrites what follows the comma.
+                (Some(word), Some(start)) => {
+                    *start = word.to_le_bytes().map(MaybeUninit::new);
+                    (word >> 56) as usize
                 }
-                n_bytes
-            }
-        };
+                _ => write_last(id, rest),
+            };
+        }
     }
     let end = at.max(2);
     assert_eq!(end, out.len());
     out[end - 1].write(b']');
+}
+
+/// Writes an id without a word, or one near the end of the array.
+#[cold]
+fn write_last(id: u32, out: &mut [MaybeUninit<u8>]) -> usize {
+    let mut digits = [0; LONGEST];
+    let n_bytes = write_digits(id, &mut digits);
+    for (position, byte) in out[..n_bytes].iter_mut().zip(digits) {
+        position.write(byte);
+    }
+    n_bytes
 }
 
 fn make_word(id: u32) -> u64 {
