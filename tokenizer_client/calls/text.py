@@ -210,7 +210,7 @@ def fits(
         False
     """
     fields = {"text": text, "limit": max_tokens}
-    return not (yield from _call(session, "/count", CountResponse, fields, options)).limit_reached
+    return not (yield from _call(session, "/count", CountResponse, fields, options)).limit_exceeded
 
 
 def truncate(

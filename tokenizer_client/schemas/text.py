@@ -1,7 +1,4 @@
-"""Schemas of the routes beside encode and decode: count, truncate, chunk, verify, and one token.
-
-They follow the rules told in `schemas`, of which they are the second half.
-"""
+"""Schemas of count, truncate, chunk, verify and `GET /vocab/{id}`."""
 
 from __future__ import annotations
 
@@ -122,6 +119,14 @@ class CountResponse(BaseModel):
         json_schema_extra={"deprecated": True},
     )
     tokenizer: TokenizerIdentity
+
+    @validate_model(mode="before")
+    @classmethod
+    def _read_older_services(cls, value: Any) -> Any:
+        """Services of the release before send `limit_reached` alone."""
+        if isinstance(value, dict) and "limit_exceeded" not in value and "limit_reached" in value:
+            return {**value, "limit_exceeded": value["limit_reached"]}
+        return value
 
 
 class TruncateResponse(BaseModel):
