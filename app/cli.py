@@ -1,8 +1,8 @@
 """The command `tokenizer`: the table of its subcommands, and its exit codes.
 
-Builds the parser and turns every error into one line with the remedy. `app.commands` does the work.
-A command imports only its own group, and this module holds the help lines, so that `--help` and
-`encode` do not load the web server.
+This module builds the parser and turns every error into one line with the remedy; `app.commands`
+does the work. A command imports only its own group, and this module holds the help lines, so that
+`--help` and `encode` do not load the web server.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ exit codes:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; the command cleans up as after Ctrl-C."""
+    """The process received SIGTERM; the command cleans up as after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,8 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser for a line that begins with `command`. Imports only the group of that command;
-    `build_whole_parser` imports all.
+    """The parser for a line that begins with `command`.
+
+    Imports only the group of that command; `build_whole_parser` imports all groups.
 
     Raises:
         UsageError: no command has this name.
@@ -158,7 +159,7 @@ def _add_group(group: str, subcommands: _Subcommands) -> None:
 
 
 class _Subcommands:
-    """Adds the parsers of a group, each with its help line of the table."""
+    """Adds the parsers of a group, each with its help line from the table."""
 
     def __init__(self, action: Any) -> None:
         self._action = action
@@ -174,7 +175,7 @@ class _PrintVersion(argparse.Action):
     """`--version`, which imports the library only when used."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        # Only here: the library takes a tenth of a second to import.
+        # Imported here because the library takes a tenth of a second to import.
         import platform
         from importlib.metadata import version
 
@@ -191,9 +192,7 @@ class _PrintVersion(argparse.Action):
 
 
 def _open_standard_streams() -> None:
-    """Replace closed standard streams by the null device; escape characters that a terminal cannot
-    show.
-    """
+    """Open the null device for closed standard streams; escape unencodable characters."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open to the end
@@ -216,7 +215,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     except KeyboardInterrupt as error:
         if not came or isinstance(error, _Terminated):
             raise
-        # Within its calls, Ray replaces the exception of a signal handler by its own.
+        # Ray replaces an exception that a signal handler raises within its calls by its own.
         terminated = _Terminated()
         for note in getattr(error, "__notes__", []):
             terminated.add_note(note)

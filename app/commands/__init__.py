@@ -1,6 +1,5 @@
-"""The subcommands of `tokenizer`, one module a group: `serving`, `training`, `text`, `artifacts`,
-`conversion`, `evaluation`, `corpus`.
+"""The subcommands of `tokenizer`, one module per group.
 
-Each has `add_parsers`, which adds its subcommands with help that teaches, and functions that run
-them. `command_line` holds what they share, `vocabulary_files` what two of them do.
+In each group, `add_parsers` adds the subcommands with their help, and the `run_*` functions run
+them. `command_line` holds the code that all groups share.
 """

@@ -146,7 +146,7 @@ def run_list(arguments: argparse.Namespace) -> None:
 
 
 def _find_served(store: Artifacts) -> ArtifactRef | None:
-    """What requests are answered with that name none; None where there is nothing yet."""
+    """The version for requests that name none; None if it does not exist yet."""
     try:
         return store.active() or store.resolve(default_tokenizer())
     except ArtifactNotFoundError:
@@ -154,7 +154,7 @@ def _find_served(store: Artifacts) -> ArtifactRef | None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Print manifest and longest tokens of one version, whose files are verified first."""
+    """Verify the files of one version; print its manifest and its longest tokens."""
     store = open_store(arguments)
     ref = store.resolve(arguments.tokenizer)
     spec = store.open(ref)
@@ -211,7 +211,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
 
 
 def run_import(arguments: argparse.Namespace) -> None:
-    """Read, verify and publish."""
+    """Read a tokenizer from files, verify it and publish it."""
     spec = read_files(arguments.files, arguments, name=arguments.name)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
@@ -228,20 +228,20 @@ def run_import(arguments: argparse.Namespace) -> None:
 
 
 def run_promote(arguments: argparse.Namespace) -> None:
-    """Write the pointer after verifying the version."""
+    """Verify the version, then make it the active one."""
     store = open_store(arguments)
     _promote(store, store.resolve(arguments.tokenizer), as_json=arguments.json)
 
 
 def run_rollback(arguments: argparse.Namespace) -> None:
-    """Promote what was served before, or the version before."""
+    """Promote the tokenizer that was active before, or the previous version of a name."""
     store = open_store(arguments)
     ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
     _promote(store, ref, as_json=arguments.json)
 
 
 def _served_before(store: Artifacts) -> ArtifactRef:
-    before = store.previously_active()  # asked first: what is active may be what is broken
+    before = store.previously_active()  # first, because the active version may be damaged
     if before is not None:
         return before
     active = store.active()
@@ -288,7 +288,7 @@ def _identity(ref: ArtifactRef) -> dict[str, str]:
 
 
 def command_text() -> str:
-    """The command line as it is recorded in manifests: file names without their folders."""
+    """The command line as manifests record it: file names without their folders."""
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    # A name of a file may have other bytes than UTF-8, which no manifest holds.
+    # A file name may be invalid UTF-8, which a manifest cannot hold.
     return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()

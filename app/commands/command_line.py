@@ -1,7 +1,7 @@
-"""What all subcommands share: one-line errors, the parser class, the artifacts folder.
+"""Code that all subcommands share: one-line errors, the parser class, the artifacts folder.
 
-Every command loads this module, also `--help`, so it imports nothing slow. That is why it reads
-three variables itself and leaves `app.settings`, which checks all of them, to the service.
+Every command loads this module, even for `--help`, so it imports nothing slow. For that reason it
+reads three environment variables itself; only the service loads `app.settings`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        """Refuse unknown words, which the base class leaves to the command above: this parser knows
-        the options that may be meant."""
+        """Refuse unknown words here, where the similar options are known. The base class would pass
+        them to the parent command."""
         if arguments and arguments[0] is not None:
             arguments = (self._replace_renamed(arguments[0]), *arguments[1:])
         parsed, unknown = super().parse_known_args(*arguments, **options)
@@ -113,7 +113,7 @@ def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
 
 
 def default_tokenizer() -> str:
-    """The tokenizer to use before any was promoted."""
+    """The tokenizer to use before the first promotion."""
     return os.environ.get("TOKENIZER_DEFAULT") or DEFAULT_TOKENIZER
 
 
@@ -125,7 +125,7 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
 
 
 def parse_place(text: str) -> Path | str:
-    """A path, or an address (`s3://...`), which a Path would change.
+    """A path, or an address (`s3://...`) as a str, because a Path would change it.
 
     Example:
         >>> parse_place("s3://bucket/news.counts"), parse_place("news.counts").name
@@ -148,7 +148,7 @@ def require_files(paths: Sequence[Path | str]) -> None:
 
 
 def parse_special_token(text: str) -> tuple[str, int]:
-    """`TOKEN=ID` as `(TOKEN, ID)`; the token may hold `=` itself.
+    """Parse `TOKEN=ID` into `(TOKEN, ID)`; the token may contain `=`.
 
     Example:
         >>> parse_special_token("<|endoftext|>=50256")

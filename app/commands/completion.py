@@ -1,7 +1,7 @@
-"""`tokenizer completion`: what a shell needs to complete commands, options, files and names.
+"""`tokenizer completion`: the script with which a shell completes commands, options and names.
 
-shtab makes it out of the parsers, once, so that pressing Tab starts no Python; what stands on the
-disk (names of tokenizers, ids of jobs) is listed by the shell. Imports nothing of the package.
+shtab generates the script from the parsers once, so that pressing Tab does not start Python. The
+script itself lists the tokenizers and jobs on the disk.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-# What an argument takes is seen from its metavar, so that no command knows of completion.
+# The metavar of an argument selects its completion, so that commands need no code for completion.
 _FILES: Final = ("FILE", "INPUT", "COUNTS", "COUNTS[=WEIGHT]", "PATH", "NAME=FILE")
 _FOLDERS: Final = ("FOLDER",)
 _NAMES: Final = ("NAME[@VERSION]", "NAME")
 _NAMES_OR_FILES: Final = ("TOKENIZER", "A", "B", "SOURCE")
 _JOBS: Final = ("JOB",)
 
-# Each takes what is typed and prints what it may become; `names` and `jobs` are folders below.
+# The functions list candidates: the names in a subfolder of the artifacts folder, and files.
 _BASH: Final = """\
 _tokenizer_below() {
   compgen -W "$(command ls "${TOKENIZER_ARTIFACTS_DIR:-artifacts}/$1" 2>/dev/null)" -- "$2"
@@ -80,7 +80,7 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
 
 def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The completion script of all that `parser` takes, for one of the shells."""
+    """The completion script of `parser` for one of the shells."""
     import shtab
 
     listed = {
@@ -105,7 +105,7 @@ def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
 def _set_completions(parser: argparse.ArgumentParser, by_metavar: dict[str, Any]) -> None:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for choice in action._choices_actions:  # zsh shows one line, where a help has several
+            for choice in action._choices_actions:  # zsh shows only one line of the help
                 action.choices[choice.dest].description = choice.help
             for below in action.choices.values():
                 _set_completions(below, by_metavar)

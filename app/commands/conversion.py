@@ -1,4 +1,4 @@
-"""`tokenizer convert`: a tokenizer in somebody else's format, proved before it is there."""
+"""`tokenizer convert`: write a tokenizer in another format, and verify it before it appears."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def add_parsers(subcommands: Any) -> None:
 
 
 def run_convert(arguments: argparse.Namespace) -> None:
-    """Read, write, read back, say what is to be told to the reader."""
+    """Read a tokenizer, write it in another format, read that back, and print the result."""
     if arguments.output == STANDARD_OUTPUT:
         _convert_to_standard_output(arguments)
         return
@@ -112,7 +112,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
 
 
 def _convert_to_standard_output(arguments: argparse.Namespace) -> None:
-    """The file alone on standard output; what has to be known of it on standard error."""
+    """Write only the file to standard output, and what it leaves out to standard error."""
     if len(FILE_NAMES[arguments.to]) > 1 or arguments.json:
         raise UsageError("--output - is for the one file of a format; name a place for more")
     spec = _read_source(arguments)
@@ -156,7 +156,7 @@ def _agreement(spec: TokenizerSpec, *, is_same: bool) -> str:
 
 
 def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
-    """The tokenizer of the files, or the published one where there is no such file."""
+    """The tokenizer in the files, or the published one of that name if no such file exists."""
     files = [Path(word) for word in arguments.source]
     if len(files) > 1 or files[0].exists() or files[0].name != arguments.source[0]:
         return read_files(files, arguments, name=files[0].stem)

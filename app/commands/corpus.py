@@ -232,7 +232,7 @@ def _parse_utf8(text: str) -> str:
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
-    """Encode, and say what was written."""
+    """Encode, and print what was written."""
     check_run_options(arguments)
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
@@ -317,7 +317,7 @@ def _plan(
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
-    """Check, and say what is sound."""
+    """Verify token files, and print how many files, documents and tokens they have."""
     try:
         with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
 
@@ -359,7 +359,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         tokenizer = load_tokenizer(arguments)
         files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
         print(files.decode_document(arguments.document, tokenizer, arguments.split))
-    except LookupError as error:  # no such document, or split
+    except LookupError as error:  # no such document or split
         raise CommandError(str(error.args[0])) from None
 
 

@@ -74,7 +74,7 @@ def add_sample(subcommands: Any) -> None:
 
 
 def run_sample(arguments: argparse.Namespace) -> None:
-    """Draw, write, and print how many."""
+    """Draw documents, write them, and print how many."""
     output: Path = arguments.output
     if not 0 < arguments.fraction < 1:
         raise UsageError(
@@ -117,10 +117,10 @@ def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[byt
 
 
 def _as_text(pieces: DocumentSample, separator: str) -> Iterator[bytes]:
-    before = ""  # the end of the previous piece, where a separator may begin
+    before = ""  # the end of the previous piece, in which a separator may begin
     for text, is_last in pieces:
         known = before + text
-        # Refuse more than texts that hold it: after `xa` the separator `aa` would match early.
+        # Also refuse a text whose end makes the separator match early: `xa`, then `aa`.
         if 0 <= (known + separator if is_last else known).find(separator) < len(known):
             raise CommandError(
                 f"a document holds {separator!r:.60}, which ends documents in plain text; write "

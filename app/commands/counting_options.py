@@ -15,7 +15,7 @@ _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 
 def add_counting_options(parser: CommandParser) -> None:
-    """Add the options that decide the counts of a corpus, and who counts."""
+    """Add the options for the counts of a corpus and for the workers that count."""
     parser.add_argument(
         "--special-token",
         action="append",
@@ -34,7 +34,7 @@ def add_counting_options(parser: CommandParser) -> None:
 
 
 def add_memory_options(parser: CommandParser) -> None:
-    """Add the memory limit of counting, and the folder for the rest."""
+    """Add the memory limit of counting, and the folder for counts that exceed it."""
     parser.add_argument(
         "--memory-limit",
         type=parse_size,
@@ -89,7 +89,7 @@ def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
 
 
 def names_special_tokens(arguments: argparse.Namespace) -> bool:
-    """Whether the arguments say which special tokens to use, or none."""
+    """Whether the arguments name special tokens or exclude all of them."""
     return bool(arguments.special_token) or bool(arguments.no_special_token)
 
 

@@ -186,7 +186,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
-    """`FILE=WEIGHT`, or `FILE` with the weight 1.
+    """Parse `FILE=WEIGHT`, or `FILE` with the weight 1.
 
     Example:
         >>> parse_weighted("news.counts=1/3")[1], str(parse_weighted("a=b.counts")[0])
@@ -205,7 +205,7 @@ def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
 
 
 def run_make(arguments: argparse.Namespace) -> None:
-    """Count, write, and say what was counted."""
+    """Count corpora, write the counts, and print a summary."""
     check_counting_options(arguments)
     check_run_options(arguments)
     check_run_inputs(arguments)
@@ -223,7 +223,7 @@ def run_make(arguments: argparse.Namespace) -> None:
 
 
 def run_extend(arguments: argparse.Namespace) -> None:
-    """Count the new files as the old ones were, and replace the counts."""
+    """Count new files with the pattern of existing counts, and replace those with the sum."""
     check_counting_options(arguments)
     require_files([arguments.counts, *arguments.inputs])
     before = PretokenCounts.load(arguments.counts)
@@ -234,7 +234,7 @@ def run_extend(arguments: argparse.Namespace) -> None:
 
 
 def run_merge(arguments: argparse.Namespace) -> None:
-    """Add up, write, and say what it comes to."""
+    """Add weighted counts, write the sum, and print a summary."""
     require_files([path for path, _ in arguments.counts])
     require_folder_of(arguments.output)
     require_other_files([arguments.output], [path for path, _ in arguments.counts])
@@ -246,7 +246,7 @@ def run_merge(arguments: argparse.Namespace) -> None:
 
 
 def run_prune(arguments: argparse.Namespace) -> None:
-    """Leave out, write, and say what and what it means."""
+    """Drop rare pre-tokens, write the rest, and print the effect."""
     if arguments.min_count < 2:
         raise UsageError("--min-count must be at least 2: everything occurs once")
     require_files([arguments.counts])
@@ -259,7 +259,7 @@ def run_prune(arguments: argparse.Namespace) -> None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Read, which checks it, and show."""
+    """Read counts, which verifies them, and print a summary."""
     require_files([arguments.counts])
     counts = PretokenCounts.load(arguments.counts)
     _print(counts, arguments.counts, arguments)
@@ -285,7 +285,7 @@ def _count(
 def _count_in_run(
     arguments: argparse.Namespace, pattern: SplitPattern, special_tokens: Sequence[str]
 ) -> PretokenCounts:
-    from tokenizer_core.distributed import count_distributed  # what most commands do not need
+    from tokenizer_core.distributed import count_distributed  # most commands do not need it
 
     messages = {"count": "counting pre-tokens", "merge": "merging counts"}
     with ExitStack() as stack:
@@ -327,7 +327,7 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
     for source, weight in zip(counts.sources, counts.source_weights, strict=True):
         times = f"{weight} times " if weight > 1 else ""
         name = Path(source.path).name
-        if not name.isprintable():  # its maker's escapes are not for this terminal
+        if not name.isprintable():  # a name from a foreign file may hold terminal escapes
             name = ascii(name)
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
     if counts.pruning is not None:

@@ -1,4 +1,4 @@
-"""`tokenizer report` and `compare`: judging tokenizers on text, and telling two of them apart."""
+"""`tokenizer report` and `compare`: measure tokenizers on text, and show how two of them differ."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> None:
-    """Measure, print or write."""
+    """Measure tokenizers on corpora; print or write the report."""
     paths = _corpora(arguments)
     _check_report(arguments, paths)
     tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
@@ -191,7 +191,7 @@ def _write(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Compare, print; the exit code."""
+    """Compare two tokenizers and print the differences; return the exit code."""
     if arguments.corpus:
         require_files([arguments.corpus])
     if arguments.examples < 0:

@@ -1,7 +1,7 @@
-"""`tokenizer jobs list`, `show`, `watch`, `cancel`: what a service trains and encodes.
+"""`tokenizer jobs list`, `show`, `watch`, `cancel`: the training and encoding jobs of a service.
 
-They read the job database, as every process of a service does, so they need neither its address nor
-a key: only the artifacts folder, or the database that TOKENIZER_JOBS_DATABASE names.
+These commands read the job database in the artifacts folder or at TOKENIZER_JOBS_DATABASE. They
+need neither the address of the service nor a key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DONE_WELL: Final = frozenset({"live", "succeeded"})
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the subcommand and what is below it."""
+    """Add the subcommand and its own subcommands."""
     jobs = subcommands.add_parser(
         "jobs",
         description=(
@@ -124,7 +124,7 @@ def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> None:
-    """Print one line a job."""
+    """Print one line per job."""
     if not 1 <= arguments.limit <= _MOST_LISTED:
         raise UsageError(f"--limit is from 1 to {_MOST_LISTED}")
     with _open_jobs(arguments) as store:
@@ -145,7 +145,7 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
-    """Wait for the end of one job; the exit code."""
+    """Wait for the end of one job; return the exit code."""
     with _open_jobs(arguments) as store:
         job = _find(store, arguments.job)
         name = summary_of(job).name
@@ -187,7 +187,7 @@ def run_cancel(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
-    """The job database of the service; None where none ever ran on the folder."""
+    """The job database of the service; None if no service ever ran on the folder."""
     folder = artifacts_dir_of(arguments)
     address = os.environ.get("TOKENIZER_JOBS_DATABASE")
     path = folder / DATABASE_NAME
@@ -195,7 +195,7 @@ def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
         if address:
             from app.jobs.database.postgres import PostgresDatabase  # an extra
 
-            yield JobStore(PostgresDatabase(address))  # of no folder: nothing is added or run here
+            yield JobStore(PostgresDatabase(address))  # no folder: adds and runs nothing
         else:
             yield JobStore.open(folder) if path.exists() else None
     except JobDatabaseError as error:

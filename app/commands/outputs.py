@@ -1,6 +1,6 @@
 """Outputs of commands: whole files, `-` for standard output, figures as JSON.
 
-After Ctrl-C, a kill or a full disk the old file is still there, never half a new one.
+After Ctrl-C, a kill or a full disk, the old file is unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STANDARD_OUTPUT: Final = Path("-")
 
 
 def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool = False) -> None:
-    """Add `-o`, `--output`."""
+    """Add `-o` and `--output`."""
     default = None if required else STANDARD_OUTPUT
     parser.add_argument(
         "-o",
@@ -69,7 +69,7 @@ def require_folder_of(path: Path | str) -> None:
 def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
     """Raise UsageError if an output would overwrite an input.
 
-    In `train --json news.txt` the corpus news.txt would be overwritten by the report.
+    For example, the report of `train --json news.txt` would overwrite the corpus news.txt.
     """
     read = {os.path.realpath(path) for path in inputs}
     for target in targets:

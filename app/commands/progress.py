@@ -16,7 +16,7 @@ _DELAY_SECONDS: Final = 0.3
 
 
 class HiddenBar:
-    """The interface of a bar, showing nothing."""
+    """A bar that shows nothing."""
 
     total: float | None = None
     n: float = 0
@@ -28,7 +28,7 @@ class HiddenBar:
         pass
 
     def update(self, n: float = 1) -> None:
-        """Count in `n`, as tqdm does."""
+        """Add `n`, as tqdm does."""
         self.n += n
 
     def ignore(self, *_: object, **__: object) -> None:

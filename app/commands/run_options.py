@@ -61,7 +61,7 @@ def open_executor(arguments: argparse.Namespace) -> Iterator[Executor]:
     """Start the executor that the arguments name; end it with the context.
 
     Raises:
-        WorkerProcessError: Ray is not installed, or no cluster answers.
+        WorkerProcessError: Ray is not installed, or the cluster is unreachable.
     """
     from tokenizer_core.parallel import LocalExecutor
 

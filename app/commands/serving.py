@@ -89,7 +89,7 @@ def _render_setting(name: str, default: str, meaning: str) -> str:
 
 def run_serve(arguments: argparse.Namespace) -> None:
     """Serve until a signal ends the process."""
-    parent = os.getppid()  # before anything slow: a parent may end meanwhile
+    parent = os.getppid()  # before any slow call, during which the parent may end
     for name in ("host", "port", "workers", "artifacts_dir"):
         value = getattr(arguments, name)
         if value is not None:
@@ -140,7 +140,7 @@ def create_worker_app() -> FastAPI:
 
 
 def _make_admin_key(settings: Settings) -> str | None:
-    """Make a key for this run if none is set; the environment passes it to all processes."""
+    """Generate a key for this run if no key is set; all processes get it in the environment."""
     if settings.admin_keys or settings.require_admin_key:
         return None
     key = secrets.token_urlsafe(24)
@@ -234,7 +234,7 @@ def _print_what_to_try(
 
 
 def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[str]:
-    """Commands to copy, for the tokenizer that serves."""
+    """Commands to copy, for the served tokenizer."""
     needs_key = bool(settings.read_keys)
     read = ' -H "X-API-Key: $READ_KEY"' if needs_key else ""
     lines = []

@@ -129,7 +129,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
-    """Print ids as they are settled."""
+    """Print ids as soon as they are final."""
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *(arguments.files or ())])
     tokenizer = load_tokenizer(arguments)
@@ -159,7 +159,7 @@ def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
 
 
 def run_count(arguments: argparse.Namespace) -> None:
-    """Print one number, or one line a file when there are several."""
+    """Print one number, or one line per file if there are several."""
     _check_text(arguments)
     tokenizer, ref = find_tokenizer(arguments)
     allowed = allowed_special(tokenizer, arguments.allowed_special)
@@ -182,7 +182,7 @@ def run_count(arguments: argparse.Namespace) -> None:
 
 
 def run_decode(arguments: argparse.Namespace) -> None:
-    """Write the bytes the ids stand for, nothing added."""
+    """Write the bytes of the ids, with nothing added."""
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
     inputs = [*filter(None, [arguments.file]), *(arguments.files or ())]
@@ -217,10 +217,10 @@ def _check_text(arguments: argparse.Namespace) -> None:
 
 
 def _bar_over(arguments: argparse.Namespace) -> Any:
-    """A bar over the bytes of the files, where they take so long that one wants it."""
+    """A progress bar over the bytes of the files; short work shows none."""
     files = arguments.file if isinstance(arguments.file, list) else [arguments.file]
     sizes = [path.stat().st_size for path in files if path and path != STANDARD_INPUT]
-    # Ids that scroll over the terminal are progress enough.
+    # Ids printed on the terminal already show the progress.
     output = getattr(arguments, "output", None)
     quiet = arguments.quiet or (output == STANDARD_OUTPUT and sys.stdout.isatty())
     return progress_bar(quiet=quiet, total=sum(sizes) or None)
@@ -240,7 +240,7 @@ def _blocks_of_all(
 def _blocks(
     tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
 ) -> Iterator[list[int]]:
-    """The ids of a file, or of the text that was given, as they are settled."""
+    """Yield the ids of a file, or of the given text, as soon as they are final."""
     if path is None:
         bar.update(len(arguments.text.encode()))
         yield tokenizer.encode(arguments.text, allowed_special=allowed)
@@ -248,7 +248,7 @@ def _blocks(
     with _open_input(path) as file:
         pieces = _decode_utf8(file, str(path), bar)
         if not tokenizer.spec.pattern.is_named:
-            # Nothing is known of what a pattern of one's own looks at: the whole text at once.
+            # A custom pattern may look ahead any distance, so encode the whole text in one call.
             yield tokenizer.encode("".join(pieces), allowed_special=allowed)
             return
         stream = StreamingEncoder(tokenizer, allowed_special=allowed)
@@ -262,7 +262,7 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
     if path == STANDARD_INPUT:
         if sys.stdin.isatty():
             print("reading what is typed; Ctrl-D ends it", file=sys.stderr)
-        buffered: Any = sys.stdin.buffer  # typeshed knows no `read1` of it
+        buffered: Any = sys.stdin.buffer  # typeshed does not declare its `read1`
         yield buffered
         return
     require_files([path])
@@ -271,7 +271,7 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
 
 
 def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
-    """Strictly, so that nothing is dropped or replaced in silence; newlines as they are."""
+    """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
     while True:
@@ -303,7 +303,7 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
         while data := file.read1(_READ_BYTES):
             bar.update(len(data))
             data = held + data
-            cut = len(data)  # a number may go on in the next piece
+            cut = len(data)  # the last number may continue in the next piece
             while cut and data[cut - 1 : cut].isdigit():
                 cut -= 1
             held = data[cut:]

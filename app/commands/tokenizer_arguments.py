@@ -1,4 +1,4 @@
-"""The tokenizer that a command line names: one by options, several by words."""
+"""Tokenizers on a command line: one named by options, or several named by words."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
 
 
 def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
-    """`load_tokenizer`, with the name and version if it is published."""
+    """As `load_tokenizer`, with the name and version if it is published."""
     if arguments.files:
         if arguments.tokenizer:
             raise UsageError("--tokenizer and --files exclude each other")
@@ -129,8 +129,9 @@ def named_files(words: list[str]) -> list[Path]:
 
 
 def split_label(word: str) -> tuple[str | None, str]:
-    """Split `LABEL=WHAT` into `(LABEL, WHAT)`; `(None, word)` without a label, or if such a file
-    exists.
+    """Split `LABEL=WHAT` into `(LABEL, WHAT)`.
+
+    Returns `(None, word)` if the word has no label, or is the name of an existing file.
 
     Example:
         >>> split_label("mine=tokenizer.json")

@@ -154,7 +154,7 @@ def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_sizes(text: str) -> list[int]:
-    """`8000,16000` as ascending numbers, each once.
+    """Parse `8000,16000` into ascending numbers without duplicates.
 
     Example:
         >>> _parse_sizes("16000,8000,8000")
@@ -167,7 +167,7 @@ def _parse_sizes(text: str) -> list[int]:
 
 
 def run_train(arguments: argparse.Namespace) -> None:
-    """Train, publish every size, report."""
+    """Train, publish every size, and write the reports."""
     _check(arguments)
     store = open_store(arguments)
     sizes = arguments.vocab_size
@@ -218,7 +218,7 @@ def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, A
         rendered = json.dumps({"schema": _REPORT_SCHEMA, "runs": reports}, indent=1)
         write_output(arguments.json, f"{rendered}\n".encode())
     if arguments.html:
-        # Only here: most runs draw no page.
+        # Imported here because most runs write no page.
         from tokenizer_core.evaluation.training_page import render_training_page
 
         by_name = {ref.partition("@")[0]: report for ref, report in reports.items()}
@@ -284,7 +284,7 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
 def _check_smallest(
     arguments: argparse.Namespace, special_tokens: Sequence[str], pattern: SplitPattern
 ) -> None:
-    """Raise VocabSizeError now, not when the largest size has been learned."""
+    """Raise VocabSizeError before training, not after the largest size is learned."""
     plan_vocabulary(special_tokens, pattern, _options(arguments)).n_merges(arguments.vocab_size[0])
 
 

@@ -1,6 +1,6 @@
-"""Token files that `tokenizer corpus encode` writes to an address: first to the disk.
+"""Writes the token files of `tokenizer corpus encode` to the disk, then uploads them to an address.
 
-An upload that fails costs no encoding: `--resume` uploads the finished files.
+After a failed upload, `--resume` uploads the finished files without encoding them again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def encode_and_upload(
 ) -> TokenManifest:
     """Write token files to a folder on the disk, upload them to the address, and remove the folder.
 
-    The folder is named by the address and `settings`, which is everything that decides what is
-    written. So `resume` finds only files of the same command: it uploads finished files and
-    continues unfinished ones.
+    The name of the folder is derived from the address and `settings`, which hold everything that
+    affects the files. So `resume` finds only files of the same command: it uploads finished files
+    and continues unfinished ones.
 
     Raises:
         CommandError: the upload failed; or finished files exist and `resume` is false.

@@ -1,8 +1,4 @@
-"""Reading the files of a tokenizer as commands are given them: `--pattern`, `--special`.
-
-It stands alone because `import` and `convert` take the same files, and ask for the same where a
-file does not say it.
-"""
+"""Reads tokenizer files for `import` and `convert`, with `--pattern` and `--special` if needed."""
 
 from __future__ import annotations
 
@@ -21,7 +17,8 @@ from tokenizer_core.formats import detect_format, load_spec
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
 
-# What the public rank files do not say about themselves, from tiktoken 0.14 (`openai_public.py`).
+# Pattern and special tokens, which the public rank files lack; from tiktoken 0.14
+# (`openai_public.py`).
 _KNOWN_VOCABULARIES: Final[dict[str, tuple[str, dict[str, int]]]] = {
     "r50k": ("gpt2", {"<|endoftext|>": 50256}),
     "p50k": ("gpt2", {"<|endoftext|>": 50256}),
@@ -60,11 +57,11 @@ def add_reading_options(parser: Any) -> None:
 
 
 def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -> TokenizerSpec:
-    """The tokenizer in `files`, with what the options say; `name` only serves the hint of an error.
+    """The tokenizer in `files`, completed from the options; `name` is used only in error hints.
 
     Raises:
         UsageError: an option is missing, or two contradict each other.
-        CommandError: a file is not there, or not what it should be.
+        CommandError: a file is missing or invalid.
     """
     require_files(files)
     special = dict(arguments.special)
@@ -103,7 +100,7 @@ def _require_pattern_and_special(
 
 
 def _guess(name: str, path: Path) -> str | None:
-    """Which well-known vocabulary is meant, by its name; only ever for a hint."""
+    """The well-known vocabulary that the names suggest, or None; used only in a hint."""
     for text in (path.name.lower(), name.lower()):
         for known in _KNOWN_VOCABULARIES:
             if known in text:
