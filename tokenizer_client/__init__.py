@@ -1,8 +1,8 @@
-"""The client of the tokenizer service: every route from Python, blocking or awaited.
+"""The client of the tokenizer service: every route as a Python method, blocking or awaited.
 
     from tokenizer_client import AsyncClient, Client
 
-| module | what it holds |
+| module | content |
 |---|---|
 | `client` | `Client` and `AsyncClient`: run the calls over httpx |
 | `calls` | one generator per call: its request, its retries, its result |

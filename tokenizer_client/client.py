@@ -1,8 +1,8 @@
 """Client and AsyncClient: every call of the service, blocking and awaited.
 
-The calls are generators of steps (see `calls`). Here `_Runner` performs the steps of one call by
-blocking and `_AsyncRunner` by awaiting; `_blocking`, `_awaited` and the two for iterators make a
-method of each call.
+The calls are generators of steps (see `calls`). `_Runner` performs the steps of one call by
+blocking, `_AsyncRunner` by awaiting. `_blocking`, `_iterating`, `_awaited` and `_iterating_async`
+turn a call into a method.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CONNECT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """A checked address and a key; neither its repr nor its errors show the key.
+    """A checked address and a key. Its repr and its errors never show the key.
 
     Example:
         >>> ServiceAddress.of("https://tokens.example/v1/", "secret")
@@ -130,7 +130,7 @@ class _BaseClient:
         return f"{type(self).__name__}({self._address.url!r}{f', pinned to {pin}' if pin else ''})"
 
     def pinned(self, tokenizer: str | None = None, *, digest: str | None = None) -> Self:
-        """A client that uses one tokenizer, whatever is promoted meanwhile.
+        """A client that keeps using one tokenizer when another is promoted.
 
         `tokenizer` is `name@version` (`name`: its newest version). `digest` is the digest of a
         tokenizer; a response from another tokenizer raises DigestMismatchError. Both clients share
@@ -176,7 +176,7 @@ class _BaseClient:
 
 
 def _describe_method(method: Callable[..., Any], call: Callable[..., Any], form: str) -> None:
-    """Make `help` show the result of `call`, put into `form`, as the return type of `method`."""
+    """Make `help` show the result type of `call`, formatted by `form`, for `method`."""
     returned = str(call.__annotations__["return"]).partition("[")[2].removesuffix("]")
     signature = inspect.signature(call).replace(return_annotation=form.format(returned))
     method.__signature__ = signature  # type: ignore[attr-defined]
@@ -203,7 +203,7 @@ def _blocking(
 def _iterating(
     call: Callable[Concatenate[Session, P], Emitting[T]],
 ) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
-    """Make a method that runs a call as its parts are asked for."""
+    """Make a method that runs a call lazily, part by part."""
 
     @functools.wraps(call)
     def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
@@ -229,7 +229,7 @@ def _awaited(
 def _iterating_async(
     call: Callable[Concatenate[Session, P], Emitting[T]],
 ) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
-    """Make a method that runs a call as its parts are asked for.
+    """Make a method that runs a call lazily, part by part.
 
     Use `async with contextlib.aclosing(...)` to leave the loop early.
     """

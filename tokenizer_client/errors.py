@@ -1,22 +1,22 @@
-"""The errors of the client, as a tree, and how a response becomes one.
+"""The tree of the client's errors, and the functions that make an error from a response.
 
     ClientError
     ├── ConnectionLostError          not reached, or lost before the response was complete
     ├── DeadlineExceededError        the deadline of the call has passed
-    ├── StreamCutOffError            a stream without its end, or with a wrong one
+    ├── StreamCutOffError            a stream without its last record, or with a wrong one
     ├── UnexpectedResponseError      a response that this service does not send
     ├── JobFailedError               a job failed or was cancelled while a call waited for it
-    └── ProblemError                 the service refuses and says what to do
+    └── ProblemError                 the service refuses the request and names the remedy
         ├── AuthenticationError      401, 403
         ├── NotFoundError            404
         ├── ConflictError            409
-        ├── PreconditionFailedError  412: it exists already
-        │   └── DigestMismatchError  412: another tokenizer than the pinned one
+        ├── PreconditionFailedError  412: the resource exists already
+        │   └── DigestMismatchError  412: not the pinned tokenizer
         ├── TooLargeError            413
         ├── InvalidRequestError      400, 406, 415, 416, 422
         └── UnavailableError         429, 502, 503, 504
 
-No message holds a key or a part of a request.
+No message contains a key or a part of a request.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class DeadlineExceededError(ClientError):
 
 
 class StreamCutOffError(ClientError):
-    """A stream ended early, or its last record does not agree with the frames before it."""
+    """A stream ended early, or its last record contradicts the frames before it."""
 
 
 class UnexpectedResponseError(ClientError):
-    """Another server sent the response: a proxy, say, or a much newer service."""
+    """The response came from another server, such as a proxy or a much newer service."""
 
 
 class JobFailedError(ClientError):
@@ -71,10 +71,10 @@ class JobFailedError(ClientError):
 class ProblemError(ClientError):
     """A problem document (RFC 9457) of the service.
 
-    `detail` says what is wrong and what to do; `code` is a stable word. `limit` and `actual` are
-    the numbers of an exceeded limit, `errors` pairs of a JSON pointer into the request and its
-    fault, `byte_offset` a position in a text. `retry_after_seconds` is what the service asks for,
-    `request_id` identifies the request in its log.
+    `detail` says what is wrong and names the remedy; `code` is a stable word. `limit` and `actual`
+    describe an exceeded limit. `errors` holds pairs of a JSON pointer into the request and its
+    fault, `byte_offset` an offset in a text. The service asks to wait `retry_after_seconds`, and
+    its log identifies the request by `request_id`.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
 """Duplex transports: httpx transports that read the response while the body is still being sent.
 
 httpx's own transports send the whole body before they read. `/encode_stream` responds while it
-reads, so both sides would soon wait for each other, and the client would notice the refusal of a
-long upload only at its end. h11 renders and parses HTTP, as it does for httpx; this module moves
-bytes between h11 and a socket. The blocking transport sends or receives, whichever the socket is
-ready for; the async one sends in a task. Each request opens a connection. Proxies are unsupported.
+reads, so both sides would deadlock, and the client would notice the refusal of a long upload only
+after sending all of it. h11 renders and parses HTTP, as it does for httpx; this module moves bytes
+between h11 and a socket. The blocking transport sends when the socket is writable and receives when
+it is readable; the async one sends in a task. Each request opens a connection. Proxies are
+unsupported.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Exchange:
 
 
 class DuplexTransport(httpx.BaseTransport):
-    """Blocks; any number of threads may use it."""
+    """The blocking transport; any number of threads may use it."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -96,7 +97,7 @@ class _Connection(httpx.SyncByteStream):
         self._exchange = _Exchange(request)
         self._pieces = iter(
             cast("httpx.SyncByteStream", request.stream)
-        )  # httpx.Client gives no other
+        )  # httpx.Client passes no other kind
         self._outgoing = memoryview(self._exchange.render_head())
         self._is_sending = True
         self._socket = self._connect(tls)
@@ -149,7 +150,7 @@ class _Connection(httpx.SyncByteStream):
         except _WOULD_BLOCK:
             return False
         except OSError:
-            # A service that closes early may have sent the reason: read on.
+            # A service that closes early may have sent the reason: continue to read.
             self._is_sending, n_sent = False, len(self._outgoing)
         self._outgoing = self._outgoing[n_sent:]
         return True
@@ -242,7 +243,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         pieces = aiter(
             cast("httpx.AsyncByteStream", self._request.stream)
-        )  # httpx.AsyncClient gives no other
+        )  # httpx.AsyncClient passes no other kind
         data: bytes | None = self._exchange.render_head()
         while data is not None:
             try:
@@ -251,7 +252,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
                 # drain() may return without yielding to the event loop; the reader needs its turn.
                 await asyncio.sleep(0)
             except OSError:
-                return  # the service may have sent the reason before it closed: read on
+                return  # the service may have sent the reason before it closed: continue to read
             try:
                 data = await self._render_next(pieces)
             except Exception as error:  # raised by the body; the reader raises it again

@@ -129,7 +129,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_encode(arguments: argparse.Namespace) -> None:
-    """Print ids as soon as they are final."""
+    """Print each id once it is final."""
     _check_text(arguments)
     require_other_files([arguments.output], [*arguments.file, *(arguments.files or ())])
     tokenizer = load_tokenizer(arguments)
@@ -240,7 +240,7 @@ def _blocks_of_all(
 def _blocks(
     tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
 ) -> Iterator[list[int]]:
-    """Yield the ids of a file, or of the given text, as soon as they are final."""
+    """Yield the ids of a file, or of the given text, each once it is final."""
     if path is None:
         bar.update(len(arguments.text.encode()))
         yield tokenizer.encode(arguments.text, allowed_special=allowed)

@@ -1,7 +1,7 @@
 """Calls about corpora and token files: upload, list, remove, download.
 
-An upload is read piece by piece. A download continues where an earlier one stopped, also in another
-process; a file appears once its sha256 is right.
+An upload reads its source piece by piece. A download continues where an earlier one stopped, even
+one of another process; a file appears once its sha256 is verified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tokenizer_client.schemas.jobs import Corpus, CorpusList
 from tokenizer_client.schemas.token_files import TokenFile, TokenFilesList, TokenFilesView
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called with the bytes done and the bytes in all, None where that is unknown."""
+"""Called with the bytes done and the total bytes (None if unknown)."""
 
 _MANIFEST: Final = "manifest.json"
 _WRITE_BYTES: Final = 1 << 20
@@ -51,8 +51,8 @@ def upload_corpus(
 ) -> Flow[Corpus]:
     """Upload a UTF-8 text of any size; the service stores the whole text or nothing.
 
-    `source` is what `encode_stream` takes. The client retries after a lost connection if it can
-    read the source again. With `replace=False` it leaves an existing corpus alone.
+    `source` may be all that `encode_stream` accepts. The client retries after a lost connection if
+    it can read the source again. With `replace=False` it never replaces an existing corpus.
 
     Raises:
         PreconditionFailedError: `replace=False`, and the corpus exists.
@@ -88,7 +88,7 @@ def list_corpora(session: Session) -> Flow[CorpusList]:
 
 
 def describe_corpus(session: Session, corpus_id: str) -> Flow[Corpus]:
-    """One corpus: its size, its sha256, its time of upload."""
+    """One corpus: its size, its sha256 and its upload time."""
     return get(session, path_of("corpora", corpus_id), Corpus)
 
 
@@ -163,7 +163,7 @@ def _download(
     try:
         yield from _fetch(session, url, wanted, file, report)
         if file.sha256 != wanted.sha256 and was_resumed:
-            file.restart()  # the partial file of an earlier process was of another file
+            file.restart()  # an earlier process was downloading another file of this name
             yield from _fetch(session, url, wanted, file, report)
         if file.sha256 != wanted.sha256:
             file.discard()
@@ -180,7 +180,7 @@ def _fetch(
     file: PartialFile,
     report: Callable[[int], object],
 ) -> Flow[None]:
-    """Append the missing bytes; every piece that arrives resets the count of attempts."""
+    """Append the missing bytes; each received piece resets the count of attempts."""
     deadline = session.deadline(None)
     attempts: Attempts = session.attempts(deadline)
     if file.n_bytes > wanted.bytes:

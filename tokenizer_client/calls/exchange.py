@@ -1,4 +1,4 @@
-"""Steps and exchanges: one request and its response, repeated where that may help.
+"""Steps and exchanges: one request and its response, repeated if a retry may succeed.
 
 A call is a generator (`Flow`) of steps. The runner performs each step and sends the result
 back, or throws the exception the step raised. A flow has one open response at a time; the runner
@@ -65,7 +65,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Step: send a request. Results in its Head. Raises httpx.TransportError.
+    """Step: send a request. Its result is a Head. Raises httpx.TransportError.
 
     `timeout_seconds` bounds each wait for the service, here and while the response is read.
     """
@@ -76,7 +76,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step: read the response. Results in its next bytes, None at its end.
+    """Step: read the response. Its result is the next bytes, or None at the end.
 
     Raises httpx.TransportError.
     """
@@ -91,14 +91,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """Step: call `work`, which may wait for a disk. Results in, or raises, what it does."""
+    """Step: call `work`, which may wait for a disk. Returns its result, or raises its exception."""
 
     work: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Emit(Generic[T]):
-    """Pass one part of the result to the caller; the flow resumes when it asks for the next."""
+    """Yield one part of the result to the caller; the flow resumes at the next iteration."""
 
     value: T
 
@@ -108,7 +108,7 @@ Flow = Generator[Step, Any, T]
 """A call with one result."""
 
 Emitting = Generator[Step | Emit[T], Any, None]
-"""A call whose result comes in parts."""
+"""A call that yields its result in parts."""
 
 
 def consume(
@@ -188,7 +188,7 @@ def exchange(
     repeat: Repeat = Repeat.ALWAYS,
     deadline: Deadline | None = None,
 ) -> Flow[WholeResponse]:
-    """Send `request` until it is answered.
+    """Send `request`, with retries, until a response arrives.
 
     Raises:
         ProblemError: the service refuses; `UnavailableError` after the last attempt.
@@ -294,7 +294,7 @@ def json_request(
         ValueError: a text has a lone surrogate, which UTF-8 cannot encode.
     """
     try:
-        # Ten times as fast as the standard library on a megabyte of text.
+        # This is ten times as fast as the standard library on a megabyte of text.
         body = to_json({**fields, **session.pin_fields})
     except PydanticSerializationError:
         raise ValueError(
@@ -320,7 +320,7 @@ def _read_problem(head: Head) -> Flow[ProblemError]:
 
 
 def _check_digest(session: Session, request: Request, head: Head) -> None:
-    """Refuse ids of another tokenizer even where a proxy dropped If-Match."""
+    """Refuse ids of another tokenizer even if a proxy dropped If-Match."""
     if "If-Match" not in request.headers or session.digest is None:
         return
     present = head.headers.get("tokenizer-digest")

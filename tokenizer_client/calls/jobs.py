@@ -60,7 +60,7 @@ class JobLimits(TypedDict, total=False):
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options of a training request: exactly one of the first four; the rest have defaults."""
+    """Options of a training request. Set exactly one of the first four; the rest have defaults."""
 
     corpus_ids: Sequence[str]
     input_paths: Sequence[str]
@@ -105,8 +105,8 @@ def train(
 ) -> Flow[JobView]:
     """Start a training job and return at once; `wait_for_job` waits for its end.
 
-    Each call makes an idempotency key. Give one to start the same job only once from several
-    processes.
+    Each call generates an idempotency key. Pass the same key from several processes to start the
+    job only once.
 
     Raises:
         ConflictError: the queue is full.
@@ -150,7 +150,7 @@ def describe_job(session: Session, job_id: str) -> Flow[AnyJobView]:
 
 
 def cancel_job(session: Session, job_id: str) -> Flow[AnyJobView]:
-    """Cancel a job and return it. Calling this again, or after its end, is no error."""
+    """Cancel a job and return it. Cancelling a job that has ended is not an error."""
     response = yield from exchange(session, Request("DELETE", path_of("jobs", job_id)))
     return response.parse(AnyJobView)
 
@@ -164,8 +164,8 @@ def follow_job(
 ) -> Emitting[AnyJobView]:
     """Yield a job each time it changes, the last time in its final state.
 
-    After a lost connection, or while the service restarts, the call reconnects until it has heard
-    nothing for `patience_seconds`.
+    After a lost connection, or while the service restarts, the call reconnects until it has
+    received nothing for `patience_seconds`.
 
     Raises:
         DeadlineExceededError: `deadline_seconds` have passed (noticed up to 15 s late while the job
@@ -253,7 +253,7 @@ def _listen(
 
 
 class _Patience:
-    """Bounds how long a call reconnects; every byte from the service starts it anew."""
+    """Limits how long a call reconnects; each byte from the service restarts the limit."""
 
     def __init__(self, session: Session, deadline: Deadline, seconds: float) -> None:
         self._session, self._deadline, self._seconds = session, deadline, seconds

@@ -1,7 +1,7 @@
-"""Sources of request bodies, and files a download or an encoding writes.
+"""Sources of request bodies, and the files that a download or an encoding writes.
 
-A source is a file, bytes or an iterable, read in pieces and never held whole. A `PartialFile`
-appears under its name only once it is complete.
+A source is a file, bytes or an iterable; it is read in pieces and never loaded as a whole. A
+`PartialFile` appears under its name only once it is complete.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class ReadableFile(Protocol):
     """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, none at the end."""
+        """Return the next bytes, b"" at the end."""
         ...
 
 
 Given: TypeAlias = os.PathLike[str] | ReadableFile | bytes | Iterable[Item] | AsyncIterable[Item]
-"""What a body may be made of. The client sends each item of an async iterable at once and joins the
-items of other iterables into pieces. Only `AsyncClient` takes async iterables."""
+"""The possible sources of a body. The client sends each item of an async iterable immediately, and
+joins the items of other iterables into pieces. Only `AsyncClient` accepts async iterables."""
 
 
 class Source:
     """The bytes of a body, in pieces.
 
     `render` turns an item of an iterable into bytes. `on_progress` is called after each piece with
-    the bytes read so far and the bytes in all (None where that is unknown).
+    the bytes read so far and the total bytes (None if unknown).
 
     Raises:
         TypeError: a str, which could be a path as well as a text.
@@ -63,21 +63,21 @@ class Source:
             raise TypeError("a str may be a path or a text: give Path(...), or text.encode()")
         self._given, self._render, self._on_progress = given, render, on_progress
         self.n_bytes = 0
-        """Bytes read since the source was last begun."""
+        """Bytes read since the last start from the beginning."""
         self.size_bytes = _size_of(given)
-        """Bytes in all, where that is known in advance."""
+        """Total bytes, if known in advance."""
         self._is_begun = False
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the source gives the same bytes again from the beginning."""
+        """Whether the source can be read again from the beginning."""
         return self.size_bytes is not None or not self._is_begun
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Read the bytes.
 
         Raises:
-            ValueError: the file has grown or shrunk since it was measured.
+            ValueError: the size of the file changed after it was measured.
         """
         if isinstance(self._given, AsyncIterable):
             raise TypeError("an async iterable needs AsyncClient")
@@ -103,7 +103,7 @@ class Source:
                 self._note(piece)
                 yield piece
         finally:
-            # After a cancellation a thread may still be reading: the last reference closes it then.
+            # After a cancellation a thread may still be reading; the last reference then closes it.
             with contextlib.suppress(ValueError):
                 pieces.close()
         self._end()
@@ -150,12 +150,12 @@ def _size_of(given: Any) -> int | None:
 
 
 def render_text(item: str | bytes) -> bytes:
-    """Encode text as UTF-8; pass bytes on, which may end inside a character."""
+    """Encode text as UTF-8; return bytes, which may end inside a character, unchanged."""
     return item.encode() if isinstance(item, str) else item
 
 
 def _join(items: Iterator[bytes]) -> Iterator[bytes]:
-    """Join small items: each piece costs a chunk on the wire and work on both sides."""
+    """Join small items, because each piece costs a chunk on the wire and work on both sides."""
     held: list[bytes] = []
     n_held = 0
     for item in items:
@@ -172,8 +172,8 @@ def _join(items: Iterator[bytes]) -> Iterator[bytes]:
 class PartialFile:
     """A file written as `NAME.partial` and renamed once it is complete.
 
-    With `resume` it continues a partial file of an earlier attempt, also of another process, and
-    hashes what that wrote; otherwise it starts empty. Blocks.
+    With `resume` it continues the partial file of an earlier attempt, even of another process, and
+    hashes its content first; otherwise it starts empty. Calls block.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:

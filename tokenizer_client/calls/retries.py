@@ -1,8 +1,8 @@
-"""Retries: whether and when to repeat a failed call, and until when.
+"""Retries: whether to repeat a failed call, when, and for how long.
 
 Exponential backoff with full jitter: each wait is drawn from 0 to a bound that doubles, so that
 clients that failed together do not retry together (M. Brooker, "Exponential Backoff And Jitter",
-AWS Architecture Blog, 2015). Nothing here waits.
+AWS Architecture Blog, 2015). This module computes waits and never waits itself.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Repeat(enum.Enum):
     """When a request may be sent again."""
 
     ALWAYS = enum.auto()
-    """It changes nothing, or has an idempotency key: sending it twice has the effect of once."""
+    """The request is idempotent: it changes nothing, or has an idempotency key."""
 
     UNLESS_DONE = enum.auto()
-    """Only when the service refused it or never received it."""
+    """Only if the service refused the request or never received it."""
 
 
 class Deadline:
-    """When a call and all its attempts must end; None for never."""
+    """The time at which a call and all its attempts must end; None for no limit."""
 
     def __init__(self, clock: Callable[[], float], seconds: float | None) -> None:
         self._clock, self._seconds = clock, seconds
@@ -65,7 +65,7 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float:
-        """Below zero after the deadline, infinite without one."""
+        """Seconds until the deadline: negative after it, infinite without one."""
         return self._end - self._clock()
 
     def check(self, cause: BaseException | None = None) -> None:
@@ -109,7 +109,7 @@ class Attempts:
         """How long to wait before the next attempt, after one that failed with `error`.
 
         Raises:
-            ClientError: `error` itself, when there is no next attempt.
+            ClientError: `error` itself, if it must not be retried.
             DeadlineExceededError: the next attempt would begin after the deadline.
         """
         self._n_failed += 1
@@ -135,7 +135,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What all calls of a client share: retries, timeouts, and the tokenizer it is pinned to."""
+    """The settings that all calls of a client share: retries, timeouts and the pinned tokenizer."""
 
     policy: RetryPolicy = RetryPolicy()
     timeout_seconds: float = 60.0

@@ -36,7 +36,7 @@ def info(session: Session) -> Flow[InfoResponse]:
 
 
 def is_ready(session: Session) -> Flow[bool]:
-    """Whether the service serves a tokenizer that passed its round trip; asks once.
+    """Whether the service serves a tokenizer that passed its round trip; sends one request.
 
     Example:
         >>> client.is_ready()
@@ -51,7 +51,7 @@ def is_ready(session: Session) -> Flow[bool]:
 
 
 def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flow[None]:
-    """Wait until the service is ready, which may still be starting.
+    """Wait until the service is ready, for example while it starts.
 
     Raises:
         DeadlineExceededError: it was not ready within `deadline_seconds`.
@@ -116,7 +116,7 @@ def promote(
     """Make `name` (its newest version) or `name@version` the active tokenizer.
 
     Returns once all processes of the service use it. `if_match` is the digest that must be active
-    now; it protects promotions by others.
+    now, so that the call does not overwrite a promotion by another client.
 
     Raises:
         DigestMismatchError: another digest is active.
@@ -134,10 +134,10 @@ def promote(
 
 
 def roll_back(session: Session, promotion: PromoteResponse) -> Flow[PromoteResponse]:
-    """Undo a promotion: make the tokenizer active that was active before.
+    """Undo a promotion: make the previously active tokenizer active again.
 
     Raises:
-        DigestMismatchError: another tokenizer was promoted since; it stays active.
+        DigestMismatchError: a later promotion made another tokenizer active; it stays active.
         ValueError: no tokenizer was active before.
     """
     before = promotion.previous

@@ -1,8 +1,8 @@
 """Calls that stream a text of any length to its ids, and ids to their text.
 
-The response arrives in frames while the body is being sent. A call raises unless the last frame
-arrives and agrees with the frames before it. After a failure it starts again only while it has
-handed out nothing and its source can be read from the beginning.
+The response arrives in frames while the client sends the body. A call raises unless the last frame
+arrives and matches the frames before it. After a failure the call starts again only if it has
+yielded nothing yet and can read its source from the beginning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """What `encode_file` wrote, and the digest of the tokenizer."""
+    """Summary of the file that `encode_file` wrote, with the digest of the tokenizer."""
 
     n_tokens: int
     n_text_bytes: int
@@ -62,7 +62,7 @@ def encode_stream(
     """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
 
     `source` is a Path, a file opened for reading bytes, bytes, or an iterable of str or bytes (for
-    AsyncClient also an async one), cut anywhere. The arrays joined are the ids of the whole text.
+    AsyncClient also an async one), split anywhere. The arrays joined are the ids of the whole text.
 
     Raises:
         StreamCutOffError: the stream ended early; the arrays so far are not all ids.
@@ -192,7 +192,7 @@ def _stream(
 
 
 def _begin(session: Session, request: Request, body: Source) -> Flow[Head]:
-    """Return the head of the response; before it arrives a retry loses nothing."""
+    """Return the head of the response; retries only before the head has arrived."""
     deadline = session.deadline(None)  # a stream may take any time
     attempts = session.attempts(deadline)
     while True:

@@ -1,6 +1,7 @@
 """Calls about texts and ids: encode, decode, count, truncate, chunk, verify, one token.
 
-Ids travel as bytes in both directions. In the examples, which the tests run, `client` is a Client.
+Requests and responses carry ids as bytes. The tests run the examples, in which `client` is a
+Client.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _BATCH: Final = f"{IDS}; layout=batch"
 
 
 class SpecialOptions(TypedDict, total=False):
-    """Special tokens to recognise in a text (default `all`), and to refuse (default none)."""
+    """Special tokens to recognise in a text (default: all), and to refuse (default: none)."""
 
     allowed_special: Literal["all", "none"] | Collection[str]
     disallowed_special: Literal["all"] | Collection[str]
@@ -138,7 +139,7 @@ def encode_with_pieces(
 
 
 def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[str]:
-    """The text of token ids, which are a list or a numpy array of integers.
+    """The text of token ids, given as a list or a numpy array of integers.
 
     Example:
         >>> client.decode(client.encode_to_numpy("low, lower"))
@@ -203,7 +204,7 @@ def count_batch(
 def fits(
     session: Session, text: str, max_tokens: int, **options: Unpack[SpecialOptions]
 ) -> Flow[bool]:
-    """Whether a text has at most `max_tokens` tokens; the service stops counting after that.
+    """Whether a text has at most `max_tokens` tokens; the service stops counting there.
 
     Example:
         >>> client.fits("low, lower", 1)
@@ -223,7 +224,7 @@ def truncate(
 ) -> Flow[TruncateResponse]:
     """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
 
-    Never cuts inside a character. `tokens` are the ids of the text that is left.
+    Never cuts inside a character. `tokens` are the ids of the remaining text.
 
     Example:
         >>> client.truncate("low, lower", 1000).truncated
@@ -291,7 +292,7 @@ def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[V
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON values: collections become lists, None is left out.
+    """Convert options to JSON values: collections become lists; None values are dropped.
 
     Example:
         >>> plain_options({"allowed_special": ("a",), "max_tokens": None})
@@ -311,14 +312,14 @@ def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, s
         if isinstance(value, bool):
             listed.append((name, "true" if value else "false"))
         elif name == "allowed_special" and not value:
-            listed.append((name, "none"))  # a query without names means the default
+            listed.append((name, "none"))  # a query without names selects the default
         else:
             listed += [(name, item) for item in ([value] if isinstance(value, str) else value)]
     return tuple(listed)
 
 
 def _encode(session: Session, text: str | list[str], options: EncodeOptions) -> Flow[WholeResponse]:
-    # The text comes first: the service parses large bodies of this order fastest.
+    # The text comes first because the service parses large bodies fastest in this order.
     fields = {"text": text, **plain_options(options)}
     return exchange(session, json_request(session, "/encode", fields, accept=IDS))
 

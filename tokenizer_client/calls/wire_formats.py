@@ -1,7 +1,7 @@
 """Ids, batches, stream frames and server-sent events: bytes on the wire <-> values.
 
-Raw little-endian ids; `; layout=batch` (u32 n, n x u64 lengths, then everything); the frames of a
-stream (u32 type, u32 length, payload); events as html.spec.whatwg.org defines them.
+The formats: raw little-endian ids; `; layout=batch` (u32 n, n x u64 lengths, then all items); the
+frames of a stream (u32 type, u32 length, payload); events as html.spec.whatwg.org defines them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tokenizer_client.errors import (
 from tokenizer_client.schemas.tokens import MAX_ID, IdsError, parse_ids
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
-"""Token ids as callers give them."""
+"""Token ids as callers pass them."""
 
 IdArray: TypeAlias = NDArray[np.uint32]
 """Token ids as calls return them, shape (n,)."""
 
 Width: TypeAlias = Literal["u32", "u16"]
-"""Bytes of an id: four or two."""
+"""Width of an id: four or two bytes."""
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {"u32": np.dtype("<u4"), "u16": np.dtype("<u2")}
 
@@ -66,14 +66,14 @@ def render_ids(ids: Ids, width: Width = "u32") -> bytes:
 
 
 def render_batch(rows: Sequence[Ids]) -> bytes:
-    """Ids of many texts, as `; layout=batch`."""
+    """The ids of many texts in the format `; layout=batch`."""
     parts = [render_ids(row) for row in rows]
     lengths = np.array([len(part) // 4 for part in parts], dtype="<u8")
     return b"".join((struct.pack("<I", len(parts)), lengths.tobytes(), *parts))
 
 
 def parse_id_bytes(body: bytearray) -> IdArray:
-    """The ids in `body`. The array shares its memory and can be written to.
+    """The ids in `body`, as a writable array that shares its memory.
 
     Raises:
         UnexpectedResponseError: `body` is not a whole number of ids.
@@ -84,7 +84,7 @@ def parse_id_bytes(body: bytearray) -> IdArray:
 
 
 def parse_batch(body: bytearray, item_bytes: int) -> tuple[bytearray, NDArray[np.uint64]]:
-    """The joined items of a batch, and the offsets at which each text begins and the last ends.
+    """The joined items of a batch, and the offsets of each item and of the end.
 
     Raises:
         UnexpectedResponseError: the lengths do not match the body.
@@ -101,7 +101,7 @@ def parse_batch(body: bytearray, item_bytes: int) -> tuple[bytearray, NDArray[np
 
 
 class FrameReader:
-    r"""Reads the frames of a stream from bytes cut anywhere.
+    r"""Reads the frames of a stream from bytes split anywhere.
 
     Example:
         >>> reader = FrameReader()
@@ -174,7 +174,7 @@ class Event:
 
 
 class EventReader:
-    r"""Reads server-sent events from bytes cut anywhere; skips comments.
+    r"""Reads server-sent events from bytes split anywhere; skips comments.
 
     Example:
         >>> reader = EventReader()

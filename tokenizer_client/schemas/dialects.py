@@ -1,10 +1,9 @@
-"""Schemas of the dialects: what other servers' tokenize and detokenize routes take and answer.
+"""Schemas of the dialects: requests and responses of other servers' tokenize routes.
 
-They follow those servers where our own schemas follow this project: their field names, their
-defaults, above all for special tokens, and no identity in the body, since some of their clients
-take no field they do not know (it is in the headers). Read from the definitions of vLLM, SGLang,
-llama.cpp, text-embeddings-inference and Cohere in November 2026. What a client sends as `null`
-counts as not sent, see `routes.dialects`.
+Field names and defaults, above all those for special tokens, are those of the other servers. The
+headers identify the tokenizer, not the body, because some clients of those servers reject unknown
+fields. Source: the definitions of vLLM, SGLang, llama.cpp, text-embeddings-inference and Cohere in
+November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tokenizer_client.schemas.tokens import (
 )
 
 NO_MODEL_LENGTH: Final = -1
-"""`max_model_len` where there is no model, as SGLang says it."""
+"""`max_model_len` without a model, as in SGLang."""
 
 
 class DialectRequest(RequestModel):
-    """What all dialects take."""
+    """The fields that all dialects accept."""
 
     model: str | None = Field(
         default=None, description="Taken and not looked at; `tokenizer` chooses the tokenizer."
@@ -35,7 +34,7 @@ class DialectRequest(RequestModel):
 
 
 class PromptRequest(DialectRequest):
-    """`/tokenize` of vLLM and SGLang; a batch as SGLang takes it."""
+    """`/tokenize` of vLLM and SGLang, with SGLang's form of a batch."""
 
     prompt: Texts
     add_special_tokens: bool = Field(
@@ -80,11 +79,11 @@ DIALECTS: Final[dict[str, type[TokenizeRequest]]] = {
     "inputs": InputsRequest,
     "text": PlainTextRequest,
 }
-"""The key that tells a dialect -> its request."""
+"""The key that identifies a dialect -> its request."""
 
 
 class DetokenizeRequest(DialectRequest):
-    """`/detokenize` of all of them; a batch as SGLang takes it."""
+    """`/detokenize` of all dialects, with SGLang's form of a batch."""
 
     tokens: TokenLists
     skip_special_tokens: bool | None = Field(
@@ -102,7 +101,7 @@ class IdsRequest(DialectRequest):
 
 
 class PromptResponse(BaseModel):
-    """With a batch each field but `max_model_len` is a list, one entry a text."""
+    """For a batch, each field except `max_model_len` is a list with one entry per text."""
 
     count: int | list[int]
     max_model_len: int = Field(description="-1: there is no model here.")
@@ -113,20 +112,20 @@ class PromptResponse(BaseModel):
 
 
 class ContentPiece(BaseModel):
-    """A token of llama.cpp's answer."""
+    """A token in llama.cpp's response."""
 
     id: int
     piece: str | list[int] = Field(description="Bytes where they are not UTF-8 by themselves.")
 
 
 class ContentResponse(BaseModel):
-    """llama.cpp's answer; pieces where they were asked for."""
+    """llama.cpp's response; with pieces if the request asks for them."""
 
     tokens: list[int] | list[ContentPiece]
 
 
 class InputToken(BaseModel):
-    """A token of text-embeddings-inference's answer."""
+    """A token in the response of text-embeddings-inference."""
 
     id: int
     text: str = Field(description="The characters of the text that the token has a byte of.")
@@ -136,18 +135,18 @@ class InputToken(BaseModel):
 
 
 class InputsResponse(RootModel[list[list[InputToken]]]):
-    """One list a text, also for a single one."""
+    """One list per text, also for a single text."""
 
 
 class PlainTextResponse(BaseModel):
-    """Cohere's answer."""
+    """Cohere's response."""
 
     tokens: list[int]
     token_strings: list[str] = Field(description="U+FFFD for what is not UTF-8 by itself.")
 
 
 class DetokenizeResponse(BaseModel):
-    """Each dialect reads the key it knows; with a batch they are lists."""
+    """The text under the key of each dialect; for a batch, each value is a list."""
 
     prompt: str | list[str]
     content: str | list[str]
@@ -155,11 +154,11 @@ class DetokenizeResponse(BaseModel):
 
 
 class IdsResponse(RootModel[list[str]]):
-    """One text a list, also for a single one."""
+    """One text per list of ids, also for a single list."""
 
 
 class TokenizerInfoResponse(BaseModel):
-    """As vLLM answers: what would stand in a `tokenizer_config.json`."""
+    """vLLM's response: the content of a `tokenizer_config.json`."""
 
     tokenizer_class: str
     bos_token: str | None = Field(description="What the post-processor puts before a text.")

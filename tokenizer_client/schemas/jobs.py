@@ -1,7 +1,7 @@
 """Training requests, jobs and corpora.
 
-The models check shapes and literal limits. The service checks the rest: whether the library can
-build the vocabulary, whether the files exist, whether the disk has room.
+The models check shapes and literal limits. The service checks whether the library can build the
+vocabulary, whether the files exist, and whether the disk has enough space.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 MAX_VOCAB_SIZE: Final = 1 << 20
 MAX_RESERVED: Final = 1 << 14
 RESERVED_NAME: Final = "active"
-"""Means the active tokenizer in paths; no tokenizer may have this name."""
+"""In paths, this name means the active tokenizer; no tokenizer may have it."""
 MAX_SPECIAL_TOKENS: Final = 1000
 MAX_SPECIAL_TOKEN_CHARS: Final = 200
 MAX_INPUT_PATHS: Final = 1000
 MAX_INPUT_URLS: Final = 100
 MAX_SEPARATE_DOCUMENTS: Final = 10_000
-"""Limit for documents that no special token can separate: each is stored as a file."""
+"""Most documents that no special token can separate; each is stored as a file."""
 MAX_SEED_TOKENS: Final = 500
 MAX_SEED_TOKEN_CHARS: Final = 32
 _OPTIONS: Final = (
@@ -172,7 +172,7 @@ class TrainRequest(BaseModel):
     def _check_special_tokens(cls, tokens: list[str]) -> list[str]:
         if len(set(tokens)) != len(tokens):
             raise PydanticCustomError("invalid", "a special token is given twice")
-        # The trainer says the same, but quotes the request.
+        # The trainer has the same check, but its message quotes the request.
         if any(len(token.encode()) == 1 for token in tokens):
             raise PydanticCustomError(
                 "invalid", "a special token is a single byte, which has an id already"
@@ -210,8 +210,8 @@ class TrainRequest(BaseModel):
     def digest(self) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests.
 
-        Default vocabulary options are left out, so that a request which an older server stored
-        with its idempotency key, before these options existed, keeps its digest.
+        Leaves out vocabulary options with their default values. So a request that an older server
+        stored with its idempotency key, before these options existed, keeps its digest.
         """
         fields = self.model_dump(mode="json")
         for name in _OPTIONS:
@@ -222,7 +222,7 @@ class TrainRequest(BaseModel):
 
 
 class PublishedVersion(BaseModel):
-    """The tokenizer a job published."""
+    """The tokenizer that a job published."""
 
     name: str
     version: str
@@ -230,7 +230,7 @@ class PublishedVersion(BaseModel):
 
 
 class PublishedTokenFiles(BaseModel):
-    """The token files a job published, at `/token-files/{id}`."""
+    """The token files that a job published, at `/token-files/{id}`."""
 
     id: str
     documents: int

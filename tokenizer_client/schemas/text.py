@@ -1,4 +1,4 @@
-"""Schemas of count, truncate, chunk, verify and `GET /vocab/{id}`."""
+"""Schemas of the routes that count, truncate, chunk and verify text, and of `GET /vocab/{id}`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
 MAX_TOKEN_LIMIT: Final = (1 << 32) - 1
-"""Largest number of tokens a request may name as a limit."""
+"""Largest token limit that a request may set."""
 
 MAX_TREE_DEPTH: Final = 16
-"""Merges that the tree of a token goes down at most."""
+"""Greatest depth of the merge tree of a token."""
 
 
 def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
@@ -47,7 +47,7 @@ TokenIds = Annotated[
 
 
 class TextRequest(RequestModel):
-    """What all of these take."""
+    """The fields that all these requests accept."""
 
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
@@ -55,7 +55,7 @@ class TextRequest(RequestModel):
 
 
 class CountRequest(TextRequest):
-    """How many tokens a text has."""
+    """A text, or texts, whose tokens to count."""
 
     text: Texts
     limit: int | None = Field(
@@ -64,7 +64,7 @@ class CountRequest(TextRequest):
 
 
 class TruncateRequest(TextRequest):
-    """A text, and how much of it may stay."""
+    """A text, and how many of its tokens to keep."""
 
     text: str
     max_tokens: int = Field(ge=0, le=MAX_TOKEN_LIMIT)
@@ -74,7 +74,7 @@ class TruncateRequest(TextRequest):
 
 
 class ChunkRequest(TextRequest):
-    """A text to be cut into chunks."""
+    """A text to split into chunks."""
 
     text: str
     max_tokens: int = Field(ge=1, le=MAX_TOKEN_LIMIT, description="Tokens of a chunk, at most.")
@@ -97,7 +97,7 @@ class ChunkRequest(TextRequest):
 
 
 class VerifyRequest(TextRequest):
-    """A text or token ids, one of the two."""
+    """Either a text or token ids."""
 
     text: str | None = None
     tokens: TokenIds | None = None
@@ -110,7 +110,7 @@ class VerifyRequest(TextRequest):
 
 
 class CountResponse(BaseModel):
-    """With a batch all fields but `tokenizer` are lists, with one entry per text."""
+    """For a batch, each field except `tokenizer` is a list with one entry per text."""
 
     count: int | list[int] = Field(description="`limit` where that was exceeded.")
     limit_exceeded: bool | list[bool] = Field(description="Whether there are more than `limit`.")
@@ -123,14 +123,14 @@ class CountResponse(BaseModel):
     @validate_model(mode="before")
     @classmethod
     def _read_older_services(cls, value: Any) -> Any:
-        """Services of the release before send `limit_reached` alone."""
+        """Accept responses of the previous release, which has only `limit_reached`."""
         if isinstance(value, dict) and "limit_exceeded" not in value and "limit_reached" in value:
             return {**value, "limit_exceeded": value["limit_reached"]}
         return value
 
 
 class TruncateResponse(BaseModel):
-    """What stays; `tokens` are exactly what `text` encodes to."""
+    """The rest of the text; `tokens` are exactly the ids of `text`."""
 
     text: str
     tokens: list[int]
@@ -140,7 +140,7 @@ class TruncateResponse(BaseModel):
 
 
 class Chunk(BaseModel):
-    """A chunk and where it stands in the text; `tokens` are exactly what `text` encodes to."""
+    """A chunk and its offset in the text; `tokens` are exactly the ids of `text`."""
 
     text: str
     tokens: list[int]
@@ -156,7 +156,7 @@ class ChunkResponse(BaseModel):
 
 
 class VerifyResponse(BaseModel):
-    """Whether the round trip gives back what was sent."""
+    """Whether the round trip returns the input unchanged."""
 
     ok: bool
     first_difference: int | None = Field(

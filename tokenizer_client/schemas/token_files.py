@@ -1,7 +1,7 @@
-"""What a request to encode corpora may say, and how token files are described, as pydantic models.
+"""Schemas of the request to encode corpora, and of token files.
 
-It stands alone so that the route, the preparation of a job and the OpenAPI document share one
-definition. The service checks what needs the tokenizer or the disk.
+The models check shapes and literal limits. The service does the checks that need the tokenizer or
+the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
 
 class EncodeCorpusRequest(RequestModel):
-    """How corpora become token files."""
+    """A request to encode corpora to token files."""
 
     further_corpora: list[CorpusId] = Field(
         default=[],
@@ -128,7 +128,7 @@ class EncodeCorpusRequest(RequestModel):
 
 
 class TokenFilesTokenizer(BaseModel):
-    """The tokenizer whose ids they are."""
+    """The tokenizer that made the ids."""
 
     name: str | None
     version: str | None
@@ -151,7 +151,7 @@ class TokenFilesSplit(BaseModel):
 
 
 class TokenFile(BaseModel):
-    """One file, as `GET /token-files/{id}/{file}` gives it."""
+    """One file, which `GET /token-files/{id}/{file}` returns."""
 
     name: str
     bytes: int
@@ -159,7 +159,7 @@ class TokenFile(BaseModel):
 
 
 class TokenFilesSummary(BaseModel):
-    """Token files in the list."""
+    """An entry in the list of token files."""
 
     id: str
     written_at: str = Field(description="UTC, ISO 8601")
@@ -171,7 +171,7 @@ class TokenFilesSummary(BaseModel):
 
 
 class TokenFilesView(TokenFilesSummary):
-    """Token files, with what the manifest says of how they came about and the files there are."""
+    """Token files, with their origin from the manifest, and each file."""
 
     tokens_per_shard: int | None
     begin_of_document_id: int | None

@@ -1,10 +1,9 @@
-"""Schemas: what requests and answers look like, for validation and for OpenAPI.
+"""Schemas of requests and responses about tokens, for validation and for OpenAPI.
 
-Request models are strict (`true`, `1.0` and `"1"` are no ids) and know their fields: an unknown
-one is an error, since a misspelt option would otherwise silently do nothing. Token ids are checked
-here by hand, in windows and at array speed, because a list may hold millions. Answers are rendered
-by the routes; their models only document them. Imports nothing of the service, so that a client
-can use it alone.
+Request models are strict: `true`, `1.0` and `"1"` are not ids. They reject unknown fields, because
+a misspelt option would otherwise have no effect. `parse_ids` checks token ids in windows, because
+a list may hold millions. The routes render the responses; the response models only document them.
+The client uses this package without the service.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
 MAX_BATCH_ITEMS: Final = 65_536
-"""Texts or id lists in one batch."""
+"""Most texts or id lists in one batch."""
 
 MAX_SPECIAL_NAMES: Final = 128
-"""Names in `allowed_special` or `disallowed_special`."""
+"""Most names in `allowed_special` or `disallowed_special`."""
 
 MAX_SPECIAL_NAME_CHARS: Final = 256
 
 PLAIN_NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-"""A tokenizer's name, or a corpus'."""
+"""The name of a tokenizer or the id of a corpus."""
 
 NAME_PATTERN: Final = rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a-f]{{8}})?$"
-"""`name` or `name@version`; a version reads like 20261121T041500Z-1a2b3c4d."""
+"""`name` or `name@version`; a version looks like 20261121T041500Z-1a2b3c4d."""
 
 MAX_ID: Final = (1 << 32) - 1
 _ID_WINDOW: Final = 1 << 16
@@ -41,9 +40,9 @@ _MAX_NAMED_ERRORS: Final = 8
 
 
 class BatchTooLargeError(Exception):
-    """A batch holds more items than one request may; `actual` is their number.
+    """A batch exceeds the limit of items per request; `actual` is the number of its items.
 
-    No ValueError, which pydantic would take for an ordinary validation error.
+    Not a ValueError, which pydantic would turn into an ordinary validation error.
     """
 
     def __init__(self, actual: int) -> None:
@@ -52,8 +51,10 @@ class BatchTooLargeError(Exception):
 
 
 class IdsError(Exception):
-    """Entries of a list of ids that are none; `places` are pointers to the first few of `count`.
-    No ValueError, as above."""
+    """A list of ids has `count` entries that are not ids; `places` points to the first few.
+
+    Not a ValueError, for the same reason as `BatchTooLargeError`.
+    """
 
     def __init__(self, places: Sequence[str], count: int) -> None:
         self.places, self.count = list(places), count
@@ -84,10 +85,10 @@ def _check_policy(value: Any, words: tuple[str, ...]) -> str | frozenset[str]:
 def check_special_names(names: list[str]) -> frozenset[str]:
     """The names of a special-token policy, within their limits.
 
-    They are bounded because the core keeps a compiled expression for each set it meets.
+    The limits exist because the core caches a compiled expression for each set of names.
 
     Raises:
-        PydanticCustomError: too many, too long, or an empty one.
+        PydanticCustomError: there are too many names, or a name is empty or too long.
     """
     if len(names) > MAX_SPECIAL_NAMES or any(
         not 0 < len(name) <= MAX_SPECIAL_NAME_CHARS for name in names
@@ -131,10 +132,10 @@ def _check_batch_size(items: list[Any]) -> None:
 
 
 def parse_ids(ids: list[Any], place: str = "") -> NDArray[np.uint32]:
-    """Token ids as uint32, shape (n,). About 40 ns an id.
+    """Parse token ids into uint32, shape (n,). Takes about 40 ns per id.
 
     Raises:
-        IdsError: an entry is no integer in 0..2^32-1; `true` and `1.0` are none.
+        IdsError: an entry is not an integer in 0..2^32-1; this includes `true` and `1.0`.
 
     Example:
         >>> parse_ids([1, 2])
@@ -209,7 +210,7 @@ TokenizerName = Annotated[
 
 
 class RequestModel(BaseModel):
-    """Base of what clients send: strict, and with no unknown field."""
+    """Base of request models: strict, rejects unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -224,7 +225,7 @@ class EncodeRequest(RequestModel):
         default=False, description="Put around each text what the tokenizer's post-processor adds."
     )
     returned: Sequence[Literal["ids", "pieces", "offsets"]] = Field(
-        # A tuple, since a list would be copied deep for each request.
+        # A tuple, because pydantic would deep-copy a list for each request.
         default=("ids",),
         alias="return",
         max_length=3,
@@ -252,7 +253,7 @@ class DecodeRequest(RequestModel):
 
 
 class PromoteRequest(RequestModel):
-    """Which tokenizer answers when a request names none."""
+    """The tokenizer to serve requests that name none."""
 
     tokenizer: TokenizerName
 
@@ -273,7 +274,7 @@ class Piece(BaseModel):
 
 
 class EncodeResponse(BaseModel):
-    """With a batch each field but `tokenizer` is a list, one entry a text."""
+    """For a batch, each field except `tokenizer` is a list with one entry per text."""
 
     tokens: list[int] | list[list[int]] | None = Field(
         default=None, description="Absent when `return` leaves out `ids`."
@@ -285,14 +286,14 @@ class EncodeResponse(BaseModel):
 
 
 class DecodeResponse(BaseModel):
-    """The text, or with a batch the texts."""
+    """The text, or the texts of a batch."""
 
     text: str | list[str]
     tokenizer: TokenizerIdentity
 
 
 class TokenizerSummary(TokenizerIdentity):
-    """A version as the lists show it."""
+    """An entry in a list of versions."""
 
     active: bool
     created_at: str
@@ -302,21 +303,21 @@ class TokenizerSummary(TokenizerIdentity):
 
 
 class TokenizersResponse(BaseModel):
-    """Every published version, names in order, newest first."""
+    """Every published version, sorted by name, newest first."""
 
     tokenizers: list[TokenizerSummary]
     active: TokenizerIdentity | None
 
 
 class PromoteResponse(BaseModel):
-    """What answers now, and what answered before."""
+    """The tokenizer that is active now, and the one that was active before."""
 
     active: TokenizerIdentity
     previous: TokenizerIdentity | None
 
 
 class LimitsInfo(BaseModel):
-    """The limits a client can meet."""
+    """The limits on requests and responses."""
 
     max_body_bytes: int
     max_decoded_bytes: int
@@ -327,7 +328,7 @@ class LimitsInfo(BaseModel):
 
 
 class InfoResponse(BaseModel):
-    """What serves, and within which limits."""
+    """The served tokenizer, its engine and the limits."""
 
     service: str
     version: str
@@ -350,7 +351,7 @@ class InfoResponse(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    """`ok`, or `degraded` with a reason: it serves, but not what it was told to."""
+    """`ok`, or `degraded` with a reason: a tokenizer is served, but something failed."""
 
     status: Literal["ok", "degraded"]
     reason: str | None = None
@@ -366,20 +367,20 @@ class UnhealthyError(BaseModel):
 
 
 class UnhealthyResponse(BaseModel):
-    """No tokenizer is loaded, as llama.cpp's server says that it has no model yet."""
+    """No tokenizer is loaded; the form in which llama.cpp's server reports a missing model."""
 
     error: UnhealthyError
 
 
 class ProblemItem(BaseModel):
-    """One thing that is wrong; `pointer` is a JSON pointer into the request."""
+    """One fault of a request; `pointer` is a JSON pointer into the request."""
 
     pointer: str
     detail: str
 
 
 class ProblemDocument(BaseModel):
-    """RFC 9457, with the `error` object of OpenAI-style servers beside it."""
+    """A problem document (RFC 9457) that also has the `error` object of OpenAI-style servers."""
 
     type: str
     title: str
