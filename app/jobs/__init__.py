@@ -1,1 +1,1 @@
-"""Jobs: training and encoding in child processes, kept in a database, run one at a time a host."""
+"""Jobs: training and encoding in child processes, queued in a database, one at a time per host."""

@@ -1,7 +1,7 @@
-"""One attempt at one job: start its child process, follow it, stop it, report how it went.
+"""One attempt at one job: start its child process, follow it, stop it, report the outcome.
 
-An attempt always returns an outcome, whatever the child, the disk or the caller does. It writes
-progress and never a final state: the runner decides what an outcome means (promote, requeue, fail).
+An attempt always returns an outcome, even if the child, the disk or the caller fails. It writes
+progress and never a final state: the runner acts on the outcome (promote, requeue, fail).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ LOOK_SECONDS: Final = 0.25
 """How often an attempt checks limits and cancellation, and writes progress."""
 
 GRACE_SECONDS: Final = 3.0
-"""From SIGTERM to SIGKILL for a child that was cancelled or exceeded a limit."""
+"""Time from SIGTERM to SIGKILL for a child that was cancelled or exceeded a limit."""
 
 STOP_GRACE_SECONDS: Final = 1.0
-"""The same when the server itself shuts down, which must not take long."""
+"""The same time when the server itself shuts down, which must be quick."""
 
 _RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt went. `died`: the child ended without a result. `stopped`: the server shuts
-    down."""
+    """The outcome of an attempt. `died`: the child ended without a result. `stopped`: the server
+    shuts down."""
 
     kind: Literal["published", "failed", "died", "cancelled", "stopped"]
     result: Mapping[str, Any] | None = None
@@ -73,7 +73,7 @@ class Attempt:
         self._started = 0.0
 
     async def run(self, request: Mapping[str, Any]) -> Outcome:
-        """Have a child do what `request` says; returns when it and its workers have ended."""
+        """Start a child for `request`; return when the child and its workers have ended."""
         try:
             own = self._folder.again(self._job.takeovers)
             await asyncio.to_thread(own.write_request, request)
@@ -105,7 +105,7 @@ class Attempt:
                 ended = await self._look(process)
                 if ended is not None:
                     return ended
-            reader.result()  # raises a defect of the reader, which is no death of the child
+            reader.result()  # raises an error of the reader, which is not a death of the child
         finally:
             for task in (reader, stop):
                 task.cancel()
@@ -117,7 +117,7 @@ class Attempt:
     async def _look(self, process: ChildProcess) -> Outcome | None:
         """The outcome if the server ends the attempt now."""
         if self._outcome is not None:
-            return self._outcome  # the child has reported and takes its time to exit
+            return self._outcome  # the child has reported and is slow to exit
         if self._stop.is_set():
             return Outcome("stopped")
         try:
@@ -171,7 +171,7 @@ class Attempt:
                 if await self._may_publish():
                     self._phase = "publish"
                     await process.let_publish()
-                else:  # the next look ends it
+                else:  # the next look ends the child
                     log.info(
                         "job %s: it may not publish, it was cancelled or is another's by now",
                         self._job.id,
@@ -219,7 +219,7 @@ class Attempt:
 def _lower_memory_limit(
     limits: Mapping[str, Any], operators_bytes: int | None
 ) -> tuple[int, str] | None:
-    """The lower limit, and the name of what raises it."""
+    """The lower limit, and the name of the setting or field that raises it."""
     both = (
         (limits["memory_bytes"], "limits.memory_bytes"),
         (operators_bytes, "the server's TOKENIZER_TRAIN_MEMORY_BYTES"),

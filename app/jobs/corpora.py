@@ -1,11 +1,11 @@
-"""Uploaded corpora: UTF-8 text by id, whole or absent, all together within a quota.
+"""Uploaded corpora: complete UTF-8 texts by id, all together within a quota.
 
     <artifacts>/corpora/<id>.json          which file, its size and sha256
     <artifacts>/corpora/files/<name>.txt   the text; never changed once a record names it
 
-Several processes write here at once. An upload writes and syncs its text under a random name; it
-exists from the moment when its record is in place. The writer of a file holds a lock on it, and the
-system drops the lock when the process dies: so a leftover file differs from one being written.
+Several processes write here at once. An upload writes and syncs its text under a random name; the
+corpus exists once its record is written. The writer of a file holds a lock on it, which the system
+drops when the process dies. So an unlocked file without a record is a leftover of a dead process.
 Every call blocks: use a thread.
 """
 
@@ -41,7 +41,7 @@ from tokenizer_core.registry.versions import NAME
 log = logging.getLogger("app.jobs")
 
 _LOOK_BYTES: Final = 64 * 1024 * 1024
-"""An upload measures the use of the quota again after this many bytes."""
+"""An upload checks the quota again after this many bytes."""
 
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
 """First bytes of gzip, zstd and xz files; no UTF-8 text begins with them."""
@@ -61,9 +61,9 @@ class StoredCorpus:
 
 
 class CorpusStore:
-    """The corpora in `folder`, which the first upload makes.
+    """The corpora in `folder`, which the first upload creates.
 
-    `max_bytes` limits the bytes on the disk, with texts being uploaded or replaced.
+    `max_bytes` limits the bytes on the disk, including texts that are being uploaded or replaced.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -121,7 +121,7 @@ class CorpusStore:
 
         Raises:
             CorpusExistsError: a corpus has this id and may not be replaced.
-            CorporaQuotaError: `n_declared` bytes are too many.
+            CorporaQuotaError: `n_declared` bytes exceed the quota.
             OSError: the disk refuses.
         """
         if not may_replace and self.find(corpus_id) is not None:
@@ -134,7 +134,7 @@ class CorpusStore:
         """Make a synced file the corpus of its id; returns whether it replaced another.
 
         Raises:
-            CorpusExistsError: another one came first and may not be replaced.
+            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
             OSError: the disk refuses; the previous corpus stays.
         """
         with self._locked():
@@ -171,7 +171,7 @@ class CorpusStore:
                 self._sweep_file(name)
 
     def used_bytes(self) -> int:
-        """Bytes of all texts, with those being uploaded."""
+        """Bytes of all texts, including those being uploaded."""
         used = 0
         with contextlib.suppress(FileNotFoundError), os.scandir(self._files) as entries:
             for entry in entries:
@@ -180,7 +180,7 @@ class CorpusStore:
         return used
 
     def require_room(self, n_bytes: int) -> None:
-        """Raise CorporaQuotaError if `n_bytes` in all are over the quota."""
+        """Raise CorporaQuotaError if a total of `n_bytes` exceeds the quota."""
         if n_bytes > self.max_bytes:
             raise CorporaQuotaError(self.max_bytes, n_bytes)
 
@@ -189,7 +189,7 @@ class CorpusStore:
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             if not try_lock(file):
                 return  # a process is writing it
-            # Check again: it may have been published between the check and the lock.
+            # Check again: the writer may have published the file between the check and the lock.
             if name not in {corpus.file for corpus in self.all()}:
                 path.unlink()
                 log.info("removed a corpus file that was left over, of %d bytes", file.seek(0, 2))
@@ -204,7 +204,7 @@ class CorpusStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock on the records, for some milliseconds only."""
+        """Hold the lock on the records; release it within milliseconds."""
         make_folder(self._folder)
         with (self._folder / ".lock").open("a") as lock:
             wait_for_lock(lock)
@@ -252,8 +252,8 @@ class CorpusUpload:
 
         Raises:
             InvalidUtf8Error: the text ends inside a character.
-            CorpusExistsError: another one came first and may not be replaced.
-            OSError: the disk refuses; what was there stays.
+            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
+            OSError: the disk refuses; the previous corpus stays.
         """
         with self._lock:
             self._text.decode(b"", final=True)
@@ -272,7 +272,7 @@ class CorpusUpload:
         """Release the file; removes it if it was not published."""
         with self._lock:
             try:
-                # Only the record is reliable: a failing disk may write it and report an error.
+                # Trust only the record: a failing disk may write it and still report an error.
                 corpus = self._store.find(self._id)
                 if corpus is None or corpus.file != self._path.name:
                     self._path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Downloads of corpora, in the child process of a job: listed hosts, checked addresses, bounded.
+"""Downloads of corpora in the child process of a job, from listed hosts, within limits.
 
-Only here does the service call a server that a client names. Each host name is resolved once, the
-operator's list must allow every address, and the connection goes to that very address: a second
-look-up could return another one. `Host` and the name in the certificate stay those of the URL. It
-follows no redirect, uses no proxy of the environment and accepts no compressed response.
+Only this module connects to a server that a client names. It resolves each host name once, checks
+every address against the operator's list, and connects to the checked address, because a second
+look-up could return another one. `Host` and the name in the certificate are those of the URL. The
+download follows no redirect, uses no proxy of the environment and accepts no compressed response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.jobs.input_files import InputFile, find_input_file
 from tokenizer_core.errors import TokenizerCoreError
 
 HEAD_SECONDS: Final = 30.0
-"""From resolving the name to the head of the response."""
+"""Time limit from resolving the name to the head of the response."""
 
 PAUSE_SECONDS: Final = 120.0
 MIN_BYTES_PER_SECOND: Final = 1024
@@ -36,7 +36,7 @@ Report = Callable[[int, int], None]
 
 
 class DownloadError(TokenizerCoreError):
-    """A download failed; `code` is a stable word, the text names the remedy."""
+    """A download failed. `code` is a stable word; the text names the remedy."""
 
     code = "download_failed"
 
@@ -80,10 +80,10 @@ async def download_corpora(
     Calls `report` with the bytes received, and the total as far as known.
 
     Raises:
-        DownloadError: a download failed; says which one and what to do.
+        DownloadError: a download failed; the message names it and the remedy.
         OSError: the disk is full or fails.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - nobody else waits
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240 - the loop runs nothing else
     files: list[InputFile] = []
     n_bytes = 0
     for index, url in enumerate(urls):
@@ -103,7 +103,7 @@ class _Fetch:
         self, name: str, url: CorpusUrl, max_bytes: int, n_before: int, report: Report
     ) -> None:
         self._name, self._url, self._max_bytes = name, url, max_bytes
-        self._n_bytes = n_before  # of all files of the job
+        self._n_bytes = n_before  # for all files of the job
         self._report = report
 
     async def into(self, file: IO[bytes], resolve: Resolve, head_seconds: float) -> int:

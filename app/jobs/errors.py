@@ -1,4 +1,4 @@
-"""Errors of jobs: a request that no job can do, a full queue, corpora and token files."""
+"""Errors of jobs: impossible requests, a full queue, corpora and token files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class JobsError(Exception):
-    """A job, a corpus or token files cannot be used as asked. `code` is a stable word."""
+    """A job, a corpus or token files cannot be used as requested. `code` is a stable word."""
 
     code: str
 
@@ -23,7 +23,7 @@ class LimitError(JobsError):
 
 
 class QueueFullError(JobsError):
-    """The queue holds `limit` jobs and takes no other; `unfinished` jobs run or wait."""
+    """The queue holds `limit` jobs and accepts no other; `unfinished` jobs run or wait."""
 
     code = "training_queue_full"
 
@@ -117,7 +117,7 @@ class CompressedCorpusError(JobsError):
 
 
 class CorporaQuotaError(LimitError):
-    """All corpora together would take more bytes than allowed."""
+    """All corpora together would exceed their quota."""
 
     code = "corpora_quota"
 
@@ -138,7 +138,7 @@ class TokenFileNotFoundError(JobsError):
 
 
 class TokenFilesExistError(JobsError):
-    """Token files have this id, or an unfinished job is to make them."""
+    """Token files have this id, or an unfinished job will make them."""
 
     code = "token_files_exist"
 
@@ -150,7 +150,7 @@ class TokenFilesDamagedError(JobsError):
 
 
 class TokenFilesQuotaError(LimitError):
-    """All token files together would take more bytes than allowed."""
+    """All token files together would exceed their quota."""
 
     code = "token_files_quota"
 

@@ -1,4 +1,4 @@
-"""Changes of jobs: a document per job, read again for everyone who follows it.
+"""Changes of jobs: one document per job, shared by all streams that follow the job.
 
 `JobWatch` reads all followed jobs together four times a second, however many streams follow them.
 The id of an event is a hash of its document, so that any process, after any restart, knows which
@@ -26,7 +26,7 @@ log = logging.getLogger("app.jobs")
 
 LOOK_SECONDS: Final = 0.25
 MAX_LISTENERS: Final = 64
-"""Most streams open at once in each process; each holds a connection and little else."""
+"""Most open streams in each process; each needs a connection and little memory."""
 
 _LONGEST_WAIT_SECONDS: Final = 1.0
 
@@ -56,7 +56,7 @@ class JobEvent:
 
 
 class JobWatch:
-    """Reads the jobs that streams follow. Used from the event loop only."""
+    """Reads the jobs that streams follow. Use it only from the event loop."""
 
     def __init__(
         self, jobs: JobStore, artifacts_dir: Path, *, max_listeners: int = MAX_LISTENERS
@@ -75,10 +75,10 @@ class JobWatch:
 
     @contextlib.contextmanager
     def listening(self, job_id: str) -> Iterator[None]:
-        """Have the job read as long as the block runs.
+        """Watch the job while the block runs.
 
         Raises:
-            TooManyListenersError: the limit of open streams is reached.
+            TooManyListenersError: the limit on open streams is reached.
         """
         if self.n_listeners >= self._max_listeners:
             raise TooManyListenersError(self._max_listeners)
@@ -94,7 +94,7 @@ class JobWatch:
                 self._task = None
 
     async def next_look(self, job_id: str, known: JobEvent) -> JobEvent | None:
-        """The job at the next look, `known` if none came in time, None if the job was deleted."""
+        """The job at the next look; `known` after a timeout; None if the job was deleted."""
         looked = self._looked
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_WAIT_SECONDS):

@@ -29,7 +29,7 @@ _JOB_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
 
 
 def is_job_id(text: str) -> bool:
-    """Whether `text` has the form of a job id; only such a text may become part of a path.
+    """Whether `text` has the form of a job id; only then may it become part of a path.
 
     Example:
         >>> is_job_id("20261121T041500Z-0123456789ab"), is_job_id("../x")
@@ -40,7 +40,7 @@ def is_job_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """The folder of one job under the artifacts folder; an object without state."""
+    """The folder of one job under the artifacts folder; the object holds only the path."""
 
     path: Path
 
@@ -76,8 +76,8 @@ class JobFolder:
         return self.path / "documents"
 
     def again(self, takeovers: int) -> JobFolder:
-        """The folder to work in after this many takeovers by another host: the earlier child may
-        still write to the previous one."""
+        """The folder to work in after this many takeovers by another host. The earlier child may
+        still write to the previous folder."""
         return self if takeovers == 0 else JobFolder(self.path / f"again-{takeovers}")
 
     def make(self) -> None:
@@ -85,13 +85,13 @@ class JobFolder:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def write_documents(self, documents: Sequence[str], separator: str | None) -> list[InputFile]:
-        """Write inline documents as corpus files, on the disk when this returns.
+        """Write inline documents as corpus files and sync them.
 
-        One file, with `separator` between the documents (a special token: a hard boundary that is
-        never counted), or one file per document if there is no separator.
+        Writes one file with `separator` between the documents, or without a separator one file per
+        document. The separator is a special token: a hard boundary that training never counts.
 
         Raises:
-            OSError: the disk is full, or worse.
+            OSError: the disk is full or fails.
         """
         folder = self.documents_path
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,16 +111,16 @@ class JobFolder:
         _write_private(self.path / "request.json", json.dumps(request).encode())
 
     def read_request(self) -> dict[str, Any]:
-        """Reads `write_request`."""
+        """Read the request that `write_request` wrote."""
         value: dict[str, Any] = json.loads((self.path / "request.json").read_bytes())
         return value
 
     def open_log(self) -> IO[bytes]:
-        """Opens the log to append."""
+        """Open the log to append."""
         return self.log_path.open("ab", buffering=0)
 
     def remove_inputs(self) -> None:
-        """Remove everything but the log."""
+        """Remove everything except the log."""
         shutil.rmtree(self.documents_path, ignore_errors=True)
         shutil.rmtree(self.scratch_path, ignore_errors=True)
         shutil.rmtree(self.run_path, ignore_errors=True)
@@ -132,7 +132,7 @@ class JobFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def log_tail(self) -> list[str]:
-        """The last lines of the log, bounded, control characters escaped; [] without a log."""
+        """The last lines of the log, bounded and with escaped control characters; [] if missing."""
         try:
             with self.log_path.open("rb") as file:
                 file.seek(0, os.SEEK_END)

@@ -1,11 +1,11 @@
 """Input files of jobs: opens paths of a caller only if they are regular files under a root.
 
-Only here does a path from the network reach the disk. The path is walked one component at a time:
-each folder is opened relative to the previous one with `O_NOFOLLOW`. So a symbolic link is refused
-at every position and at every moment, and the file that was checked is the file that is open. A job
-then reads through the open descriptor (`/proc/<pid>/fd/<n>`), never through the name again. Links
-that stay inside the root are refused as well: to know where a link leads, one must follow it. A
-root itself may be a link, since the operator chose it.
+Only this module opens a path from the network. It walks the path one component at a time and opens
+each folder relative to the previous one with `O_NOFOLLOW`. So it refuses a symbolic link at every
+position and at every moment, and the file that was checked is the file that is open. A job then
+reads through the open descriptor (`/proc/<pid>/fd/<n>`), never through the name again. Links within
+the root are refused as well, because finding the target of a link means following it. The root
+itself may be a link, because the operator chose it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InputPathError(ValueError):
 
 
 class InputChangedError(Exception):
-    """An input file is no longer the file that the job was made for."""
+    """An input file changed after the job was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def split_input_path(path: str) -> list[str]:
     """The components of a relative path, each a plain name.
 
     Raises:
-        InputPathError: absolute, empty, holding `..`, a control character or a percent escape,
-            or too long.
+        InputPathError: the path is absolute, empty or too long, or has `..`, a control character
+            or a percent escape.
 
     Example:
         >>> split_input_path("news/2024/january.txt")
@@ -117,7 +117,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
             folder = deeper
         name = parts[-1]
         _refuse_unless(name, os.stat(name, dir_fd=folder, follow_symlinks=False), folder=False)
-        # O_NONBLOCK: if a FIFO has replaced the file since, opening must not block.
+        # O_NONBLOCK, because a FIFO may have replaced the file since the check.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         file = os.open(name, flags, dir_fd=folder)
     except PermissionError:
@@ -125,7 +125,7 @@ def open_under_root(root: Path, parts: Sequence[str]) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        # ELOOP or ENOTDIR: replaced by a link between the check and the opening.
+        # ELOOP or ENOTDIR: a link replaced the file between the check and the opening.
         raise InputPathError(f"it cannot be opened ({os.strerror(error.errno or 0)})") from None
     finally:
         os.close(folder)
@@ -164,7 +164,7 @@ def reopen_input_file(file: InputFile) -> int:
     """A descriptor of the same file, opened as safely as the first time.
 
     Raises:
-        InputChangedError: it was removed, replaced or written to.
+        InputChangedError: the file was removed, replaced or written to.
     """
     try:
         descriptor = open_under_root(Path(file.root), split_input_path(file.path))
@@ -183,7 +183,7 @@ def reopen_input_file(file: InputFile) -> int:
 
 
 def check_unchanged(file: InputFile, descriptor: int) -> None:
-    """Raise InputChangedError unless the open file is the one that the job was made for."""
+    """Raise InputChangedError unless the open file is unchanged since the job was made."""
     if _describe(Path(file.root), file.path, descriptor) != file:
         raise InputChangedError(
             f"{file.name} was replaced or written to after the request; "
@@ -194,7 +194,7 @@ def check_unchanged(file: InputFile, descriptor: int) -> None:
 def readable_path(descriptor: int) -> Path:
     """A path through which this process and its children read the open file, without its name.
 
-    On a system without `/proc` (macOS) it is in `/dev/fd`, which only this process can use.
+    On a system without `/proc` (macOS) the path is in `/dev/fd`, which only this process can use.
     """
     if Path("/proc/self/fd").is_dir():
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")

@@ -1,9 +1,9 @@
-"""What a request for a job names, found and checked: the request is refused here, or it can work.
+"""Finds and checks the inputs that a request for a job names.
 
-A training request names its corpus in four ways, an encoding request names corpora and a tokenizer;
-a job knows only files (and URLs, which its child process fetches). Everything that can be known
-about a job before it starts is checked here, so that a job does not fail after ten hours for a
-reason that was known in the first second. Reads the disk: call it from a thread.
+A training request names its corpus in one of four ways; an encoding request names corpora and a
+tokenizer. This module turns them into files (and URLs, which the child process downloads). It does
+every check that is possible before the job starts, so that a job does not fail after ten hours for
+a reason that was known in the first second. It reads the disk: call it from a thread.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
 def find_training_inputs(
     asked: TrainRequest, settings: Settings, corpora: CorpusStore, folder: JobFolder
 ) -> list[InputFile]:
-    """The files of a request; writes inline documents to `folder`. None if it names URLs.
+    """The files of a request; writes inline documents to `folder`. Empty if it names URLs.
 
     Raises:
-        InvalidInputsError: points at each name that cannot be used.
+        InvalidInputsError: some names cannot be used; points to each of them.
         OSError: the disk refuses.
     """
     if asked.documents is not None:
@@ -98,7 +98,7 @@ def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:
 
 
 def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
-    """What `find` returns for each name, or one error for all names that it refuses."""
+    """The results of `find` for all names; raises one error for all names that it refuses."""
     found: list[Found] = []
     wrong: list[tuple[str, str]] = []
     for index, name in enumerate(names):
@@ -148,10 +148,10 @@ def find_encoding_inputs(
 def plan_encoding(
     asked: EncodeCorpusRequest, live: LiveTokenizer
 ) -> tuple[TokenFilesPlan, dict[str, Any]]:
-    """The plan, and the arguments from which the child makes it again.
+    """The plan, and the arguments from which the child rebuilds it.
 
     Raises:
-        InvalidInputsError: these ids cannot be written as asked.
+        InvalidInputsError: the ids cannot be written with the requested options.
         UnknownSpecialTokenError: the request names a token that is not special.
     """
     tokenizer = live.tokenizer
@@ -183,7 +183,7 @@ def plan_encoding(
 
 
 def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
-    """The arguments of the library's `CorpusFormat`: how the files hold documents."""
+    """The arguments of the library's `CorpusFormat`, which describes how files hold documents."""
     if asked.format == "jsonl":
         return {"format": "jsonl", "field": asked.field or _DEFAULT_FIELD, "separator": None}
     separator = END_OF_TEXT if asked.separator is None else asked.separator
@@ -191,9 +191,9 @@ def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
 
 
 def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:
-    """About how many bytes the token files will have.
+    """Estimate the bytes of the token files.
 
-    Assumes the ids per byte of the first 64 KiB of the eight largest corpora.
+    Assumes that all text has the ids per byte of the first 64 KiB of the eight largest corpora.
 
     Raises:
         CorpusReplacedError: a corpus was replaced just now.

@@ -1,4 +1,4 @@
-"""The two kinds of jobs: what each says, what its process needs, what follows when it ends."""
+"""The two kinds of jobs: their messages, the settings of their processes, their last steps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobKind(ABC):
-    """What differs between the kinds.
+    """The differences between the kinds.
 
-    `process` and `agent` name the child process in sentences and in codes. `less_text`,
+    `process` and `agent` name the child process in messages and in codes. `less_text`,
     `less_memory` and `when_lost` are remedies: for a job that takes too long, one that takes too
     much memory, and one whose server was killed. `progress_of_phase` maps each phase to the
-    progress at its start and end. A job that `resumes` continues from what its dead process wrote.
+    progress at its start and end. A job that `resumes` continues from the files that its dead
+    process wrote.
     """
 
     process: str
@@ -39,14 +40,14 @@ class JobKind(ABC):
 
     @abstractmethod
     def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """The settings that the child process needs beside the job's request."""
+        """The settings that the child process needs in addition to the job's request."""
 
     def is_promoted(self, job: Job) -> bool:
         """Whether the runner promotes the version that the job published."""
         return False
 
     def after_success(self, job: Job, retention: VersionRetention) -> None:  # noqa: B027
-        """Called once the job has succeeded; blocks."""
+        """Do the last step of a successful job; blocks."""
 
 
 class TrainingKind(JobKind):
@@ -55,7 +56,7 @@ class TrainingKind(JobKind):
     __slots__ = ()
 
     def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """How many threads count, and which URLs the child may fetch."""
+        """The number of counting threads, and the URLs that the child may download."""
         return {
             "num_workers": settings.train_threads,
             "corpus_url_hosts": settings.corpus_url_hosts,
@@ -64,7 +65,7 @@ class TrainingKind(JobKind):
         }
 
     def is_promoted(self, job: Job) -> bool:
-        """Unless the request leaves the promotion to the caller."""
+        """True unless the request leaves the promotion to the caller."""
         return bool(job.request["promote"] != "manual")
 
     def after_success(self, job: Job, retention: VersionRetention) -> None:
@@ -78,7 +79,7 @@ class EncodingKind(JobKind):
     __slots__ = ()
 
     def child_settings(self, job: Job, settings: Settings) -> dict[str, Any]:
-        """As many workers as the request asks for and the operator allows, or the cluster's."""
+        """The number of workers that request and operator allow, or the cluster's settings."""
         most = settings.train_threads or os.cpu_count() or 1
         return {
             "num_workers": min(job.request["workers"] or most, most),
@@ -121,7 +122,7 @@ def cancel_job(store: JobStore, artifacts_dir: Path, job_id: str) -> Job | None:
     on another host; it looks for requests to cancel several times a second.
     """
     job = store.request_cancel(job_id)
-    if job is not None and job.is_final:  # no runner clears up after a job that was queued
+    if job is not None and job.is_final:  # no runner removes the files of a queued job
         clear_away(artifacts_dir, job)
     return job
 

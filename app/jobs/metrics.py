@@ -1,6 +1,6 @@
 """Job metrics, read from the job database at every scrape.
 
-A counter of one process would be wrong with two processes, or after a restart.
+A counter in one process would be wrong with two processes, or after a restart.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNFINISHED: Final = 100
 
 
 class JobCollector(Collector):
-    """`tokenizer_train_jobs_total{status}` and `tokenizer_train_progress_ratio`, and the same of
-    encoding jobs as `tokenizer_encode_jobs_total` and `tokenizer_encode_progress_ratio`."""
+    """Collects `tokenizer_train_jobs_total{status}` and `tokenizer_train_progress_ratio`, and for
+    encoding jobs `tokenizer_encode_jobs_total{status}` and `tokenizer_encode_progress_ratio`."""
 
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs

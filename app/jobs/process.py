@@ -1,8 +1,8 @@
 """The child process of a job, as its server sees it: start, events, permission to publish, end.
 
-The child leads a new session: a signal to the server's terminal does not reach it, and one
+The child leads a new session, so that a signal to the server's terminal does not reach it, and one
 signal ends it with all its workers. The server holds a pipe to the child's standard input open for
-as long as it runs. When the server dies, by whatever means, the pipe closes and the child exits.
+as long as it runs. When the server dies, even by SIGKILL, the pipe closes and the child exits.
 The child writes one JSON object per line to standard output, and its log to standard error.
 """
 
@@ -35,16 +35,16 @@ PUBLISH: Final = b"publish\n"
 _LOCK_POLL_SECONDS: Final = 0.05
 _MAX_EVENT_BYTES: Final = 1 << 20
 _SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE")
-# The child serves nothing: it must not write into the metrics files of the serving processes.
+# The child must not write into the metrics files of the serving processes.
 _NOT_FOR_CHILDREN: Final = (*_SECRETS, "PROMETHEUS_MULTIPROC_DIR")
 
 
 class ChildProcess(Protocol):
-    """What an attempt needs of a child process; tests give it one that is none."""
+    """The interface of a child process for an attempt; tests implement it without a process."""
 
     @property
     def identity(self) -> ProcessIdentity | None:
-        """Which process it is; None when it ended before the server could look at it."""
+        """The identity of the process; None if it ended before the server could read it."""
         ...
 
     def events(self) -> AsyncIterator[dict[str, Any]]:
@@ -64,7 +64,7 @@ class ChildProcess(Protocol):
         ...
 
     async def end(self, grace_seconds: float) -> None:
-        """End the child and its workers, by force when the grace is over; returns after that."""
+        """End the child and its workers, with SIGKILL after the grace; return when they ended."""
         ...
 
 
@@ -72,16 +72,16 @@ class StartProcess(Protocol):
     """Starts the child for the request in `job_folder`; its log goes to `log`.
 
     Raises:
-        OSError: the system starts no process (too many processes or open files).
+        OSError: the system cannot start a process (too many processes or open files).
     """
 
     async def __call__(self, job_folder: Path, scratch: Path, log: IO[bytes]) -> ChildProcess:
-        """Start it."""
+        """Start the child."""
         ...
 
 
 class JobProcess:
-    """A running child process. `start` makes it; the caller must await `end` in every case."""
+    """A running child process. `start` creates it; the caller must await `end` in every case."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, identity: ProcessIdentity | None
@@ -141,7 +141,7 @@ class JobProcess:
         return await self._process.wait()
 
     async def end(self, grace_seconds: float) -> None:
-        """Send SIGTERM, and SIGKILL when the grace is over; also ends the workers of a dead child.
+        """Send SIGTERM, and SIGKILL after the grace; also end the workers of a dead child.
 
         Returns when the child has been reaped.
         """
@@ -158,7 +158,7 @@ class JobProcess:
 
 
 def describe_death(return_code: int, kind: JobKind) -> tuple[str, str]:
-    """The code and the sentence for a child that ended without reporting a result.
+    """The code and the message for a child that ended without reporting a result.
 
     Example:
         >>> from app.jobs.kinds import TRAINING
@@ -198,14 +198,15 @@ def describe_death(return_code: int, kind: JobKind) -> tuple[str, str]:
 class JobLock:
     """The lock that a child holds while it runs: one child at a time.
 
-    The database says which job runs; this lock says whether its process is really gone. A new child
-    waits for it, so a stale child (its server was killed, it has not noticed yet) never publishes
-    beside or after its successor. A record lock (`lockf`), not `flock`: a forked process does not
-    inherit it, and the system drops it when the process dies, however it dies.
+    The database records which job runs; this lock shows whether its process has really ended. A new
+    child waits for the lock. So a stale child, which has not noticed yet that its server was
+    killed, never publishes during or after the run of its successor. The lock is a record lock
+    (`lockf`), not `flock`: a forked process does not inherit it, and the system drops it when the
+    process dies for any reason.
 
-    Where every host runs a job of its own (`JobStore.host`), each host has a lock of its own: a
-    host that is paused, or cut off from the database, must not stop the others. The fence of the
-    pointer stops its late writes.
+    If every host runs its own job (`JobStore.host`), each host has its own lock: a host that is
+    paused, or cut off from the database, must not block the others. The fence of the pointer
+    rejects its late writes.
     """
 
     def __init__(self, artifacts_dir: Path, host: str = "") -> None:
@@ -213,10 +214,10 @@ class JobLock:
         self._path = artifacts_dir / "run" / f"trainer{suffix}.lock"  # as earlier releases name it
 
     def acquire(self, *, timeout_seconds: float) -> bool:
-        """Take the lock for the life of this process; False when another kept it that long.
+        """Take the lock for the life of this process; False if another held it until the timeout.
 
-        The descriptor stays open on purpose: closing any descriptor of the file in this process
-        would drop the lock.
+        The descriptor stays open, because closing any descriptor of the file in this process would
+        drop the lock.
         """
         descriptor = self._open()
         deadline = time.monotonic() + timeout_seconds
@@ -228,7 +229,7 @@ class JobLock:
         return True
 
     def is_free(self) -> bool:
-        """Whether no other process holds it. Not for the process that holds it."""
+        """Whether no other process holds the lock. Its holder must not call this."""
         descriptor = self._open()
         try:
             return try_record_lock(descriptor)
@@ -241,15 +242,15 @@ class JobLock:
 
 
 def signal_group(leader_pid: int, number: signal.Signals) -> None:
-    """Send a signal to the process group that `leader_pid` leads, if any of it still runs."""
+    """Send a signal to the process group that `leader_pid` leads, if it still has a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, number)
 
 
 def resident_bytes_of_tree(pid: int) -> int:
-    """Resident memory of a process and all its descendants; 0 when the process is gone.
+    """Resident memory of a process and all its descendants; 0 if the process has ended.
 
-    An upper bound: counts a shared page once for each process that maps it.
+    This is an upper bound: it counts a shared page once for each process that maps it.
     """
     total = 0
     try:
@@ -267,7 +268,7 @@ def _environment(scratch: Path) -> dict[str, str]:
     environment = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_CHILDREN}
     environment["TMPDIR"] = str(scratch)
     environment["PYTHONUNBUFFERED"] = "1"
-    # A server started in a checkout finds `app` in its working directory; the child must, too.
+    # A server started in a checkout imports `app` from its working directory; the child must, too.
     home = str(Path(app.__file__ or "").resolve().parent.parent)
     inherited = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([home, inherited] if inherited else [home])

@@ -1,16 +1,16 @@
 """The queue: the jobs of a service, in the database that all its processes and replicas share.
 
-A job must outlive the process that took it: one server process may answer the request, a second
-run the job, and a third notice its end. Calls block for some milliseconds, and for seconds where
-the database is unreachable: call them from a thread, not from the event loop.
+A job must outlive the process that accepted it: one server process may serve the request, a second
+run the job, and a third notice its end. Calls block for some milliseconds, and for seconds if the
+database is unreachable: call them from a thread, not from the event loop.
 
-The process that runs a job holds a lease on it. Other hosts judge the job by the lease, because a
-pid means nothing to them. On PostgreSQL all times are the database's, and no host's clock matters.
-On SQLite the lease ends at a wall-clock time of the host that wrote it and is compared with the
-clock of the host that reads it. The owner renews the lease a dozen times before it ends, so clocks
-may differ by most of a lease. A larger difference, or jump, may cost a running job, but never
-exactness: `attempt` is the epoch that fences every write of an earlier owner, on both databases.
-On its own host an owner is judged by its process, without any clock.
+The process that runs a job, its owner, holds a lease on it. Other hosts check the lease, because
+they cannot check a pid. On PostgreSQL all times are the database's, and no host's clock matters. On
+SQLite the owner's clock sets the end of the lease, and a reader compares that with its own clock.
+The owner renews the lease a dozen times before it ends, so clocks may differ by most of a lease. A
+larger difference, or a jump, may end a running job, but never makes a result wrong: on both
+databases, `attempt` is the epoch that fences every write of an earlier owner. Processes on the
+owner's host check its pid and start time, without any clock.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFull
 from app.serving.workers import ProcessIdentity, this_host
 
 JOBS_KEPT: Final = 1000
-"""The newest finished jobs that the table keeps."""
+"""Number of newest finished jobs that the table keeps."""
 
 LEASE_SECONDS: Final = 60.0
-"""The lease of a job, unless a setting says otherwise."""
+"""The default lease of a job."""
 
 FOLDER_ID_NAME: Final = ".folder-id"
 """The file with the id of an artifacts folder; one database may hold the jobs of several."""
@@ -59,8 +59,8 @@ class Job:
 
     deaths: int
     takeovers: int
-    """How often another host took it over. The earlier owner may still write to its folder, so
-    that each takeover works in a new one."""
+    """How often another host took it over. Each takeover works in a new folder, because the earlier
+    owner may still write to the previous one."""
 
     owner: ProcessIdentity | None
     owner_host: str | None
@@ -112,9 +112,9 @@ class Job:
 class JobStore:
     """All jobs in `database`; adds, claims and forgets those of one artifacts folder.
 
-    `folder` is the id of that folder, "" with SQLite, whose file is in the folder. A job belongs to
-    the folder of the server that accepted it, with its uploads, documents, log and results. Every
-    replica shows and cancels every job; only a server with its folder runs it.
+    `folder` is the id of that folder, or "" with SQLite, whose file is in the folder. A job belongs
+    to the folder of the server that accepted it: its uploads, documents, log and results are there.
+    Every replica shows and cancels every job; only a server with its folder runs it.
 
     Raises (from every method): JobDatabaseError when the database is unusable, for example because
     the disk is full; acknowledged writes persist.
@@ -144,7 +144,7 @@ class JobStore:
         if address is None:
             database = SqliteDatabase(artifacts_dir / DATABASE_NAME)
             return cls(database, lease_seconds=lease_seconds)
-        from app.jobs.database.postgres import PostgresDatabase  # an extra
+        from app.jobs.database.postgres import PostgresDatabase  # needs the extra `postgres`
 
         return cls(
             PostgresDatabase(address),
@@ -167,7 +167,7 @@ class JobStore:
         `queue_limit` jobs may wait for a running one; with 0, a job is accepted only if none runs.
 
         Raises:
-            QueueFullError: the queue takes no other job.
+            QueueFullError: the queue accepts no other job.
             IdempotencyConflictError: the key was used for another request.
         """
         with self.database.transaction(alone="add") as run:
@@ -193,12 +193,13 @@ class JobStore:
             return _select_by_key(run, idempotency_key, request_digest)
 
     def count_unfinished(self) -> int:
-        """The jobs of this folder that count against `queue_limit`: queued, and one if any runs."""
+        """Number of jobs of this folder that count against `queue_limit`: the queued jobs, and 1 if
+        any job runs."""
         with self.database.read() as run:
             return _count_unfinished(run, self._folder)
 
     def require_place(self, queue_limit: int) -> None:
-        """Raise QueueFullError where `add` would."""
+        """Raise QueueFullError if `add` would."""
         _require_place(self.count_unfinished(), queue_limit)
 
     def get(self, job_id: str) -> Job | None:
@@ -227,13 +228,13 @@ class JobStore:
         return self._select("SELECT * FROM jobs WHERE state IN ('queued', 'running')", ())
 
     def claim_next(self, owner: ProcessIdentity) -> Job | None:
-        """Claim the oldest queued job for `owner`; None if none is queued or one runs already.
+        """Claim the oldest queued job for `owner`; None if the queue is empty or a job runs.
 
         One transaction decides. So one child at a time runs on a host (with SQLite: on all hosts),
         and only one process of all hosts claims a job.
         """
         with self.database.read() as run:
-            # Every server process asks twice a second: a read takes no write lock.
+            # Read first, without a write lock: every server process asks twice a second.
             if not run(
                 "SELECT 1 FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ? LIMIT 1",
                 (self._folder,),
@@ -260,10 +261,10 @@ class JobStore:
     def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
         """Take a running job over from a dead owner, so that `owner` requeues or ends it.
 
-        Returns the job afterwards, None if another process was first. With `if_lease_ended`, for an
-        owner of another host, None also while the lease holds; the same statement checks that, so
-        that an owner that renews meanwhile keeps its job. Counts as a death. From now on the
-        database refuses all writes of the earlier owner.
+        Returns the job afterwards, None if another process was first. For an owner on another host,
+        set `if_lease_ended`: then the result is None also while the lease holds. The same statement
+        checks the lease, so that an owner that renews it meanwhile keeps its job. Counts a death.
+        From now on the database refuses all writes of the earlier owner.
         """
         with self.database.transaction() as run:
             rows = run(
@@ -315,7 +316,7 @@ class JobStore:
         )
 
     def set_result(self, job: Job, result: Mapping[str, Any]) -> bool:
-        """Store what the job published; if it is requeued after this, no child runs again."""
+        """Store what the job published. If the job is requeued after this, no child runs again."""
         return self._update_held(
             job, "result = ?, phase = 'promote', progress = 0.98", (json.dumps(result),)
         )
@@ -323,7 +324,7 @@ class JobStore:
     def requeue(self, job: Job, *, died: bool = False) -> bool:
         """Put a running job back at its position in the queue, or end it if it was cancelled.
 
-        `died` counts a death of its process.
+        With `died`, counts a death of its process.
         """
         return self._update_held(
             job,
@@ -357,7 +358,7 @@ class JobStore:
         Returns the job afterwards, or None if no job has this id.
         """
         with self.database.transaction() as run:
-            # One statement: between two of them the job might start, or be requeued, and miss both.
+            # In one statement: a job that starts or is requeued between two would miss both.
             run(
                 "UPDATE jobs SET"
                 " finished_at = CASE state WHEN 'queued' THEN unix_now() ELSE finished_at END,"
@@ -400,8 +401,8 @@ class JobStore:
     def _update_held(
         self, job: Job, assignments: str, values: tuple[object, ...], *, extra: str = ""
     ) -> bool:
-        # `attempt` fences: a process that lost the job (it seemed dead, the job was requeued and
-        # claimed again) can no longer write to it.
+        # `attempt` is the fence: a process that seemed dead and lost the job can no longer write to
+        # it after the job was requeued and claimed again.
         with self.database.transaction() as run:
             rows = run(
                 f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
@@ -412,7 +413,7 @@ class JobStore:
 
 
 def folder_id(artifacts_dir: Path) -> str:
-    """The id of an artifacts folder; the first of all processes that ask makes it.
+    """The id of an artifacts folder; the first process that asks creates it.
 
     Raises:
         OSError: the folder cannot be written.
@@ -425,14 +426,14 @@ def folder_id(artifacts_dir: Path) -> str:
             staged.write_text(secrets.token_hex(16), encoding="ascii")
             os.link(staged, path)
         except FileExistsError:
-            pass  # another was first
+            pass  # another process was first
         finally:
             staged.unlink(missing_ok=True)
     return path.read_text(encoding="ascii").strip()
 
 
 def _count_unfinished(run: Run, folder: str) -> int:
-    """The jobs that count against the limit; all running ones, on all hosts, count as one."""
+    """Number of jobs that count against the limit; all running jobs of all hosts count as one."""
     rows = run(
         "SELECT state, COUNT(*) AS n_jobs FROM jobs WHERE state IN ('queued', 'running')"
         " AND COALESCE(folder, '') = ? GROUP BY state",

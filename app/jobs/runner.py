@@ -7,14 +7,13 @@ published. Only the runner moves a job from one state to the next:
                  |
                  +-> queued, when the server shuts down, or a process died and the job may restart
 
-When its server shuts down, a running job goes back into the queue and starts again with the next
+When its server shuts down, a running job returns to the queue and starts again with the next
 server. When a server process is killed, another one (or the next start) ends the orphaned child. A
-job that can resume is queued again, also where the child alone died; any other job has failed,
-because it may have used up the memory. Servers of other hosts queue a job again when its lease has
-ended.
+job that can resume is queued again, also if only the child died; any other job fails, because it
+may have used up the memory. Servers of other hosts queue a job again when its lease has ended.
 
-An owner that was only paused, or cut off, wakes late. The database refuses all its writes, by the
-number of the attempt. The order of steps fences what it does to the active pointer:
+An owner that was only paused, or cut off, may continue late. The database refuses all its writes by
+the number of the attempt. The order of steps fences its writes to the active pointer:
 
     the owner        1 reads the pointer's state   2 asks whether it holds the lease
     promotes:        3 moves the pointer if it is still in the state of 1
@@ -22,9 +21,10 @@ number of the attempt. The order of steps fences what it does to the active poin
     the job over:    c queues the job again, or ends it
 
 If 2 comes before a, so does 1. Then either 3 comes before b, as if the job had been taken over just
-afterwards, or 3 finds that the pointer has moved. If 2 comes after a, the database answers no. So
-an earlier owner promotes nothing after b, and the job starts again, or fails, only after b. Asking
-for the lease before reading the state, or fencing before taking the job, would leave a gap.
+afterwards, or 3 finds that the pointer has moved. If 2 comes after a, the database denies the
+lease. So an earlier owner promotes nothing after b, and the job starts again, or fails, only after
+b. Asking for the lease before reading the state, or fencing before taking the job, would leave a
+gap.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ POLL_SECONDS: Final = 0.5
 """How often a process looks for jobs that another process queued, and for dead owners."""
 
 RENEWALS: Final = 12
-"""How often a runner renews a lease before it would end; most of these tries may fail."""
+"""Renewals in the time of one lease; the lease holds if one of them succeeds."""
 
 MAX_DEATHS: Final = 3
-"""How often a job may restart after its process or server died: a job that uses up the memory must
-not restart for ever."""
+"""How often a job may restart after a death of its process or server. A job that uses up the memory
+must not restart for ever."""
 
 _RETRY_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 3600.0
 
 
 class JobRunner:
-    """Runs the jobs of one artifacts folder from within a server process.
+    """Runs the jobs of one artifacts folder in a server process.
 
     The lifespan of the app calls `start` and `stop`; a route calls `wake` after it added a job.
     """
@@ -107,7 +107,7 @@ class JobRunner:
         self._task = asyncio.create_task(self._work(), name="job-runner")
 
     async def stop(self) -> None:
-        """End the running child and requeue its job; returns after that."""
+        """End the running child and requeue its job; return when both are done."""
         self._stop.set()
         self._woken.set()
         if self._task is not None:
@@ -117,7 +117,7 @@ class JobRunner:
     def wake(self) -> None:
         """Look for jobs now. Any thread may call this."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs waking
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no runner waits
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def _work(self) -> None:
@@ -135,7 +135,7 @@ class JobRunner:
                     log.warning("the jobs cannot be looked at: %s; trying again", error)
                 await self._sleep(_RETRY_SECONDS)
                 continue
-            except Exception:  # without the runner every later job would stay queued
+            except Exception:  # if the runner ended, all later jobs would stay queued
                 log.exception("the job runner met an error and goes on")
                 await self._sleep(_RETRY_SECONDS)
                 continue
@@ -149,7 +149,7 @@ class JobRunner:
         lease = asyncio.create_task(self._keep_lease(job), name="job lease")
         try:
             await self._run(job)
-        except JobDatabaseError:  # the server shuts down and the end could not be written
+        except JobDatabaseError:  # the server shuts down and cannot write the end
             raise
         except Exception:
             log.exception("job %s met a defect", job.id)
@@ -163,7 +163,7 @@ class JobRunner:
     async def _keep_lease(self, job: Job) -> None:
         """Renew the lease until cancelled, or until another owner has the job.
 
-        `Attempt` notices that sooner and ends the child.
+        `Attempt` notices another owner sooner and ends the child.
         """
         seconds, held = self._renew_seconds, True
         while held:
@@ -171,7 +171,7 @@ class JobRunner:
             try:
                 held = await asyncio.to_thread(self._jobs.renew_lease, job)
                 seconds = self._renew_seconds
-            except JobDatabaseError as error:  # full, busy or away: there are more tries
+            except JobDatabaseError as error:  # full, busy or away: try again
                 log.warning("job %s: its lease cannot be renewed: %s", job.id, error)
                 seconds = min(self._renew_seconds, _RETRY_SECONDS)
 
@@ -179,7 +179,7 @@ class JobRunner:
         folder = JobFolder.of(self._artifacts_dir, job.id)
         log.info("job %s: attempt %d begins", job.id, job.attempt)
         if job.result is not None:
-            # An earlier attempt published it, and its server ended before the promotion.
+            # An earlier attempt published the version; its server ended before the promotion.
             outcome = Outcome("published", job.result)
         else:
             attempt = Attempt(
@@ -195,11 +195,11 @@ class JobRunner:
             await self._requeue(job, died=outcome.kind == "died")
             return
         if not await self._write(lambda: self._jobs.renew_lease(job)):
-            # The files may already belong to the next attempt, by a server of another host.
+            # The files may already belong to the next attempt, of a server on another host.
             log.warning("job %s: %s, but the job was taken away meanwhile", job.id, outcome.kind)
             await self._write(lambda: self._clear_if_ended(job))
             return
-        # First, so that the inputs are gone when a client reads that the job has ended.
+        # Before the end is written: a client that reads it must find the inputs removed.
         await asyncio.to_thread(clear_away, self._artifacts_dir, job)
         if outcome.kind == "published" and outcome.result is not None:
             result = outcome.result
@@ -239,7 +239,7 @@ class JobRunner:
         }
 
     async def _settle_published(self, job: Job, result: Mapping[str, Any]) -> None:
-        """Promote what the job published, if its kind and its request say so, and end the job."""
+        """Promote the published version if the kind and the request say so, and end the job."""
         if not KINDS[job.kind].is_promoted(job):
             await self._finish(job, "succeeded")
             return
@@ -262,7 +262,7 @@ class JobRunner:
             log.warning(
                 "job %s: %s is not promoted, the job was taken away meanwhile", job.id, version
             )
-        except ServingError as error:  # for one, `swap_timeout`
+        except ServingError as error:  # for example `swap_timeout`
             await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
         except TokenizerCoreError as error:
             await self._finish(job, "failed", error.code, str(error))
@@ -291,7 +291,7 @@ class JobRunner:
             try:
                 await self._live.promote(ref, check=check)
                 return
-            except PointerMovedError:  # by another promotion, or by the job's new owner
+            except PointerMovedError:  # moved by another promotion or the job's new owner
                 continue
             except JobDatabaseError as error:  # the lease must be known first
                 if not error.is_away:
@@ -311,8 +311,8 @@ class JobRunner:
     async def _write(self, write: Callable[[], Written]) -> Written:
         """Repeat a write until the database accepts it.
 
-        A job whose end is not written would block the queue. If the server shuts down meanwhile,
-        the next start finds the owner gone and fails the job.
+        A job without a written end would block the queue. If the server shuts down meanwhile, the
+        next start finds the owner gone and fails the job.
         """
         while True:
             try:
@@ -326,9 +326,9 @@ class JobRunner:
                     await asyncio.wait_for(self._stop.wait(), _RETRY_SECONDS)
 
     def _reap(self) -> None:
-        """End or requeue the jobs whose server process is gone, once their child is gone as well.
+        """End or requeue the jobs whose server process and child are both gone.
 
-        Another host's owner is judged by its lease alone: the first runner that finds it ended
+        For an owner on another host only the lease counts: the first runner that finds it ended
         takes the job, and the job's earlier child gets no permission to publish.
         """
         for job in self._jobs.running():
@@ -348,25 +348,25 @@ class JobRunner:
                 clear_away(self._artifacts_dir, job)
 
     def _take_lost(self, job: Job) -> Job | None:
-        """The job, taken over by this process if its owner is gone; else None."""
+        """Take the job over if its owner is gone, and return it; else return None."""
         if not job.is_of_this_host:
-            # After an outage of the database, owners get time to renew their leases first.
+            # After an outage of the database, give owners time to renew their leases first.
             if self._jobs.database.answers_for_seconds < 2 * self._renew_seconds:
                 return None
             return self._jobs.take_over(job, self._me, if_lease_ended=True)
-        if job.owner == self._me:  # taken over and not yet ended, or the claim's answer was lost
+        if job.owner == self._me:  # taken over before, or the claim's response was lost
             return job
         if not self._is_abandoned(job):
             return None
         return self._jobs.take_over(job, self._me, if_lease_ended=False)
 
     def _is_abandoned(self, job: Job) -> bool:
-        """Whether owner and child of a job of this host are gone; kills an orphaned child."""
+        """Whether owner and child of a job on this host are gone; kills an orphaned child."""
         if job.owner is not None and job.owner.is_alive():
             return False
         if job.child is not None and job.child.is_alive():
             signal_group(job.child.pid, signal.SIGKILL)
-        return self._lock.is_free()  # otherwise the child is ending; the next look finds it gone
+        return self._lock.is_free()  # if not, the child is ending: check again later
 
     def _forget_old(self) -> None:
         now = time.monotonic()
@@ -382,15 +382,15 @@ class _TakenAwayError(Exception):
 
 
 def _may_resume(job: Job) -> bool:
-    """Whether a job whose process died starts again, from what it wrote."""
+    """Whether a job whose process died starts again from the files of that process."""
     return KINDS[job.kind].resumes and job.deaths < MAX_DEATHS
 
 
 def _may_restart(job: Job, me: ProcessIdentity) -> bool:
     """Whether a job whose server died starts again.
 
-    A job that cannot resume restarts from the beginning where nothing says that it killed its
-    server, as on another host: that costs only time.
+    A job that cannot resume restarts from the beginning if nothing indicates that it killed its
+    server, as on another host. A restart costs only time.
     """
     is_unknown = job.owner == me or not job.is_of_this_host
     return _may_resume(job) or (is_unknown and job.deaths < MAX_DEATHS)

@@ -1,18 +1,17 @@
-"""Token files of encoding jobs: where they are on the disk, and what the routes ask of them.
+"""Token files of encoding jobs: their layout on the disk, and the store that the routes use.
 
-    <artifacts>/token-files/<id>/                 published: a folder of token files, nothing else
-    <artifacts>/token-files/.unfinished/<job>/    complete, and not yet allowed to be published
+    <artifacts>/token-files/<id>/                 published token files
+    <artifacts>/token-files/.unfinished/<job>/    complete, waiting for permission to publish
     <artifacts>/token-files/.unfinished/.<job>.partial/    being written by a job
-    <artifacts>/token-files/.unfinished/.<job>.json        the manifest of what it publishes
+    <artifacts>/token-files/.unfinished/.<job>.json        the manifest that the job publishes
 
-`TokenFilesFolder` is this layout; the child process of a job writes through it. A job writes only
-below its own id in `.unfinished`, so that a job that lost its lease cannot damage other files.
-After a takeover from another host, whose process may still write, the folder has the number of the
-takeover as well (`<job>.1`).
+`TokenFilesFolder` implements this layout; the child process of a job writes through it. A job
+writes only below its own id in `.unfinished`, so that a job that lost its lease cannot damage other
+files. After a takeover from another host, whose process may still write, the name of the folder
+also has the number of the takeover (`<job>.1`).
 
-`TokenFilesStore` is what the server needs: it lists, describes, opens and removes token files, and
-keeps them within a quota. It never gives out a file that a manifest does not name. Every call
-blocks: use a thread.
+`TokenFilesStore` serves the routes: it lists, describes, opens and removes token files, and keeps
+them within a quota. It opens only files that a manifest names. Every call blocks: use a thread.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class TokenFilesTakenError(TokenFilesError):
 
 @dataclass(frozen=True, slots=True)
 class TokenFilesFolder:
-    """The folder `root` of all token files; the first publication makes it."""
+    """The folder `root` of all token files; the first publication creates it."""
 
     root: Path
 
@@ -104,7 +103,7 @@ class TokenFilesFolder:
         return self.root / _UNFINISHED / (f"{job_id}.{takeovers}" if takeovers else job_id)
 
     def note(self, growing: Path) -> Path:
-        """The file with the manifest of what the job publishes from `growing`."""
+        """The file with the manifest of the token files that the job publishes from `growing`."""
         return growing.with_name(f".{growing.name}.json")
 
     def notes(self, job_id: str) -> list[bytes]:
@@ -146,10 +145,10 @@ class TokenFilesFolder:
         """Remove everything that a job wrote and did not publish."""
         for name in self.left_over():
             if _job_of(name) == job_id:
-                self._remove_left_over(name)  # as far as possible; `sweep` removes the rest
+                self._remove_left_over(name)  # `sweep` removes the rest if this fails
 
     def remove(self, token_files_id: str) -> None:
-        """Remove token files: a rename hides them at once, then their space is freed.
+        """Remove token files: first hide them by a rename, then free their space.
 
         Processes that have a file open or mapped can still read it.
 
@@ -206,7 +205,7 @@ class TokenFilesStore:
         self._folder = TokenFilesFolder.of(artifacts_dir)
 
     def all(self) -> list[TokenFilesSummary]:
-        """All token files, by id; logs and leaves out those that cannot be read."""
+        """All token files, by id; logs and skips those that cannot be read."""
         found = []
         for token_files_id in self._folder.names():
             try:
@@ -252,7 +251,7 @@ class TokenFilesStore:
             files = {file.name: file for file in _files(opened)}
             if name not in files:
                 raise TokenFileNotFoundError
-            # The manifest has only plain names, and `_OPEN` follows no symbolic link.
+            # This is safe: the manifest has only plain names, and `_OPEN` follows no symbolic link.
             try:
                 descriptor = os.open(opened.folder / name, _OPEN)
             except OSError:
@@ -276,7 +275,7 @@ class TokenFilesStore:
             raise TokenFilesNotFoundError from None
 
     def require_free(self, token_files_id: str) -> None:
-        """Raise TokenFilesExistError where token files have that id."""
+        """Raise TokenFilesExistError if token files have that id."""
         if self._folder.place(token_files_id).exists():
             raise TokenFilesExistError
 
@@ -284,9 +283,9 @@ class TokenFilesStore:
         """Check that `n_bytes` more fit.
 
         Raises:
-            TokenFilesQuotaError: they would be over the quota.
-            DiskTooSmallError: the disk has not so many bytes free.
-            OSError: the disk cannot be asked.
+            TokenFilesQuotaError: they would exceed the quota.
+            DiskTooSmallError: the disk has fewer free bytes.
+            OSError: the free space cannot be read.
         """
         if self.max_bytes is not None:
             wanted = self.used_bytes() + n_bytes
@@ -297,7 +296,7 @@ class TokenFilesStore:
             raise DiskTooSmallError(free, n_bytes)
 
     def used_bytes(self) -> int:
-        """Bytes of all token files, with those that jobs are writing."""
+        """Bytes of all token files, including those that jobs are writing."""
         used = 0
         for folder, _, names in os.walk(self._folder.root):
             for name in names:
@@ -306,18 +305,18 @@ class TokenFilesStore:
         return used
 
     def left_over(self) -> list[str]:
-        """The entries for `sweep`. Call it before you list the unfinished jobs, so that it has no
-        entry of a job that started in between."""
+        """The entries for `sweep`. Call this before listing the unfinished jobs, so that the result
+        has no entry of a job that started in between."""
         return self._folder.left_over()
 
     def sweep(self, names: list[str], unfinished_jobs: Collection[str]) -> None:
-        """Remove what killed processes left and no unfinished job will resume."""
+        """Remove the files that killed processes left and no unfinished job will resume."""
         self._folder.sweep(names, set(unfinished_jobs))
 
     @contextlib.contextmanager
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
-        """Open token files and turn errors of the body: token files that were removed meanwhile are
-        not found, others are damaged."""
+        """Open token files, and translate errors of the block: token files that were removed
+        meanwhile are not found, others are damaged."""
         place = self._folder.place(token_files_id)
         try:
             if not place.exists():
@@ -369,7 +368,7 @@ def _total_bytes(manifest: TokenManifest) -> int:
 
 
 def _files(opened: TokenFiles) -> list[TokenFile]:
-    """The manifest, and the files that it names."""
+    """The manifest and the files that it names."""
     data = (opened.folder / MANIFEST_NAME).read_bytes()
     itself = TokenFile(name=MANIFEST_NAME, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     named = opened.manifest.files().items()

@@ -17,12 +17,12 @@ from tokenizer_core.training.vocabulary_plan import make_seed_merges, plan_vocab
 
 
 class CheckedTrainRequest(TrainRequest):
-    """A TrainRequest whose vocabulary is possible; no message repeats what was sent."""
+    """A TrainRequest whose vocabulary is possible. No message repeats the request."""
 
     @field_validator("pattern")
     @classmethod
     def _resolve_pattern(cls, pattern: str) -> str:
-        # An expression from the network could take exponential time: accept names only.
+        # Accept only names: an expression from the network could take exponential time.
         name = ALIASES.get(pattern, pattern)
         if name not in PATTERNS:
             raise PydanticCustomError(
@@ -36,7 +36,7 @@ class CheckedTrainRequest(TrainRequest):
     @classmethod
     def _check_seed_merges(cls, seeds: list[str], known: ValidationInfo) -> list[str]:
         if not {"pattern", "special_tokens"} <= known.data.keys():
-            return seeds  # those fields have errors of their own
+            return seeds  # those fields have their own errors
         for index, seed in enumerate(seeds):
             try:
                 make_seed_merges(
@@ -60,10 +60,10 @@ class CheckedTrainRequest(TrainRequest):
         try:
             plan = plan_vocabulary(self.special_tokens, PATTERNS[self.pattern], options)
             plan.n_merges(self.vocab_size)
-        except VocabSizeError as error:  # its message holds numbers only
+        except VocabSizeError as error:  # its message has only numbers
             raise PydanticCustomError("invalid", "{why}", {"why": str(error)}) from None
         except InvalidSpecError:
-            # Each option is possible by itself, so the names collide.
+            # Each option is valid by itself, so the names collide.
             raise PydanticCustomError(
                 "invalid",
                 "a special token has the name of a reserved one; call it otherwise, or leave "

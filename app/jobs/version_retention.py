@@ -1,8 +1,8 @@
 """Removes versions: one that a client names, or all but the newest of a name.
 
-A version is in use if the registry's pointer names it, a process serves it, or a job is to promote
-it or encodes with it. A version that a request of another process pinned stays in that process's
-memory. Blocks: call it from a thread.
+A version is in use if the registry's pointer names it, a process serves it, or an unfinished job
+will promote it or encodes with it. A version that another process has pinned stays in the memory of
+that process. Calls block: use a thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class VersionRetention:
         """Remove one version.
 
         Raises:
-            VersionInUseError: it is in use.
+            VersionInUseError: the version is in use.
             ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the registry.
         """
         if f"{name}@{version}" in self._in_use():
@@ -64,13 +64,13 @@ class VersionRetention:
         found = {str(live.ref) for live in self._live.loaded()}
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
         for job in self._jobs.unfinished():
-            # A queued job may wait long before it promotes a version or encodes with it.
+            # Also queued jobs, which may wait long before they use a version.
             named = job.request["tokenizer"] if job.kind == "encode" else job.result
             if named:
                 found.add(f"{named['name']}@{named['version']}")
         for look in (
             self._store.active,
-            self._store.previously_active,  # to roll back
+            self._store.previously_active,  # for a roll-back
             lambda: self._store.resolve(self._settings.default),
         ):
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):

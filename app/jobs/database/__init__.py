@@ -1,12 +1,13 @@
 """The database of the jobs: one interface, one table and one error for two kinds of databases.
 
 `sqlite` is a file in the artifacts folder, for the servers of that folder; `postgres` is a server
-that replicas on several hosts share. The statements of the queue are written once, in SQL that both
-understand, with three forms that each database translates:
+that replicas on several hosts share. The queue writes its statements once, in SQL that both accept,
+with three forms that each database translates:
 
     ?                          a value
     unix_now()                 Unix seconds by the clock of the database (SQLite: of this host)
-    FOR UPDATE SKIP LOCKED     skip rows that others are writing (SQLite has one writer: removed)
+    FOR UPDATE SKIP LOCKED     skip rows that others are writing (SQLite has one writer and drops
+                               the clause)
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ class JobDatabaseError(JobsError):
 class JobDatabase(Protocol):
     """One table of jobs. Safe to use from several threads, processes and, if `is_shared`, hosts.
 
-    Raises (from every method): JobDatabaseError; what was acknowledged before stays.
+    Raises (from every method): JobDatabaseError; acknowledged writes persist.
     """
 
     is_shared: bool
-    """Whether servers of several hosts and folders use it: then each host runs a job of its own."""
+    """Whether servers of several hosts and folders use it; each host then runs its own job."""
 
     def read(self) -> AbstractContextManager[Run]:
-        """For statements that change nothing."""
+        """Run statements that change nothing."""
         ...
 
     def transaction(self, *, alone: str = "") -> AbstractContextManager[Run]:
-        """For statements that take effect together or not at all, durable at the end of the block.
+        """Run statements that take effect together or not at all, durable at the end of the block.
 
         An error in the block rolls back. Transactions with the same `alone` exclude each other.
         """
@@ -62,12 +63,12 @@ class JobDatabase(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why it is unusable at present, as far as known, in words for clients."""
+        """Why the database is unusable now, as far as known, in words for clients."""
         ...
 
     @property
     def answers_for_seconds(self) -> float:
-        """For how long it has been usable without a break, as far as known."""
+        """How long the database has been usable without interruption, as far as known."""
         ...
 
 
@@ -114,7 +115,7 @@ can still use the table."""
 
 
 def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
-    """The statements that migrate a table with these columns, or make it if it has none.
+    """The statements that migrate a table with these columns; without columns, those to create it.
 
     Example:
         >>> migrations(["id", "owner_host", "lease_ends_at", "kind", "deaths", "folder"],

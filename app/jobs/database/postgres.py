@@ -6,10 +6,10 @@ A network can fail silently, so every wait has a limit: for a connection, for a 
 `statement_timeout` on the server), for a session that stalls within a transaction and holds locks,
 and for unacknowledged packets. An idle connection is tested before use, and an error closes all
 connections. While the server is unreachable, one call per second tries to reach it and all others
-fail at once, because they run in threads that serving needs as well.
+fail immediately, because they run in threads that serving needs as well.
 
-The first connection makes or migrates the table, under an advisory lock: a service starts and
-serves without its database.
+The first connection, not the start of the service, creates or migrates the table under an advisory
+lock. So a service starts and serves without its database.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class PostgresDatabase:
             try:
                 connection.execute("SELECT 1")
                 return connection
-            except self._psycopg.Error as error:  # it died while it was idle
+            except self._psycopg.Error as error:  # the connection died while it was idle
                 connection.close()
-                if isinstance(error, _no_answer_class()):  # another would not answer either
+                if isinstance(error, _no_answer_class()):  # a new connection would fail as well
                     raise
 
     def _give_back(self, connection: psycopg.Connection[Any]) -> None:
@@ -180,7 +180,7 @@ class PostgresDatabase:
         self.close()
         reason = " ".join(str(error).split()) or type(error).__name__
         password = self._parameters.get("password")
-        if password:  # libpq does not show it; a server or a pooler might
+        if password:  # libpq never prints it; a server or a pooler might
             reason = reason.replace(password, "***")
         if error.sqlstate == _DISK_FULL:
             return JobDatabaseError(reason, is_full=True)
@@ -188,7 +188,7 @@ class PostgresDatabase:
             log.warning("the job database cannot be used: %s", reason)
         self._trouble, self._retry_at = _TROUBLE, time.monotonic() + _RETRY_SECONDS
         self._answers_since = None
-        self._is_prepared = False  # it may come back as another server, or from a backup
+        self._is_prepared = False  # the next server may be another one, or restored from a backup
         return JobDatabaseError(reason, is_away=True)
 
     def _note_answer(self) -> None:
@@ -229,7 +229,7 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
     active = psycopg.pq.TransactionStatus.ACTIVE
 
     class BoundedConnection(psycopg.Connection[Any]):
-        """A connection that waits for no response longer than CALL_SECONDS."""
+        """A connection that waits at most CALL_SECONDS for a response."""
 
         def wait(
             self, gen: Any, interval: float = 0.5, timeout: float | None = CALL_SECONDS
@@ -237,8 +237,8 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
             try:
                 return super().wait(gen, interval, timeout)
             except psycopg.OperationalError:
-                if self.pgconn.transaction_status == active:  # a timeout, not an error response
-                    self.pgconn.finish()  # a late response must not answer the next query
+                if self.pgconn.transaction_status == active:  # timed out without a response
+                    self.pgconn.finish()  # the next query must not read a late response
                     raise _no_answer_class()(f"no answer in {timeout} seconds") from None
                 raise
 
@@ -255,19 +255,19 @@ def _runner(connection: psycopg.Connection[Any]) -> Run:
 
 @functools.lru_cache(maxsize=64)
 def _translate(statement: str) -> bytes:
-    """A statement of the queue in PostgreSQL's dialect.
+    """Translate a statement of the queue into PostgreSQL's dialect.
 
     Example:
         >>> _translate("SELECT id FROM jobs WHERE lease_ends_at < unix_now() AND id = ?")[-8:]
         b' id = %s'
     """
-    # Not now(), which stays at the start of the transaction while that waits for a lock.
+    # Not now(): it is the start of the transaction, which may then wait long for a lock.
     clock = "EXTRACT(EPOCH FROM clock_timestamp())::double precision"
     return statement.replace("?", "%s").replace("unix_now()", clock).encode()
 
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
-    """Make or migrate the table, while no other process does."""
+    """Create or migrate the table; a lock keeps other processes from doing so."""
     with connection.transaction():
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('tokenizer-service jobs table', 0))"
         connection.execute(lock)

@@ -3,9 +3,9 @@
 Every use opens its own connection (0.1 ms), does one short transaction and closes it, so that no
 fork, thread or `kill -9` can damage shared state.
 
-`journal_mode=DELETE` and `synchronous=FULL` on purpose: SQLite before 3.51.3 can corrupt a
-database in WAL mode when two connections checkpoint at once, and an acknowledged row must be on the
-disk.
+The database uses `journal_mode=DELETE` because SQLite before 3.51.3 can corrupt a database in WAL
+mode when two connections checkpoint at once. It uses `synchronous=FULL` because an acknowledged row
+must be on the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUSY_TIMEOUT_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class SqliteDatabase:
-    """The database in the file `path`; makes the file and migrates its table.
+    """The database in the file `path`; creates the file and migrates its table.
 
     Raises: JobDatabaseError when the file cannot be read or written, for example because the disk
         is full or the file was removed.
@@ -49,7 +49,7 @@ class SqliteDatabase:
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._connection(mode="rwc") as connection:
-            # Kept in the file's header, unlike `synchronous`, which is each connection's own.
+            # The file's header stores this mode, while each connection must set `synchronous`.
             connection.execute("PRAGMA journal_mode=DELETE")
         with self.transaction() as run:
             there = [row["name"] for row in run("PRAGMA table_info(jobs)", ())]
@@ -61,11 +61,11 @@ class SqliteDatabase:
 
     @property
     def trouble(self) -> None:
-        """None: uses are independent, so that no lasting error is known."""
+        """Always None: each use opens its own connection, so that no error lasts."""
 
     @property
     def answers_for_seconds(self) -> float:
-        """Infinite, see `trouble`."""
+        """Always infinite, see `trouble`."""
         return math.inf
 
     @contextmanager
@@ -85,15 +85,15 @@ class SqliteDatabase:
             try:
                 yield _runner(connection)
             except BaseException:
-                if connection.in_transaction:  # an error of a full disk rolls back by itself
+                if connection.in_transaction:  # SQLite itself rolls back if the disk is full
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
 
     @contextmanager
     def _connection(self, *, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        # Only the start creates the file ("rwc"): if somebody moves it away later, an empty new
-        # one would prevent moving it back.
+        # Only the start creates the file ("rwc"). If an operator moves the file away later, an
+        # empty new file would be in the way when it is moved back.
         try:
             connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}",

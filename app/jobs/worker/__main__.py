@@ -1,9 +1,9 @@
 """The child process of a job: `python -m app.jobs.worker JOB_FOLDER`.
 
 It reads the request in its folder, does the job (`train`, `encode`), asks its server for permission
-to publish, publishes, and reports the result. A job runs in a process of its own so that it can
-use up all memory, crash or be killed without any effect on requests. The child writes one JSON
-object per line to standard output:
+to publish, publishes, and reports the result. A job runs in its own process, so that it can use up
+all memory, crash or be killed without any effect on requests. The child writes one JSON object per
+line to standard output:
 
     {"event": "progress", "phase", "done", "total", "counters"}
     {"event": "ready"}                      done; waits for `publish` on standard input
@@ -11,7 +11,7 @@ object per line to standard output:
     {"event": "error", "code", "detail"}
 
 Standard error is the log. When standard input closes, the server is gone, and this process ends
-itself and its workers at once. It uses neither the job database nor the settings.
+itself and its workers immediately. It uses neither the job database nor the settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from app.jobs.worker.context import EventPipe, WorkerJob
 from tokenizer_core.errors import TokenizerCoreError
 
 NICENESS: Final = 19
-"""Serving has priority: the child gets the processor time that serving leaves."""
+"""The lowest priority: the child gets the processor time that serving leaves."""
 
 _LOCK_WAIT_SECONDS: Final = 30.0
 _MAX_DETAIL_CHARS: Final = 2000
@@ -48,7 +48,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def give_way() -> None:
     """Give serving processes priority over this one."""
     os.nice(NICENESS)
-    # With autogroups, Linux divides the processors among sessions, and a nice value counts only
+    # With autogroups, Linux divides the processors among sessions, and a nice value has effect only
     # within its session. Without this, the child took half of the server's processor time.
     for _ in range(10):
         with contextlib.suppress(OSError):
@@ -79,18 +79,18 @@ def main(arguments: Sequence[str]) -> int:
         _task_of(kind)(job)
     except BaseException as error:
         code, detail = describe_failure(error, kind)
-        # The library names a file by the path it was given; the caller knows it by another name.
+        # The library names a file by the path that it read; replace it by the caller's name.
         for given, name in names.items():
             detail = detail.replace(given, name)
         events.send("error", code=code, detail=detail[:_MAX_DETAIL_CHARS])
-        with contextlib.suppress(OSError):  # the log may be what is full
+        with contextlib.suppress(OSError):  # the disk of the log may be full
             traceback.print_exception(error)
         return 1
     return 0
 
 
 def _task_of(kind: JobKind) -> Callable[[WorkerJob], None]:
-    """The function that does the job; imports only what this kind needs."""
+    """The function that does the job; imports only the module of this kind."""
     if kind is TRAINING:
         from app.jobs.worker.train import train_and_publish
 
@@ -101,7 +101,7 @@ def _task_of(kind: JobKind) -> Callable[[WorkerJob], None]:
 
 
 def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[str, str]:
-    """The stable code and the sentence for the error that ended the job.
+    """The stable code and the message for the error that ended the job.
 
     Example:
         >>> describe_failure(OSError(errno.ENOSPC, "full"))[0]
@@ -140,8 +140,10 @@ class _LockedError(TokenizerCoreError):
 
 
 def _watch_standard_input() -> threading.Event:
-    """An event that is set when the server allows publishing. Ends this process group when the
-    server is gone."""
+    """Return an event that is set when the server allows publishing.
+
+    A thread also ends this process group when the server is gone.
+    """
     allowed = threading.Event()
 
     def watch() -> None:
@@ -154,14 +156,14 @@ def _watch_standard_input() -> threading.Event:
         # End of file: the server is gone.
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
-        os._exit(1)  # started by hand: the group is that of a shell
+        os._exit(1)  # started by hand, in the group of a shell
 
     threading.Thread(target=watch, name="server-watch", daemon=True).start()
     return allowed
 
 
 def _raise_open_files_limit() -> None:
-    """A job holds all its inputs open at once; the usual soft limit of 1024 may be too low."""
+    """Raise the soft limit, usually 1024: a job holds all its inputs open at the same time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,7 +1,7 @@
-"""Jobs on a cluster: counts and encodes with the workers of Ray, and stores their results.
+"""Jobs on a cluster: Ray's workers count or encode, and store their results.
 
 The results outlive the child process: a job that restarts continues from them. The functions import
-Ray's part of the library only in a server with TOKENIZER_EXECUTOR=ray.
+the modules that use Ray only in a server with TOKENIZER_EXECUTOR=ray.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cluster_settings(settings: Settings, job_id: str) -> dict[str, Any]:
 
 
 def remove_run_of(folder: JobFolder) -> None:
-    """Remove the results of an ended job's workers, if they are not in the job's folder."""
+    """Remove the results that the workers of an ended job stored outside the job's folder."""
     try:
         storage = folder.read_request().get("run_storage")
     except (OSError, ValueError):  # the job never started
@@ -71,7 +71,7 @@ def train_on_cluster(
     """As `train`: the cluster's workers count, and this process learns from the merged counts.
 
     Raises:
-        InputChangedError: a file is no longer the one that the job was made for.
+        InputChangedError: a file changed after the job was made.
         RunError, WorkerProcessError, StorageError: the cluster or the storage fails.
         TrainingError: as `train`.
     """
@@ -114,7 +114,7 @@ def cluster_encoder(
     """A function that encodes these files with the cluster's workers, called as `encode_corpus`.
 
     Raises:
-        InputChangedError: a file is no longer the one that the job was made for.
+        InputChangedError: a file changed after the job was made.
         WorkerProcessError: Ray is not installed, or the cluster is unreachable.
     """
     from tokenizer_core.distributed import encode_distributed
@@ -132,11 +132,11 @@ def cluster_encoder(
 
 
 def _source_of(file: InputFile) -> SourceFile:
-    """The file by its own path, as the other nodes see it, and by the caller's name for it."""
+    """The file by its real path, which other nodes can open, and by the caller's name for it."""
     from tokenizer_core.distributed import SourceFile
 
     source = SourceFile.examine(Path(file.root, file.path), shown=file.name)
-    # The inode, too: every node refuses the target of a link that has replaced the file since.
+    # With the inode, so that every node refuses the target of a link that has replaced the file.
     expected = SourceFile.version_of(file.modified_ns, file.inode)
     if (source.size_bytes, source.version) != (file.size_bytes, expected):
         raise InputChangedError(

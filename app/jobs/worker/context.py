@@ -1,4 +1,4 @@
-"""What every kind of job has in its child process: request, events to the server, input files."""
+"""Code for every kind of job in its child process: request, events, input files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _EVENT_INTERVAL_SECONDS: Final = 0.2
 
 
 class EventPipe:
-    """Sends events to the server, one whole line each; nothing else reaches standard output."""
+    """Sends events to the server, one line each; nothing else is written to standard output."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(1)
-        # Output of a library must not get between the events.
+        # Output of a library must not mix with the events.
         os.dup2(2, 1)
         self._next_progress = 0.0
         self._phase = ""
 
     def send(self, event: str, **fields: Any) -> None:
-        """Send one event. Ignores a dead server: the watch on standard input handles it."""
+        """Send one event. Ignores a dead server, which the watch on standard input handles."""
         line = json.dumps({"event": event, **fields}).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while line:
@@ -49,7 +49,7 @@ class EventPipe:
     ) -> None:
         """Send the progress, at most five times a second, and the end of each phase.
 
-        `total` is 0 if it is unknown. Clients see `counters` unchanged.
+        `total` is 0 if it is unknown. Clients receive `counters` unchanged.
         """
         now = time.monotonic()
         is_end = 0 < total <= done
@@ -77,7 +77,7 @@ class WorkerJob:
         return Path(self.request["artifacts_dir"])
 
     def wait_for_permission(self) -> None:
-        """Report that only publishing is left; returns when the server allows it."""
+        """Report that only the publication is left; return when the server allows it."""
         self.events.send("ready")
         self.allowed.wait()
 
@@ -97,7 +97,7 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
     """Open descriptors of all input files.
 
     Raises:
-        InputChangedError: a file is no longer the one that the job was made for.
+        InputChangedError: a file changed after the job was made.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
@@ -109,13 +109,13 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
 
 
 def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
-    """The vocabulary options of a training request, also of one that an older server stored.
+    """The vocabulary options of a training request, which an older server may have stored.
 
     Example:
         >>> vocabulary_options({"reserved": 3}).n_reserved
         3
     """
-    # Only here: encoding jobs do not load the trainer.
+    # Imported here because encoding jobs do not need the trainer.
     from tokenizer_core.training import VocabularyOptions
 
     return VocabularyOptions(

@@ -1,7 +1,8 @@
 """An encoding job in its child process: encode corpora, ask for permission, publish token files.
 
 The tokenizer is the version that was pinned when the job was made. An attempt continues from the
-files of a killed one, and finds token files that an earlier attempt published without reporting it.
+files of a killed attempt. It also finds token files that an earlier attempt published but did not
+report.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def encode_and_publish(job: WorkerJob) -> None:
     place = folders.place(request["token_files_id"])
     manifest = _published_before(job, place)
     if manifest is None:
-        if growing.exists():  # an earlier attempt finished and did not publish
+        if growing.exists():  # an earlier attempt ended before publishing
             manifest = TokenFiles.open(growing, tokenizer).manifest
         else:
             manifest = _encode(job, tokenizer, plan, growing)
@@ -59,7 +60,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         try:
             folders.publish(growing, request["token_files_id"])
         except TokenFilesTakenError:
-            if _published_before(job, place) is None:  # else by an earlier attempt, with permission
+            if _published_before(job, place) is None:  # else an earlier attempt published it
                 raise
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
@@ -89,8 +90,8 @@ def _published_before(job: WorkerJob, place: Path) -> TokenManifest | None:
     """The manifest that an earlier attempt of this job published, or None.
 
     Raises:
-        TokenFilesTakenError: other token files have this id. The same tokenizer and corpora do not
-            make them equal: the documents may be split or held out differently.
+        TokenFilesTakenError: other token files have this id, even if they have the same tokenizer
+            and corpora: the documents may be split or held out differently.
     """
     if not place.exists():
         return None
@@ -122,7 +123,7 @@ def _encode(
         )
         try:
             return encode(resume=True)
-        # Damaged, by an earlier release, or by another executor.
+        # The files are damaged, or an earlier release or another executor wrote them.
         except (TokenFilesCorruptError, TokenFilesPlanError) as error:
             say(f"the files of an earlier attempt cannot be used, starting again: {error}")
             return encode(resume=False)
@@ -141,9 +142,9 @@ def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., T
 
 @contextlib.contextmanager
 def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> Iterator[list[Path]]:
-    """Paths of the open files under the caller's names, which the manifest then holds."""
+    """Links to the open files under the caller's names, which the manifest records."""
     folder = job.folder.scratch_path / "inputs"
-    shutil.rmtree(folder, ignore_errors=True)  # of a killed attempt
+    shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
     folder.mkdir(parents=True, mode=0o700)
     paths = []
     for file, descriptor in zip(files, descriptors, strict=True):
@@ -155,7 +156,7 @@ def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> It
 
 
 def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:
-    """Sends progress with the rate, and the time left, of this phase of this attempt."""
+    """Send progress with the rate, and the time left, of this phase of this attempt."""
     phase, first, started = "", 0, 0.0
 
     def report(progress: EncodingProgress) -> None:

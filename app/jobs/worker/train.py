@@ -66,7 +66,7 @@ def _report(events: EventPipe, progress: TrainingProgress) -> None:
 
 
 def _download(job: WorkerJob) -> list[InputFile]:
-    # Only here: httpx takes a tenth of a second to import, and most jobs fetch nothing.
+    # Imported here because httpx takes a tenth of a second, and most jobs download nothing.
     from app.jobs.downloads import download_corpora
 
     hosts = [ListedHost.parse(entry) for entry in job.request["corpus_url_hosts"]]
