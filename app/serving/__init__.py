@@ -1,1 +1,1 @@
-"""What is live in this process, and the hot swap."""
+"""The tokenizers that this process serves, and the hot swap."""

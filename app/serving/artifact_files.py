@@ -1,8 +1,8 @@
-"""The files of a published version, in every format it can be written in, for downloading.
+"""The files of a published version for download, in every format that can hold the tokenizer.
 
 The stored files (pickles and manifest) are read from the disk and checked against their hashes.
 Other formats are rendered, which takes two seconds for 200,000 tokens, and cached within a limit.
-Call it from a thread.
+Calls block: use a thread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ArtifactFiles:
         """
         if filename in STORED:
             return self._store.read_file(ref, filename)
-        # By digest: versions with equal digests are one tokenizer, whatever their names.
+        # Cache by digest: versions with equal digests are the same tokenizer under several names.
         with self._lock:
             kept = self._kept.get((ref.digest, filename))
             if kept is not None:
@@ -78,7 +78,7 @@ class ArtifactFiles:
         return made[filename]
 
     def _open(self, ref: ArtifactRef) -> TokenizerSpec:
-        """The spec, from a tokenizer in memory or from the disk, without loading it for serving."""
+        """The spec of a loaded tokenizer, or else from the disk, without loading the tokenizer."""
         for live in self._live.loaded():
             if live.ref.digest == ref.digest:
                 return live.tokenizer.spec
@@ -92,7 +92,7 @@ class ArtifactFiles:
 
 
 def _render(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
-    """`filename` and the files rendered with it; raises FormatError."""
+    """Render `filename` and the files that belong to it; raises FormatError."""
     if filename == "tokenizer.json":
         return {filename: render_tokenizer_json(spec)}
     if filename == "tokenizer.tiktoken":

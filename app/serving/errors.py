@@ -6,11 +6,11 @@ import errno
 from typing import Final
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""The numbers with which a disk refuses every write."""
+"""Error numbers of a disk that refuses every write."""
 
 
 class ServingError(Exception):
-    """A tokenizer cannot be served or swapped. `code` is a stable word; the text is a sentence for
+    """A tokenizer cannot be served or swapped. `code` is a stable word; the text is a message for
     the caller."""
 
     code: str
@@ -23,7 +23,7 @@ class NoTokenizerError(ServingError):
 
 
 class SwapTimeoutError(ServingError):
-    """Some process did not swap in time; all are back on the previous version."""
+    """A process did not swap in time; all processes returned to the previous version."""
 
     code = "swap_timeout"
 
@@ -35,7 +35,7 @@ class SwapTimeoutError(ServingError):
 
 
 class SwapFailedError(ServingError):
-    """A process could not load the new version; all are back on the previous one."""
+    """A process could not load the new version; all processes returned to the previous one."""
 
     code = "swap_failed"
 
@@ -44,7 +44,7 @@ class SwapFailedError(ServingError):
 
 
 class PromotionInProgressError(ServingError):
-    """Another promotion kept the lock for too long."""
+    """Another promotion held the lock for too long."""
 
     code = "promotion_in_progress"
 
@@ -53,7 +53,7 @@ class PromotionInProgressError(ServingError):
 
 
 class DiskError(ServingError):
-    """The disk is full (`is_full`) or fails. The sentence hides paths; the log has `str` of the
+    """The disk is full (`is_full`) or fails. The message hides paths; the log has `str` of the
     OSError."""
 
     def __init__(self, error: OSError) -> None:

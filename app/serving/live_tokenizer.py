@@ -28,7 +28,7 @@ class LiveTokenizer:
     tokenizer: Tokenizer
     loaded_at: float
     token_lengths: NDArray[np.uint32] = field(repr=False)
-    """Bytes of each token by id, 0 for an unused id: shape (largest id + 1,)."""
+    """Length in bytes of each token by id, 0 for an unused id: shape (largest id + 1,)."""
 
     identity: dict[str, str] = field(repr=False)
     identity_json: bytes = field(repr=False)
@@ -38,7 +38,7 @@ class LiveTokenizer:
 
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
-        """Prepare what every response needs."""
+        """Prepare the headers and lengths that every response needs."""
         spec = tokenizer.spec
         lengths = np.zeros(spec.largest_id + 1, dtype=np.uint32)
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]

@@ -1,9 +1,9 @@
 """The tokenizers of this process: the active one, versions that requests pin, and the pointer.
 
-`active` is one attribute. A request reads it once and keeps the reference: it needs no lock, never
-mixes two versions in a response, and frees a retired tokenizer when the last request ends. Every
-process polls the pointer of the registry, so that all processes swap, whichever process of
-whichever host promoted. A version that fails to load never replaces one that works, and serving
+`active` is one attribute. A request reads it once and keeps the reference. So requests need no
+lock, a response never mixes two versions, and the last request frees a retired tokenizer. Every
+process polls the pointer of the registry, so that all processes swap after a promotion by any
+process of any host. A version that fails to load never replaces one that works, and serving
 continues while the registry is unreachable.
 """
 
@@ -65,7 +65,7 @@ class LiveTokenizers:
     ) -> None:
         self._settings, self._store, self._metrics = settings, store, metrics
         self.changing = asyncio.Lock()
-        """Held by the task that changes what is active."""
+        """Lock of the task that changes `active`."""
         self._run_dir = settings.artifacts_dir / "run"
         self._pointer = PointerWatch(store)
         self._states = states or WorkerStates(self._run_dir / "workers")
@@ -81,7 +81,7 @@ class LiveTokenizers:
         self._pinned = PinnedTokenizers()
         self._watcher: asyncio.Task[None] | None = None
 
-    # What requests use
+    # Used by requests
 
     @property
     def reason(self) -> str | None:
@@ -100,7 +100,7 @@ class LiveTokenizers:
         return active
 
     def peek(self, name: str | None) -> LiveTokenizer | None:
-        """As `get`, from memory: None if the version must be loaded from the disk.
+        """As `get`, but only from memory: None if the version must be loaded from the disk.
 
         Raises:
             NoTokenizerError: no name is given and nothing is served.
@@ -113,7 +113,7 @@ class LiveTokenizers:
         return self._pinned.find(name)
 
     def get(self, name: str | None) -> LiveTokenizer:
-        """The tokenizer `name` (its newest version), `name@version`, or with None the active one.
+        """The tokenizer `name@version`, the newest version of `name`, or for None the active one.
 
         May load from the disk: call it from a thread, not from the event loop.
 
@@ -138,7 +138,7 @@ class LiveTokenizers:
         return pinned if active is None or active in pinned else [active, *pinned]
 
     def served_rows(self) -> Iterator[ServedRow]:
-        """Name, version, digest and engine of what each process of this host serves."""
+        """Name, version, digest and engine of the tokenizer of each process on this host."""
         for state in self._states.read_alive():
             if state.name and state.version and state.digest and state.engine:
                 yield state.name, state.version, state.digest, state.engine
@@ -148,9 +148,9 @@ class LiveTokenizers:
     async def start(self) -> None:
         """Load the version that the pointer names, or the default, and start to follow the pointer.
 
-        Never raises for an error of the disk: a server without a tokenizer runs and reports it.
+        Never raises for an error of the disk: a server without a tokenizer runs and reports that.
         """
-        self._write_state()  # first: from here on, promotions of other processes wait for this one
+        self._write_state()  # from now on, promotions by other processes wait for this one
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self._states.read_alive)  # removes files of dead processes
         await self._follow_pointer()
@@ -176,7 +176,7 @@ class LiveTokenizers:
     async def _follow_pointer(self) -> None:
         """Serve the version that the pointer names now, if it changed or a retry is due."""
         try:
-            mark = await self._pointer.read()  # outside the lock: it may be slow
+            mark = await self._pointer.read()  # outside the lock, because it may be slow
             if mark is None and self._pointer_seen:  # the service never removes it
                 raise ArtifactStorageError(errno.ENOENT, "the pointer is gone; is it mounted?")
         except (TokenizerCoreError, OSError) as error:
@@ -210,7 +210,7 @@ class LiveTokenizers:
             self._note_failure(wanted, error)
 
     def _continue_without_store(self, error: Exception) -> None:
-        """Keep serving what is loaded, or load the last good version from this host's files."""
+        """Keep serving the loaded tokenizer, or load the last good version from this host."""
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
@@ -233,7 +233,7 @@ class LiveTokenizers:
             self._metrics.store_away.set(is_away)
 
     def _load_default(self) -> None:
-        """Nothing was promoted yet: serve the version other processes serve, or the default."""
+        """Before any promotion: serve the version that other processes serve, or the default."""
         name = self._settings.default
         peers = (s for s in self._states.read_alive() if s.version and s.name)
         # A restarted process must not serve a newer version than its siblings.
@@ -251,7 +251,7 @@ class LiveTokenizers:
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def _note_success(self, serving: LiveTokenizer) -> None:
-        """Tell the other processes, and note the version as the last good one."""
+        """Publish the new state to the other processes, and record the last good version."""
         self._reason = self._failed = None
         self._write_state()
         try:
@@ -262,7 +262,7 @@ class LiveTokenizers:
             log.warning("the last good version cannot be noted: %s", error)
 
     def _note_failure(self, wanted: str, error: Exception) -> None:
-        """The version that the pointer names fails: keep the active one, or load the last good."""
+        """Record that the pointer's version failed; without an active one, load the last good."""
         log.error("%s cannot be served: %s", wanted, error)
         self._failed = wanted
         self.count_swap("failed")
@@ -284,7 +284,7 @@ class LiveTokenizers:
         return None
 
     def _candidates(self) -> Iterator[Callable[[], ArtifactRef]]:
-        """The versions to try where the pointer cannot be followed, best first."""
+        """The versions to try if the pointer's version cannot be loaded, best first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = (self._run_dir / "last_good.json").read_text(encoding="utf-8")
             last_good = str(json.loads(text)["tokenizer"])
@@ -306,12 +306,12 @@ class LiveTokenizers:
         """Serve `ref` in every process of this host; returns the version that was active before.
 
         Processes of other hosts follow the pointer later. A thread calls `check` with the active
-        version, and `check` may raise. If another promotion or fence, on whichever host, comes
-        between that call and the move of the pointer, `check` is called again.
+        version, and `check` may raise. If another promotion or fence, on any host, comes between
+        that call and the move of the pointer, `check` is called again.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: it cannot be loaded; nothing changed.
-            SwapTimeoutError, SwapFailedError: a process did not swap; all are back on the previous
+            SwapTimeoutError, SwapFailedError: a process did not swap; all returned to the previous
                 version.
             PointerMovedError: others keep moving the pointer; nothing changed.
             PromotionInProgressError: another promotion does not end in time.
@@ -333,7 +333,7 @@ class LiveTokenizers:
         self._note_success(loaded)
 
     def follow_pointer_again(self) -> None:
-        """At the next look, treat the pointer as changed."""
+        """Treat the pointer as changed at the next poll."""
         self._pointer_seen = ()
 
     def count_swap(self, result: str) -> None:
@@ -346,7 +346,7 @@ class LiveTokenizers:
     # Loading
 
     def _load(self, ref: ArtifactRef) -> LiveTokenizer:
-        """Read a version, verify its hashes and fingerprint, build the tokenizer and try it."""
+        """Read a version, verify its hashes and fingerprint, build the tokenizer and test it."""
         spec = self._store.open(ref)
         tokenizer = Tokenizer.from_spec(spec, engine=self._settings.engine)
         check_round_trip(tokenizer)
@@ -365,12 +365,12 @@ class LiveTokenizers:
         try:
             self._states.write(state)
         except OSError as error:
-            # A read-only artifacts folder serves, but cannot be promoted on.
+            # With a read-only artifacts folder the process serves, but cannot promote.
             log.warning("the state of this process cannot be written: %s", error)
 
 
 class PinnedTokenizers:
-    """Versions that requests name, kept by last use, at most `PINNED_VERSIONS`. Thread-safe."""
+    """The `PINNED_VERSIONS` versions that requests named most recently. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, LiveTokenizer] = OrderedDict()
@@ -378,7 +378,7 @@ class PinnedTokenizers:
         self._load_locks: dict[str, threading.Lock] = {}
 
     def find(self, name: str) -> LiveTokenizer | None:
-        """The version `name@version`, if it is kept; counts as a use."""
+        """The version `name@version`, or None if it is not kept; counts as a use."""
         with self._lock:
             found = self._kept.get(name)
             if found is not None:
@@ -404,7 +404,7 @@ class PinnedTokenizers:
 
     @contextlib.contextmanager
     def loading(self, name: str) -> Iterator[None]:
-        """Hold this while loading `name`, so that two requests load a version once."""
+        """Hold a lock while loading `name`, so that two requests load a version only once."""
         with self._lock:
             lock = self._load_locks.setdefault(name, threading.Lock())
         try:
@@ -416,5 +416,5 @@ class PinnedTokenizers:
 
 
 def _code_of(error: Exception) -> str:
-    """The code of an error, for clients. Its text may hold paths and goes to the log."""
+    """The code of an error, for clients. Its text may contain paths and goes only to the log."""
     return getattr(error, "code", type(error).__name__)

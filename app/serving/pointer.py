@@ -1,7 +1,7 @@
-"""PointerWatch: reads the mark of the registry's pointer, with a limit to the wait.
+"""PointerWatch: reads the mark of the registry's pointer, with a time limit.
 
-A registry on a network may hang. A thread of its own reads the mark; a shutdown does not wait for
-it, and while one read is pending no other starts.
+A registry on a network may hang. A separate thread reads the mark; a shutdown does not wait for it,
+and no other read starts while one is pending.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PointerWatch:
         """The result of `Artifacts.pointer_mark`.
 
         Raises:
-            ArtifactStorageError: the registry fails, or has not answered yet.
+            ArtifactStorageError: the registry fails, or did not respond in time.
         """
         if self._asked is None:
             self._asked = _ask_in_thread(self._store)

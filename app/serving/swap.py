@@ -1,9 +1,9 @@
 """The hot swap: promotes a version in every serving process of this host, or in none.
 
-lock        one promotion at a time on this host, by a lock file
+lock        take the lock file: one promotion at a time on this host
 move        move the pointer of the registry, and serve the version in this process
-wait        until every other process of this host, which follows the pointer, serves it too
-restore     if one fails or takes too long: move the pointer back, unless it moved meanwhile
+wait        until every other process of this host has followed the pointer
+restore     if one fails or takes too long, move the pointer back, unless it moved meanwhile
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _MOST_MOVES: Final = 8
 
 
 class Served(Protocol):
-    """What a swap changes in this process: `LiveTokenizers`."""
+    """The state of this process that a swap changes; `LiveTokenizers` implements it."""
 
     changing: asyncio.Lock
-    """Held by the task that changes what is active."""
+    """Lock of the task that changes `active`."""
 
     @property
     def active(self) -> LiveTokenizer | None:
@@ -58,7 +58,7 @@ class Served(Protocol):
         ...
 
     def follow_pointer_again(self) -> None:
-        """At the next look, treat the pointer as changed."""
+        """Treat the pointer as changed at the next poll."""
         ...
 
     def count_swap(self, result: str) -> None:
@@ -67,7 +67,7 @@ class Served(Protocol):
 
 
 class Swap:
-    """Promotes versions; `live` is what this process serves."""
+    """Promotes versions; `live` is the state of this process."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Swap:
     def _move_pointer(self, ref: ArtifactRef, check: Callable[[ArtifactRef | None], None]) -> None:
         for tries_left in reversed(range(_MOST_MOVES)):
             state = self._store.pointer_state()
-            # Where the pointer is damaged or was never written, what this process serves counts.
+            # If the pointer is damaged or was never written, use the version of this process.
             active = self._live.active
             present = None if active is None else active.ref
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
@@ -128,7 +128,7 @@ class Swap:
     async def _wait_for_all(self, loaded: LiveTokenizer) -> None:
         ref = loaded.ref
         deadline = time.monotonic() + self._timeout_seconds
-        while self._live.active is loaded:  # else a promotion of another host came after this one
+        while self._live.active is loaded:  # until another host promotes
             states = await asyncio.to_thread(self._states.read_alive)
             waiting = [state for state in states if state.digest != ref.digest]
             if not waiting:
@@ -148,7 +148,7 @@ class Swap:
                 self._live.follow_pointer_again()
 
     def _move_back(self, before: ArtifactRef, ref: ArtifactRef) -> bool:
-        """False if somebody else has promoted meanwhile; that promotion stays."""
+        """Move the pointer back; False if another promotion came after this one, which stays."""
         state = self._store.pointer_state()
         with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError):
             if self._store.named_by(state) == ref:
@@ -163,7 +163,7 @@ async def hold_promotion_lock(path: Path, timeout_seconds: float) -> AsyncIterat
 
     Raises:
         PromotionInProgressError: another promotion does not end in time.
-        OSError: the disk does not let the file be opened or locked.
+        OSError: the file cannot be opened or locked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_seconds

@@ -1,9 +1,9 @@
-"""Serving processes of this host: which process is which, and what each one serves.
+"""Serving processes of this host: their identities, and the version that each one serves.
 
 A promotion must know when every process has swapped, and uvicorn gives the processes of one server
 no channel to each other. So each process writes `run/workers/<host>-<pid>.json` atomically and
-reads the files of the others. The start time in a file tells a dead process from a new one with
-the same pid. A promotion does not wait for processes of other hosts (on a shared volume); they
+reads the files of the others. The start time in a file distinguishes a dead process from a new one
+with the same pid. A promotion does not wait for processes of other hosts (on a shared volume); they
 follow the pointer.
 """
 
@@ -24,10 +24,10 @@ from tokenizer_core.blobs.atomic_files import replacing
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process by its pid and its start time; means nothing on another host, see `this_host`.
+    """A process by its pid and its start time; valid only on its own host, see `this_host`.
 
-    On Linux the start time counts seconds since boot, so that a jump of the clock changes nothing;
-    elsewhere it is Unix time.
+    On Linux the start time counts seconds since boot, so that a jump of the clock has no effect; on
+    other systems it is Unix time.
     """
 
     pid: int
@@ -50,7 +50,7 @@ class ProcessIdentity:
             return cls._of_portable(pid)
         except OSError:  # ESRCH: it ended between opening and reading
             return None
-        # The second field is the program's name in parentheses, which may hold anything.
+        # The second field is the program's name in parentheses, which may hold any character.
         fields = status[status.rindex(")") + 2 :].split()
         if fields[0] in "ZXx":
             return None
@@ -84,7 +84,7 @@ class ProcessIdentity:
 
     @classmethod
     def from_json(cls, text: str | None) -> ProcessIdentity | None:
-        """Reads `to_json`; None for None."""
+        """Parse the form of `to_json`; None for None."""
         if text is None:
             return None
         value = json.loads(text)
@@ -92,11 +92,11 @@ class ProcessIdentity:
 
 
 def this_host() -> str:
-    """The name of the machine within which a `ProcessIdentity` means a process.
+    """The name of the host on which a `ProcessIdentity` is valid.
 
-    On Linux the boot and the pid namespace: containers of one machine do not see each other's
-    processes either, and after a reboot all earlier processes belong to another host. Elsewhere
-    the host's name.
+    On Linux it is made of the boot id and the pid namespace, because containers of one machine do
+    not see each other's processes, and after a reboot all earlier processes are gone. On other
+    systems it is the host's name.
 
     Example:
         >>> this_host() == this_host() != ""
@@ -111,7 +111,7 @@ def this_host() -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """One process: what it serves (None: nothing yet), and what it last failed to load, if so."""
+    """One process: the version it serves (None: none yet), and the last one it failed to load."""
 
     pid: int
     started: float
@@ -137,13 +137,13 @@ class WorkerStates:
         return WorkerState(self._identity.pid, self._identity.started, **fields)
 
     def write(self, state: WorkerState) -> None:
-        """Publish what this process serves. Raises OSError if the folder is not writable."""
+        """Write the state of this process. Raises OSError if the folder is not writable."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._own, staged=self._own.with_suffix(".new")) as staged:
             staged.write_text(json.dumps(asdict(state)), encoding="utf-8")
 
     def remove(self) -> None:
-        """Remove the file of this process, which serves no longer."""
+        """Remove the file of this process, which no longer serves."""
         with contextlib.suppress(OSError):
             self._own.unlink()
 
@@ -163,7 +163,7 @@ class WorkerStates:
 
 
 def _read_state(path: Path) -> WorkerState | None:
-    """None for a file that vanished or is not a state: no serving process wrote it."""
+    """The state in a file; None if the file vanished or holds no state."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         state = WorkerState(**value)
