@@ -1,1 +1,1 @@
-"""Who may do what, how much, and for how long."""
+"""Access: keys, limits and deadlines of requests."""

@@ -1,8 +1,8 @@
-"""Auth: who may call what. Every route depends on `require_read` or `require_admin`, or is public.
+"""Auth: the keys that routes require, by `require_read` or `require_admin`; others are public.
 
-Compares sha256 digests with `hmac.compare_digest`, against every key, so that the time shows
-neither the length of a key nor the position of a difference. Admin keys may also read. The keys are
-in `app.access_keys`.
+The functions compare sha256 digests with `hmac.compare_digest`, against every key, so that the time
+reveals neither the length of a key nor the position of a difference. Admin keys may also read. The
+keys are in `app.access_keys`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AccessKeys:
 
     @classmethod
     def of(cls, admin: Iterable[str], read: Iterable[str] = ()) -> AccessKeys:
-        """From the keys themselves, which this object does not keep."""
+        """Make the digests of these keys; the object does not keep the keys."""
         return cls(
             frozenset(digest for key in admin for digest in _digests(key)),
             frozenset(digest for key in read for digest in _digests(key)),
@@ -44,7 +44,7 @@ class AccessKeys:
 
 
 def access_keys(settings: Settings) -> AccessKeys:
-    """The keys of `settings`; without an admin key, makes one and prints it once to stderr.
+    """The keys of `settings`; without an admin key, generates one and prints it once to stderr.
 
     Raises:
         SettingsError: no admin key is set and `require_admin_key` requires one.
@@ -96,7 +96,7 @@ def _holds(request: HTTPConnection, accepted: frozenset[bytes]) -> bool:
     found = False
     for given in _given_keys(request):
         digest = hashlib.sha256(given).digest()
-        for known in accepted:  # no early exit: the time must not show which key was close
+        for known in accepted:  # no early exit: the time must not reveal which key matched
             found |= hmac.compare_digest(digest, known)
     return found
 
@@ -114,7 +114,7 @@ def _given_keys(request: HTTPConnection) -> list[bytes]:
 
 
 def _digests(key: str) -> list[bytes]:
-    """Digests of both encodings: clients send a key beyond ASCII as UTF-8 or as Latin-1."""
+    """Digests of both encodings: clients send a non-ASCII key as UTF-8 or as Latin-1."""
     forms = {key.encode()}
     if all(ord(char) < 256 for char in key):
         forms.add(key.encode("latin-1"))

@@ -1,8 +1,8 @@
-"""Deadlines: how long the service waits for the other side.
+"""Deadlines: how long the service waits for a client.
 
-`asyncio.timeout` costs a timer and five calls of Python, a tenth of a small request. So the hot
-path uses it only to wait: the body of a small request is complete before the request is served,
-and `send` waits only while the client does not read. The protocol says both in the scope.
+`asyncio.timeout` costs a timer and five Python calls, a tenth of a small request. So the hot path
+uses it only for a real wait: the body of a small request is complete before the request is served,
+and `send` waits only while the client does not read. The protocol reports both in the scope.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 FLOW: Final = "tokenizer_service.flow"
-"""Key of the scope: uvicorn's flow control, whose `write_paused` says whether `send` waits."""
+"""Key of uvicorn's flow control in the scope; its `write_paused` says whether `send` waits."""
 
 
 class Pace:
     """How long to wait for the next piece of data that must arrive at a minimum rate.
 
-    The time starts at `grace_seconds`. Waiting uses it up, and each piece adds the time that it may
-    take at `bytes_per_second`, up to `most_seconds`. So a fast sender may pause, but not for ever.
+    The time starts at `grace_seconds`. Each wait is subtracted, and each piece adds the time that
+    it may take at `bytes_per_second`, up to `most_seconds`. So a fast sender may pause, but not for
+    ever.
 
     Example:
         >>> pace = Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024)
@@ -43,16 +44,16 @@ class Pace:
         self._bytes_per_second = bytes_per_second
 
     def note(self, *, waited_seconds: float, n_bytes: int) -> None:
-        """`n_bytes` arrived after `waited_seconds`."""
+        """Record that `n_bytes` arrived after `waited_seconds`."""
         gained = n_bytes / self._bytes_per_second
         self.seconds_left = min(self._most_seconds, self.seconds_left - waited_seconds + gained)
 
 
 async def within(seconds: float, awaitable: Awaitable[Result]) -> Result:
-    """The result of `awaitable`.
+    """Await `awaitable` for at most `seconds`, which may be infinite, and return its result.
 
     Raises:
-        TimeoutError: it took longer than `seconds`, which may be infinite.
+        TimeoutError: it took longer.
 
     Example:
         >>> asyncio.run(within(1.0, asyncio.sleep(0, "done")))
@@ -66,7 +67,7 @@ async def send_within(seconds: float, scope: Scope, send: Send, message: Message
     """Send a part of a response.
 
     Raises:
-        ClientDisconnect: the client read nothing for so long.
+        ClientDisconnect: the client read nothing for `seconds`.
     """
     flow = scope.get(FLOW)
     if flow is not None and not flow.write_paused:

@@ -1,4 +1,4 @@
-"""Errors of access: a key is missing or does not suffice, or the process has too much to do."""
+"""Errors of access: a key is missing or insufficient, or the process is overloaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AdminKeyRequiredError(AccessError):
 
 
 class OverloadedError(AccessError):
-    """The requests in progress use all of a resource; `reason` says which, as a predicate."""
+    """The requests in progress use all of a resource; `reason` is the rest of the message."""
 
     code = "overloaded"
 

@@ -1,7 +1,7 @@
-"""Limits of cost: memory for bodies, threads and time. The schemas have the limits of shape.
+"""Limits on memory for bodies, on threads and on time. The schemas define the limits of shape.
 
-The byte budget limits the bodies that all requests of a process hold in memory together; beyond it,
-a request is refused and may be sent again.
+The byte budget limits the bodies that all requests of a process hold in memory together; a request
+that exceeds it is refused and may be sent again.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ INLINE_BODY_BYTES: Final = 4096
 """Bodies up to this size are processed on the event loop: a thread costs more than the work."""
 
 MAX_DETAILED_TOKENS: Final = 1_000_000
-"""Most tokens of a response with pieces or offsets, which cost a hundred bytes each."""
+"""Most tokens of a response with pieces or offsets, which cost a hundred bytes per token."""
 
 DECODED_BYTES_PER_BODY_BYTE: Final = 4
-"""Decoded text may be this many times `max_body_bytes`: a short id may stand for a long token."""
+"""Decoded text may be this many times `max_body_bytes`: a token may be longer than its id."""
 
 BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
 """After the grace time a body must arrive at this rate; a slower one is refused."""
 
 STREAM_IDLE_SECONDS: Final = 300.0
-"""A stream is closed if for this long it sends too little text or reads nothing."""
+"""A stream is closed if its client sends too little text or reads nothing for this long."""
 
 MIN_STREAM_BYTES: Final = 1024
-"""What a stream must send within that time: a byte now and then is not enough."""
+"""Bytes that the client must send within that time, so that single bytes do not keep a stream."""
 
 SEND_IDLE_SECONDS: Final = 60.0
-"""A client that reads nothing of its response for this long counts as disconnected."""
+"""A client that reads nothing of its response for this long is treated as disconnected."""
 
 BODIES_IN_MEMORY: Final = 4
-"""The byte budget of a process, in bodies of the largest size."""
+"""The byte budget of a process, as a multiple of the largest body."""
 
 MAX_WAITING: Final = 256
-"""Most large requests that wait for a thread."""
+"""Limit on large requests that wait for a thread."""
 
 Result = TypeVar("Result")
 
@@ -54,7 +54,7 @@ def max_decoded_bytes(max_body_bytes: int) -> int:
 
 
 class ByteBudget:
-    """Counts the bytes of request bodies in this process. Used from the event loop only.
+    """Counts the bytes of request bodies in this process. Use it only from the event loop.
 
     Example:
         >>> budget = ByteBudget(100)
@@ -77,20 +77,20 @@ class ByteBudget:
 
 
 class Lease:
-    """The bytes that one request holds."""
+    """The bytes that one request has reserved."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._held = 0
 
     def reserve(self, n_bytes: int) -> None:
-        """Hold `n_bytes` more.
+        """Reserve `n_bytes` more.
 
         Raises:
             OverloadedError: the budget is used up.
         """
         budget = self._budget
-        # A single request is always admitted: no body is larger than the budget.
+        # Always admit a single request, since no body is larger than the budget.
         if budget.used > self._held and budget.used + n_bytes > budget.maximum:
             raise OverloadedError("fill the memory set aside for them")
         budget.used += n_bytes
@@ -103,7 +103,7 @@ class Lease:
 
 
 class WorkQueue:
-    """Runs work that would block the event loop on threads, and limits how many calls wait."""
+    """Runs work that would block the event loop in threads, and limits how many calls wait."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class WorkQueue:
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """The result of `function(*arguments)`, called on a thread.
+        """Call `function(*arguments)` in a thread, and return its result.
 
         Raises:
             OverloadedError: too many calls are waiting.
