@@ -1,8 +1,8 @@
-"""Logs: one line per event to stderr, as text or as JSON, whatever the message holds.
+"""Logs: one line per event to stderr, as text or as JSON.
 
-A process that uvicorn starts logs in the same form as one that the command starts, uvicorn's own
-lines included. Control characters are escaped, so that a message that quotes input cannot forge a
-line.
+A process that uvicorn starts logs in the same form as one that the command starts; this includes
+uvicorn's own lines. The formatters escape control characters, so that a message that quotes input
+cannot forge a line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
-"""The id of the request that this task or thread works for, or empty."""
+"""The id of the request that this task or thread handles, or empty."""
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -50,7 +50,7 @@ class EscapingFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON, in ASCII: time (UTC), level, logger, message.
 
-    Also `request_id` and `exception` (the traceback), if the record has them.
+    Adds `request_id` and `exception` (the traceback) if the record has them.
 
     Example:
         >>> record = logging.makeLogRecord(
@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Format a record as a line of JSON."""
         moment = datetime.fromtimestamp(record.created, UTC)
         line = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -82,7 +82,7 @@ def _escape(text: str, *, keep_newlines: bool) -> str:
 
 
 def configure_logging(level: str, form: Literal["text", "json"] = "text") -> None:
-    """Send the log of `app` from `level` on to stderr, unless handlers are configured already.
+    """Log `app` from `level` upwards to stderr, unless handlers are configured already.
 
     uvicorn's handlers keep their destination and get the same form.
     """

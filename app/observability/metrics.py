@@ -1,8 +1,8 @@
-"""Metrics: what Prometheus reads.
+"""Metrics for Prometheus.
 
 Each app has one `ServiceMetrics`; an import registers nothing. With several server processes, the
 parent sets `PROMETHEUS_MULTIPROC_DIR` before they start. Each process then writes its values to
-files there, and the process that answers `/metrics` adds them up. Metrics of a state (the served
+files there, and the process that serves `/metrics` adds them up. Metrics of a state (the served
 tokenizers, the jobs) are read from their source at every scrape. Labels are route templates,
 methods and code words, never input of a client.
 """
@@ -79,7 +79,7 @@ _BUCKETS: Final = (
 )
 
 ServedRow = tuple[str, str, str, str]
-"""name, version, digest, engine."""
+"""Name, version, digest and engine of a served tokenizer."""
 
 
 class _Sum(Protocol):
@@ -87,24 +87,24 @@ class _Sum(Protocol):
 
 
 class Tally:
-    """A sum of this process that is added to the library's counter from time to time.
+    """A sum of this process; `hand_over` adds it to the library's counter from time to time.
 
-    The library's counters take a lock and, with several processes, write to a file: too slow for
-    every request.
+    The library's counters take a lock and, with several processes, write to a file. That is too
+    slow for every request.
     """
 
     def __init__(self, counter: _Sum) -> None:
         self._counter = counter
-        self._total = 0.0  # written by the event loop alone
+        self._total = 0.0  # only the event loop writes it
         self._handed_over = 0.0
         self._lock = threading.Lock()
 
     def inc(self, amount: float = 1) -> None:
-        """Add `amount`; from the event loop only."""
+        """Add `amount`. Call it only from the event loop."""
         self._total += amount
 
     def hand_over(self) -> None:
-        """Add the sum to the library's counter; from any thread."""
+        """Add the sum to the library's counter. Any thread may call this."""
         with self._lock:
             change = self._total - self._handed_over
             if change:
@@ -115,7 +115,7 @@ class Tally:
 class DurationTally:
     """A `Tally` for each bucket of a histogram, and one for the seconds.
 
-    Uses private names of the library's pinned release, whose public method takes one value a call.
+    Uses private names of the library's pinned release: its public method takes one value per call.
     """
 
     def __init__(self, histogram: Histogram) -> None:
@@ -123,12 +123,12 @@ class DurationTally:
         self._seconds = Tally(histogram._sum)
 
     def observe(self, seconds: float) -> None:
-        """Add one duration; from the event loop only."""
+        """Add one duration. Call it only from the event loop."""
         self._buckets[bisect_left(_BUCKETS, seconds)].inc()
         self._seconds.inc(seconds)
 
     def hand_over(self) -> None:
-        """Add the sums to the library's histogram; from any thread."""
+        """Add the sums to the library's histogram. Any thread may call this."""
         for tally in (*self._buckets, self._seconds):
             tally.hand_over()
 
@@ -140,7 +140,7 @@ class ServiceMetrics:
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self._multiprocess_dir = Path(folder) if folder else None
         install_reserved_files()
-        # Otherwise each counter has a second series with the time of its creation.
+        # Without this call, each counter has a second series with the time of its creation.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._seen_cache: weakref.WeakKeyDictionary[Tokenizer, tuple[int, int]] = (
@@ -167,7 +167,7 @@ class ServiceMetrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        # No tally: a process that has just answered a scrape would show one request.
+        # Not a tally: a process that has just served a scrape would keep showing one request.
         self.in_flight = self._gauge(
             "tokenizer_inflight", "Requests being answered.", mode="livesum"
         )
@@ -223,7 +223,7 @@ class ServiceMetrics:
         )
 
     def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
-        """Create the series of these (method, route template) pairs, with the value 0."""
+        """Create the series of these (method, route template) pairs with the value 0."""
         for method, handler in handlers:
             self.requests.labels(method, handler, "200")
             self.duration.labels(handler)
@@ -240,7 +240,7 @@ class ServiceMetrics:
         """Count and time a request that got a response."""
         key = (method, handler, status)
         series = self._series.get(key)
-        if series is None:  # once per series: the library looks it up under a lock
+        if series is None:  # cached, because the library's look-up takes a lock
             duration = self._durations.get(handler)
             if duration is None:
                 duration = self._durations[handler] = DurationTally(self.duration.labels(handler))
@@ -250,7 +250,7 @@ class ServiceMetrics:
         series[1].observe(seconds)
 
     def count_encoded(self, n_bytes: int, n_tokens: int) -> None:
-        """Count encoded bytes and their tokens; from the event loop only."""
+        """Count encoded bytes and their tokens. Call it only from the event loop."""
         self.encode_bytes.inc(n_bytes)
         self.encode_tokens.inc(n_tokens)
 
@@ -263,7 +263,7 @@ class ServiceMetrics:
             duration.hand_over()
 
     def count_rejected(self, code: str) -> None:
-        """Count a request that was refused before any work, judged by its problem's code."""
+        """Count a request that was refused before any work, by the code of its problem."""
         reason = REJECT_REASONS.get(code)
         if reason is not None:
             self.rejected.labels(reason).inc()
@@ -311,7 +311,7 @@ class _ServedCollector(Collector):
         self._served = served
 
     def collect(self) -> Iterator[Metric]:
-        """One series for each version that any process serves: two during a swap."""
+        """One series for each version that a process serves; during a swap there are two."""
         family = GaugeMetricFamily(
             "tokenizer_info",
             "The tokenizers served.",
@@ -325,7 +325,7 @@ class _ServedCollector(Collector):
 class DiskCollector(Collector):
     """`tokenizer_disk_free_bytes` and `tokenizer_disk_size_bytes` of the disk with `folder`.
 
-    Free bytes are those that this user may write. No series if the disk cannot be read.
+    Free bytes are those that this user may write. Without a readable disk, yields no series.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Metrics files: hold the metrics of each process, and survive a full disk.
+"""Metrics files: store the metrics of each process, also on a full disk.
 
 `prometheus_client` maps sparse files. On a disk without a free block, the first access to a page
 ends the process with SIGBUS, and every restarted process dies the same way. This module reserves
@@ -26,11 +26,11 @@ log = logging.getLogger("app.observability.metrics")
 FIRST_BYTES: Final = 1 << 16
 """Size of a new file; a full file doubles."""
 
-_FRAME_BYTES: Final = 64  # more than the library puts around a key
+_FRAME_BYTES: Final = 64  # more than the library adds to a key
 
 
 def install_reserved_files() -> None:
-    """Make the library use `ReservedFile`; call this before the first metric is made."""
+    """Make the library use `ReservedFile`; call this before creating the first metric."""
     values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
 
 
@@ -43,7 +43,7 @@ class ReservedFile(MmapedDict):
             _make_reserved(Path(filename))
             super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
         except FileNotFoundError:
-            raise  # no folder: a wrong setting, not a failing disk
+            raise  # the folder is missing: a wrong setting, not a failing disk
         except OSError as error:
             self._fname, self._positions = filename, {}
             self._m, self._used = mmap.mmap(-1, FIRST_BYTES), 8
@@ -80,7 +80,7 @@ class ReservedFile(MmapedDict):
     def _use_memory(self, error: OSError) -> None:
         self._is_shared = False
         with contextlib.suppress(OSError):
-            Path(self._fname).unlink()  # other processes would read its last values for ever
+            Path(self._fname).unlink()  # or other processes would read its last values for ever
         log.warning(
             "%s cannot be written (%s): /metrics goes on without these numbers of this process. "
             "Make room, or set PROMETHEUS_MULTIPROC_DIR to a folder that has some, and restart.",
@@ -90,11 +90,11 @@ class ReservedFile(MmapedDict):
 
 
 def _make_reserved(path: Path) -> None:
-    """Make a file at `path` with all blocks reserved.
+    """Create a file at `path` with all blocks reserved.
 
-    Other processes may read `path` at any moment, so that only a complete file gets this name.
+    Other processes may read `path` at any moment, so only a complete file gets this name.
     """
-    if path.exists():  # of an earlier process with this pid; its values continue
+    if path.exists():  # from an earlier process with this pid; its values continue
         with path.open("ab") as file:
             _reserve(file.fileno(), max(FIRST_BYTES, os.fstat(file.fileno()).st_size))
         return
@@ -103,7 +103,7 @@ def _make_reserved(path: Path) -> None:
 
 
 def _reserve(descriptor: int, n_bytes: int) -> None:
-    if sys.platform == "darwin":  # it has no such call
+    if sys.platform == "darwin":  # macOS has no such call
         os.ftruncate(descriptor, n_bytes)
     else:
         os.posix_fallocate(descriptor, 0, n_bytes)

@@ -2,7 +2,7 @@
 
 OpenTelemetry's own environment variables enable it: if one of them names an endpoint, and the extra
 `telemetry` is installed, each process sends its spans there. A span has the method, the route, the
-status, the request's id and the tokenizer's version. Of a client's input it has only the trace
+status, the request's id and the tokenizer's version. The only input of a client in it is the trace
 context: no path, query, header or body. The SDK is imported only if tracing is enabled.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("app.observability.tracing")
 
 VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Either names the endpoint for spans (OTLP over HTTP)."""
+"""Environment variables; either names the endpoint for spans (OTLP over HTTP)."""
 
 _LAST_SECONDS: Final = 2.0
 _SERVER_ERROR: Final = 500
@@ -32,14 +32,14 @@ _TRACE_HEADERS: Final = frozenset({"traceparent", "tracestate"})
 
 
 class Tracing:
-    """ASGI: a span around each request."""
+    """ASGI middleware that records a span for each request."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app = app
         self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -51,7 +51,7 @@ class Tracing:
             context=propagate.extract(carrier),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method[:16]},
-            record_exception=False,  # its message may hold what a client sent
+            record_exception=False,  # its message may hold input of a client
         ) as span:
 
             async def observe(message: Message) -> None:
@@ -90,15 +90,15 @@ class Traces:
         self.tracer = provider.get_tracer("tokenizer-service")
 
     def close(self) -> None:
-        """Send the remaining spans, for two seconds at most: the endpoint may be unreachable."""
-        # Without the thread, the SDK would retry and delay the shutdown.
+        """Send the remaining spans for at most two seconds: the endpoint may be unreachable."""
+        # Use a thread: without it, the SDK would retry and delay the shutdown.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(_LAST_SECONDS)
 
 
 def open_traces() -> Traces | None:
-    """Traces to the endpoint in the environment; None without one, or without the SDK."""
+    """Traces to the endpoint in the environment; None without an endpoint or the SDK."""
     if not any(os.environ.get(variable) for variable in VARIABLES):
         return None
     try:
