@@ -1,4 +1,4 @@
-"""Alias for one release: the client is now `from tokenizer_client import Client, AsyncClient`."""
+"""Alias for one release: import `Client` and `AsyncClient` from `tokenizer_client` instead."""
 
 import warnings
 

@@ -1,9 +1,8 @@
 """URLs of corpora: which hosts the operator allows, and at which addresses.
 
 A client's URL makes this service send a request. One strict expression parses it, not a library
-that accepts unusual forms, and the connection uses the parsed parts, because two parsers can
-disagree. A host name may resolve to any address, so that the code that connects checks the address
-as well.
+that accepts unusual forms. The connection uses the parsed parts, because two parsers can disagree.
+A host name may resolve to any address, so the code that connects checks the address as well.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _TRANSLATED: Final = tuple(
 
 
 class CorpusUrlError(ValueError):
-    """A refused URL or entry of the list; the message says why, without repeating it."""
+    """A refused URL or list entry; the message gives the reason without repeating the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,9 @@ class ListedHost:
 
     @classmethod
     def parse(cls, entry: str) -> ListedHost:
-        """From `host`, `host:port`, or either with `=address` or `=network`.
+        """Parse `host` or `host:port`, optionally followed by `=address` or `=network`.
 
-        A host that is an address allows that address, whether it is public or not.
+        A host that is an address allows that address, public or not.
 
         Raises:
             CorpusUrlError: the entry has none of these forms.
@@ -153,7 +152,7 @@ class CorpusUrl:
 
     @property
     def origin(self) -> str:
-        """The value of `Host`; has the port only if it is not the scheme's."""
+        """The value of `Host`, without the port if it is the default of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -164,7 +163,7 @@ class CorpusUrl:
 
 
 def _plain_host(text: str) -> str:
-    """In lower case, without brackets; an address in its canonical form."""
+    """The host in lower case without brackets, or an address in its canonical form."""
     host = text.strip("[]").lower()
     address = _literal(host)
     if text.startswith("[") and address is None:

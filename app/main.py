@@ -96,11 +96,11 @@ FAST_ENDPOINTS: Final = (
     text.chunk,
     text.verify,
 )
-"""Endpoints that take only the request, behind `require_read`: see `app.http.fast_path`."""
+"""Endpoints that take only the request and depend on `require_read`: see `app.http.fast_path`."""
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 """How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
-a small request waits several times and took 60 ms while a large one was running."""
+a small request waited several times and took 60 ms while a large one was running."""
 
 _SAMPLE_SECONDS: Final = 0.5
 
@@ -115,11 +115,11 @@ _NO_TELEMETRY: Final = {
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The app for these settings; without any, for those of the environment.
+    """Create the app for `settings`, by default those of the environment.
 
     Raises:
-        SettingsError: a setting is wrong or an admin key is required and not set.
-        EngineUnavailableError: the engine asked for by name is not installed.
+        SettingsError: a setting is wrong, or an admin key is required and not set.
+        EngineUnavailableError: the engine that the settings name is not installed.
     """
     if settings is None:
         settings = Settings.from_environment()
@@ -153,8 +153,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @functools.cache
 def _routes() -> list[BaseRoute]:
-    """All routes, with and without `/v1`. Every app of a process has the same: FastAPI needs 0.2 s
-    to prepare them."""
+    """All routes, with and without `/v1`. All apps of a process share them, because FastAPI needs
+    0.2 s to prepare them."""
     both = APIRouter()
     for router in ROUTERS:
         both.include_router(router)
@@ -163,7 +163,7 @@ def _routes() -> list[BaseRoute]:
 
 
 class _Service(FastAPI):
-    """FastAPI behind our own middleware: the observer, and the fast path for hot routes."""
+    """FastAPI with our own outer middleware: the observer, and the fast path for hot routes."""
 
     access_keys: AccessKeys
     services: Services  # set by the lifespan
@@ -176,14 +176,14 @@ class _Service(FastAPI):
         super().__init__(**options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As in the base classes, in one call instead of two."""
+        """Do what the base classes do, in one call instead of two."""
         scope["app"] = self
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Called once, with the first request, after all routes are included."""
+        """Add our middleware. Called once, at the first request, after all routes are included."""
         fast_path = FastPath(
             super().build_middleware_stack(), find_fast_routes(self, FAST_ENDPOINTS)
         )
@@ -245,7 +245,7 @@ async def _lifespan(
 
 
 def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
-    """The limits of this process' connections, for a server that runs `app.http.protocol`."""
+    """The limits on connections of this process, for a server that runs `app.http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
         header_seconds=settings.header_seconds,
@@ -276,7 +276,7 @@ def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -
 
 
 def _log_engine(engine: EngineChoice) -> None:
-    """Log which engine computes the ids; warn if it is the fallback."""
+    """Log the engine that computes the ids; warn if it is the fallback."""
     if engine.is_fallback:
         log.warning(
             "the Python engine runs, many times slower than the native one: %s", engine.reason
@@ -286,7 +286,7 @@ def _log_engine(engine: EngineChoice) -> None:
 
 
 async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None:
-    """Measure the lag of the event loop, and publish the counts of caches and tallies."""
+    """Measure the lag of the event loop, and update the metrics from caches and tallies."""
     while True:
         started = time.perf_counter()
         await asyncio.sleep(_SAMPLE_SECONDS)
@@ -297,7 +297,7 @@ async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None
 
 
 def _handlers(app: FastAPI) -> list[tuple[str, str]]:
-    """(method, route template) of every route; a route under `/v1` counts as the plain one."""
+    """(method, route template) of every route; a route under `/v1` counts as the one without."""
     pairs: set[tuple[str, str]] = set()
     for context in iter_route_contexts(app.routes):
         path = getattr(context.original_route, "path", None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The lifespan of the app builds them once and closes them."""
+    """The services of one app; its lifespan builds them once and closes them."""
 
     settings: Settings
     engine: EngineChoice
@@ -47,5 +47,5 @@ class Services:
 
 
 def services_of(request: HTTPConnection) -> Services:
-    """The services of the app that answers `request`."""
+    """The services of the app that serves `request`."""
     return cast("Services", request.scope["app"].services)

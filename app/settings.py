@@ -28,7 +28,7 @@ _OTHER_VARIABLES: Final = {
     "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",
     "TOKENIZER_TEST_DATA": "The tests: folder of the larger corpora and vocabularies.",
 }
-"""Variables that other parts of the project read, and what they are for."""
+"""Variables that other parts of the project read, and their meanings."""
 
 _PAGE_HEAD: Final = """\
 # Settings
@@ -323,10 +323,10 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
 
 
 def _require_postgres_address(address: str) -> None:
-    """Raise ValueError unless it is a PostgreSQL address; the message repeats nothing of it."""
+    """Raise ValueError unless `address` is a PostgreSQL address; the message never repeats it."""
     try:
         parts = urlsplit(address)
-        # An @ in a password would make the rest of it a part of the host, which errors name.
+        # After an @ in a password, the rest of it would be a part of the host, which errors name.
         is_one = parts.scheme in ("postgresql", "postgres") and parts.netloc.count("@") <= 1
     except ValueError:
         is_one = False
