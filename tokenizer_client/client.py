@@ -78,8 +78,8 @@ class ServiceAddress:
         """Use the arguments, else TOKENIZER_URL and TOKENIZER_API_KEY, else this machine.
 
         Raises:
-            ValueError: the address is not http or https, or holds a password; or the key is
-                impossible.
+            ValueError: the address is not http or https, or contains a password; or the key is
+                invalid.
         """
         given = base_url or environment.get("TOKENIZER_URL") or DEFAULT_URL
         key = api_key or environment.get("TOKENIZER_API_KEY") or None
@@ -101,7 +101,7 @@ class ClientOptions(TypedDict, total=False):
 
     `timeout_seconds` (60) bounds each wait for the service. `deadline_seconds` (300, None for none)
     bounds a whole call with its retries, except streams, transfers and waiting for jobs. `retries`
-    says how often to retry and how long to wait; `verify` is how https verifies certificates.
+    sets how often to retry and how long to wait; `verify` sets how https verifies certificates.
     """
 
     timeout_seconds: float
@@ -252,7 +252,7 @@ class Client(_BaseClient):
     or `close` it.
 
     Raises:
-        ValueError: the address or the key is impossible.
+        ValueError: the address or the key is invalid.
     """
 
     def __init__(

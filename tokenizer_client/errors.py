@@ -37,7 +37,7 @@ class ClientError(Exception):
 class ConnectionLostError(ClientError):
     """The service was not reached, or the connection ended before the response was complete.
 
-    `was_sent` is false where no part of the request can have arrived.
+    `was_sent` is false if no part of the request can have arrived.
     """
 
     def __init__(self, why: str, *, was_sent: bool) -> None:
@@ -112,7 +112,7 @@ class PreconditionFailedError(ProblemError):
 class DigestMismatchError(PreconditionFailedError):
     """412: the tokenizer is not the one whose digest the request asks for.
 
-    `present_digest` is its digest, where the service reports it.
+    `present_digest` is its digest, or None if the service does not report it.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class QueueFullError(JobsError):
 
 
 class JobRunningError(QueueFullError):
-    """A job is running, and the queue lets none wait."""
+    """A job is running, and the queue accepts no waiting jobs."""
 
     code = "training_busy"
 

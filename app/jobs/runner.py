@@ -293,7 +293,7 @@ class JobRunner:
                 return
             except PointerMovedError:  # moved by another promotion or the job's new owner
                 continue
-            except JobDatabaseError as error:  # the lease must be known first
+            except JobDatabaseError as error:  # promote only after checking the lease
                 if not error.is_away:
                     log.warning("the job database cannot be written (%s); trying again", error)
             await self._sleep(_RETRY_SECONDS)

@@ -64,7 +64,7 @@ def upload_corpus(
     if body.size_bytes is not None:
         headers["Content-Length"] = str(
             body.size_bytes
-        )  # lets the service refuse a large upload at once
+        )  # so that the service can refuse a large upload immediately
     if not replace:
         headers["If-None-Match"] = "*"
     path = path_of("corpora", corpus_id)

@@ -103,14 +103,14 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
 def train(
     session: Session, *, idempotency_key: str | None = None, **options: Unpack[TrainOptions]
 ) -> Flow[JobView]:
-    """Start a training job and return at once; `wait_for_job` waits for its end.
+    """Start a training job and return immediately; `wait_for_job` waits for its end.
 
     Each call generates an idempotency key. Pass the same key from several processes to start the
     job only once.
 
     Raises:
         ConflictError: the queue is full.
-        InvalidRequestError: the options are impossible.
+        InvalidRequestError: the options are invalid.
     """
     # A training run uses no tokenizer, so the pin does not apply.
     unpinned = replace(session, tokenizer=None, digest=None)
@@ -125,7 +125,7 @@ def encode_corpus(
     idempotency_key: str | None = None,
     **options: Unpack[EncodeCorpusOptions],
 ) -> Flow[EncodeJobView]:
-    """Start a job that encodes an uploaded corpus to token files, and return at once.
+    """Start a job that encodes an uploaded corpus to token files, and return immediately.
 
     `token_files_id` names the token files; the default is the id of the job. Raises what `train`
     raises.

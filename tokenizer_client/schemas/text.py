@@ -149,7 +149,7 @@ class Chunk(BaseModel):
 
 
 class ChunkResponse(BaseModel):
-    """The chunks in order; none for an empty text."""
+    """The chunks in order; an empty text has none."""
 
     chunks: list[Chunk]
     tokenizer: TokenizerIdentity
