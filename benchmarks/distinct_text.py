@@ -2,8 +2,8 @@
 
 Real text repeats words, so it does not show the speed of a tokenizer whose caches overflow. Here
 almost every word is new, in ten scripts including code and digits, with the white space,
-contractions and marks that split patterns treat differently. Rates measured on this
-text are rates of cache misses, not of real text.
+contractions and marks that split patterns treat differently. Rates measured on this text are rates
+of cache misses, not of real text.
 """
 
 from __future__ import annotations
