@@ -1,7 +1,8 @@
 """TokenManifest: the `manifest.json` that binds token files to their sources and their tokenizer.
 
 It is written last. A reader checks that its names, sizes and counts are consistent before it opens
-any file. It has no time and no machine name, so the same documents and plan give the same bytes.
+any file. The manifest has no time and no machine name, so the same documents and plan give the same
+bytes.
 """
 
 from __future__ import annotations

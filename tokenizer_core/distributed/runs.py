@@ -208,7 +208,7 @@ class Run:
         return {manifest.shard: manifest for manifest in manifests if manifest is not None}
 
     def remove(self) -> None:
-        """Remove everything of this run from the storage. Call it when the result is not needed.
+        """Remove everything of this run from the storage. Call it after the result is saved.
 
         Raises:
             StorageError: the storage cannot be used.
@@ -227,7 +227,7 @@ class Run:
 
 
 def remove_run(address: str | os.PathLike[str]) -> None:
-    """Remove everything in a storage. Call it when the result of the run is not needed.
+    """Remove everything in a storage. Call it after the result of the run is saved.
 
     Raises:
         StorageError: the storage cannot be used.
