@@ -1,8 +1,8 @@
-"""Builds the compiled engine, `tokenizer_core._native`, when there is a Rust toolchain.
+"""Build the compiled engine, `tokenizer_core._native`, if a Rust toolchain is available.
 
-All else about the package stands in pyproject.toml. Without Rust, or where its crates cannot be
-had, the package installs all the same and the Python engine serves. With TOKENIZER_REQUIRE_NATIVE=1
-in the environment a build that fails is an error, so that a compile error never hides.
+pyproject.toml has everything else about the package. Without Rust or its crates, the installation
+succeeds and the Python engine computes the ids. With TOKENIZER_REQUIRE_NATIVE=1 in the environment
+a failed build is an error, so that a compile error is not hidden.
 """
 
 import os
@@ -15,9 +15,9 @@ from setuptools_rust import Binding, RustExtension
 
 REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
 
-# When this build fails, the module of an older one must not stay and pass for it: setuptools packs
-# whatever lies in build/, and an editable installation runs what lies in the source tree. There
-# only this Python's own goes: a module for each Python may lie side by side.
+# Remove old modules, or a failed build would use them: setuptools packs all of build/, and an
+# editable installation imports from the source tree. There, remove only the module of this Python,
+# because the tree may have one for each Python.
 HERE = Path(__file__).parent
 stale = [*HERE.glob("build/lib*/tokenizer_core/_native*")]
 if "editable_wheel" in sys.argv:

@@ -8,7 +8,7 @@ A document ends at <|endoftext|>. Every contender writes the same file: uint16 i
 vocabulary, with the id of <|endoftext|> after each document. The contenders:
 
 - `ours-1`, `ours-2`: `tokenizer corpus encode` with one and two workers. It also hashes the text,
-  checks every id, counts the use of each id, writes the document index and the manifest, and calls
+  checks and counts every id, writes the document index and the manifest, and calls
   fsync.
 - `datasets`: Hugging Face `datasets`, `map(batched=True, num_proc=2)` with `tokenizers`; the ids
   are copied shard by shard into a memmap, as nanoGPT does.

@@ -4,17 +4,17 @@
     .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2.tokenizer.json news.txt \
         --peers ~/peers/bin/python --engines native,gigatoken,fastokens,tokenizers
 
-`--vocab` is a Hugging Face `tokenizer.json`. The others run where they can be imported: in this
-Python, or in the one that `--peers` names (a virtual environment with `pip install numpy gigatoken
-awkward fastokens tokenizers`).
+`--vocab` is a Hugging Face `tokenizer.json`. The other libraries run in this Python if they are
+installed, or in the Python that `--peers` names (a virtual environment with `pip install numpy
+gigatoken awkward fastokens tokenizers`).
 
 Each figure comes from a fresh process, pinned to as many processors as it has threads, that has
 loaded its tokenizer and encoded a different 100 kB. *cold* is the first pass over the text, *warm*
 the better of two more. With one thread the input is one text. With `--threads 2` or more it is a
-batch of documents, groups of lines of about 10,000 characters, because the others split no smaller
-unit. The engines take turns in rotating order, and the table shows medians, so that a slow minute
-of the machine affects all of them. The result is an array of uint32. The exit status is 1 if the
-ids of two engines differ.
+batch of documents, groups of lines of about 10,000 characters, because the others split their work
+by document. The engines take turns in rotating order, and the table shows medians, so that a slow
+minute of the machine affects all of them. The result is an array of uint32. The exit status is 1 if
+the ids of two engines differ.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 `--vocab` is GPT-2's vocabulary as a tiktoken file. Both services run one process with uvloop and
 httptools on one processor; another process on another processor sends the requests. Each figure
 comes from a fresh server; the services take turns, and the table shows medians. The texts are
-distinct, but repeat when all have been sent: the small ones once or twice, the large ones many
-times, so that our service finds most of them in its cache. The exit status is 1 if a service
+distinct, but repeat after all were sent: the small ones once or twice, the large ones many times,
+so our service finds most of the large ones in its cache. The exit status is 1 if a service
 returns other ids or an error.
 
 *small*: texts of 130 bytes over 32 connections, requests per second. *large*: texts of 1 MB over 4

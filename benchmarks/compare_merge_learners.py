@@ -3,7 +3,7 @@
     python benchmarks/compare_merge_learners.py [--data FOLDER] [--repeat N]
 
 Both queues run under the same learner on the same counts, and the merges must be equal. Each run is
-a fresh process, so that its memory is that of one run. The library uses the winner (`PairBuckets`);
+a fresh process, so that the memory is that of one run. The library uses the winner (`PairBuckets`);
 the loser stays here so that the comparison can be repeated.
 
 Two cores of a cloud machine, Python 3.11, best of three, with other load on the machine:

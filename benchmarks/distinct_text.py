@@ -1,9 +1,9 @@
 """Generate any amount of text that hardly repeats itself, reproducibly from a seed.
 
-Caches profit from repetition: repeated words in real text hide what a tokenizer does when its
-caches overflow. Here almost every word is new, in ten scripts including code and digits, with the
-white space, contractions and marks that split patterns treat differently. Rates measured on this
-text are rates of cache misses, not of real text.
+Real text repeats words, so it does not show the speed of a tokenizer whose caches overflow. Here
+almost every word is new, in ten scripts including code and digits, with the white space,
+contractions and marks that split patterns treat differently. Rates measured on this text are rates
+of cache misses, not of real text.
 """
 
 from __future__ import annotations

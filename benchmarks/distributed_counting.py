@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/distributed_counting.py ../shared/data/corpora/*.txt
 
-Three ways count the same files alternately, several times, each time in a fresh process and run:
+The script counts the same files in three ways, in turn and several times, each in a fresh process:
 `count_pretokens`, a run on local processes, and the same run with as many workers on a local Ray
-cluster that is already up. The resulting files must be equal byte for byte. docs/benchmarks.md
+cluster that was started before. The resulting files must be equal byte for byte. docs/benchmarks.md
 quotes the figures.
 """
 

@@ -3,9 +3,9 @@ r"""Measure the overhead of a distributed encoding over a local one, and of Ray 
     .venv/bin/python benchmarks/distributed_encoding.py \
         --tokenizer ../shared/data/vocab/gpt2.tokenizer.json ../shared/data/corpora/*.txt
 
-Three ways encode the same files alternately, several times, each time in a fresh process and run:
+The script encodes the same files in three ways, in turn and several times, each in a fresh process:
 `encode_corpus`, a run on local processes, and the same run with as many workers on a local Ray
-cluster that is already up. The resulting token files must be equal byte for byte.
+cluster that was started before. The resulting token files must be equal byte for byte.
 docs/benchmarks.md quotes the figures.
 """
 

@@ -50,7 +50,7 @@ def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: s
     wall, cpu = time.perf_counter(), time.process_time()
     if way == "engine":
         ids, _ = tokenizer.encode_batch_to_numpy(texts, num_threads=workers)
-        n_tokens = len(ids) + len(texts)  # the other has one more for each document
+        n_tokens = len(ids) + len(texts)  # `encode` adds one id to each document
     else:
         plan = plan_token_files(tokenizer, end_of_document=END)
         how = CorpusFormat(separator=separator)

@@ -8,8 +8,8 @@ with two threads, `count` counts, `stream` feeds one StreamingEncoder. Ids are d
 table shows resident memory against the bytes encoded so far. The exit status is 1 if memory grows
 by more than `--tolerance-megabytes` after the first tenth, which fills every cache.
 
-The trainer's counts are not measured: they hold every distinct pre-token, so they grow on such
-text. The number of distinct pre-tokens of a corpus bounds them.
+It does not measure the trainer, whose counts hold every distinct pre-token and so grow on such
+text.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/http_load.py < job.json
 
-It runs as a separate process, so that its cost does not count as the server's. It reads no more of
-a response than necessary (status, Content-Length), so it is several times faster than any server
-it measures. `compare_http.py` starts it; the job is a JSON object, see `Job`.
+It is a separate process, so that its cost does not count as the server's. It parses only the status
+and Content-Length of a response, so it is several times faster than the servers that it measures.
+`compare_http.py` starts it; the job is a JSON object, see `Job`.
 """
 
 from __future__ import annotations

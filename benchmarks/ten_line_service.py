@@ -1,4 +1,4 @@
-"""The usual ten lines: FastAPI over tiktoken. `compare_http.py` measures against it.
+"""A service in ten lines: FastAPI over tiktoken. `compare_http.py` measures against it.
 
     TIKTOKEN_FILE=r50k_base.tiktoken uvicorn ten_line_service:app --app-dir benchmarks
 

@@ -30,7 +30,7 @@ SMALLEST = 1 << 19
 COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
 TABLE_BYTES = 64
 """The most memory that counting needs per distinct pre-token in addition to its bytes: slots of 24
-bytes in a table that doubles when three quarters full."""
+bytes in a table that doubles when it is three quarters full."""
 
 RECORD_BYTES = 12
 """Bytes for count and length of a pre-token in a counts file, in addition to its bytes."""
@@ -108,7 +108,7 @@ def show_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> N
     """Print what a tokenizer trained on a sample loses, measured on a held-out tenth of the
     documents."""
     documents = path.read_text(encoding="utf-8").split(END)
-    if len(documents) < 100:  # one long text: its paragraphs will do
+    if len(documents) < 100:  # one long text: use its paragraphs
         documents = END.join(documents).split("\n\n")
     random.Random(seed).shuffle(documents)
     held, rest = documents[: len(documents) // 10], documents[len(documents) // 10 :]

@@ -54,7 +54,7 @@ def open_stored(address: str, *, read_only: bool = False) -> tuple[Storage, str]
     try:
         checked_storage_name(name)
     except ValueError:
-        # Without the address: it may hold a password.
+        # Leave out the address: it may hold a password.
         raise StorageError(
             "the address ends in no name of a file; write s3://bucket/folder/name with a "
             "name of letters, digits and ._@=-"

@@ -1,8 +1,9 @@
 """Read a file whole under a size cap; write a file whole or not at all.
 
-`read_whole_file` follows links, as a user's path may; `open_folder` and `read_file_in` do not.
+`read_whole_file` follows symbolic links, because a user's path may be one; `read_file_in` refuses
+them.
 
-Every writer of the project that must not leave half a file ends here. `write_whole_file` and
+Every writer that must not leave half a file uses this module. `write_whole_file` and
 `replace_synced` write bytes; `replacing` is for callers that fill the file themselves. The crash
 and fault tests replace the functions of `os` that this module calls, one by one.
 """
@@ -29,7 +30,7 @@ _BLOCK_BYTES: Final = 1 << 20
 def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     """All bytes of a regular file of at most `max_bytes` bytes.
 
-    A FIFO or a device is refused: it blocks or never ends. So is a file that grows meanwhile.
+    It refuses FIFOs and devices, which may block or never end, and files that grow while it reads.
 
     Raises:
         FormatError: not a regular file, or larger than `max_bytes`.
@@ -109,8 +110,8 @@ def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
 def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
     """A path in the same folder for the new file, which replaces `path` when the block ends.
 
-    Where the block fails, the new file is removed and `path` is untouched. The caller syncs what
-    must survive a power cut. The path has a random name, so that several processes may write at
+    If the block fails, the new file is removed and `path` is untouched. The caller syncs what must
+    survive a power cut. The new file has a random name, so that several processes may write at
     once. A caller that holds a lock may pass a fixed path on the same volume instead, so that
     crashes leave at most one file.
 
@@ -122,7 +123,7 @@ def replacing(path: Path, *, staged: Path | None = None) -> Iterator[Path]:
         >>> path.read_bytes()
         b'new'
     """
-    # The name is chosen before the file exists, so that Ctrl-C at any moment finds the file.
+    # Choose the name before the file exists, so that the clean-up after Ctrl-C knows it.
     staged = staged or path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         yield staged
@@ -141,7 +142,7 @@ def write_whole_file(
     A crash leaves the old file or the new one, never a part. The umask applies to `mode`.
 
     Raises:
-        OSError: the folder is missing or not writable, the disk is full; `path` is untouched.
+        OSError: the folder is missing or not writable, or the disk is full; `path` is untouched.
     """
     with replacing(Path(path)) as staged:
         write_synced(staged, data, mode=mode)
@@ -208,7 +209,7 @@ def remove_folder(path: Path) -> None:
 
 
 def _blocks(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in blocks, so that many small parts cost few calls of the system."""
+    """The same bytes in blocks, so that many small parts need few system calls."""
     block = bytearray()
     for part in parts:
         block += part

@@ -2,8 +2,9 @@
 
 S3 supports both conditions we need: `If-None-Match: *` for `create`, `If-Match: etag` for `swap`.
 A store that only resembles S3 may ignore them and answer 200, so that two writers both win;
-`probe` detects this. The client repeats a write whose response was lost, and the repetition meets
-the first write; a random mark in each conditional write shows the writer that it was its own.
+`probe` detects this. The client repeats a write whose response was lost, and the second request
+finds the object of the first. A random mark in each conditional write shows the writer that this
+object is its own.
 Messages name only the kind of the store's error, because its text may hold secrets.
 """
 
@@ -35,11 +36,11 @@ _SILENT_SECONDS: Final = 8
 _TRIES: Final = 2
 _PIECE_BYTES: Final = 1 << 20
 
-# Bounds all tries of a request together: aiohttp's own timeout ends with a `100 Continue`.
+# Limits all attempts of a request together: aiohttp's own timeout ends with a `100 Continue`.
 _RESPONSE_SECONDS: Final = 20
 _MIN_BYTES_PER_SECOND: Final = 1 << 18
 
-# S3's error codes: the condition does not hold; another write of the name is in progress.
+# S3's error codes: the condition is false; another write to the same key is in progress.
 _CONDITION_FAILED: Final = "PreconditionFailed"
 _CONFLICT: Final = "ConditionalRequestConflict"
 _CONFLICT_PAUSES_SECONDS: Final = (0.1, 0.3, 1.0)
@@ -180,8 +181,8 @@ class ObjectStorage:
     async def _get_into(
         self, location: Mapping[str, str], file: BinaryIO, max_bytes: int | None
     ) -> str:
-        """As `_get`, reading at most one byte beyond `max_bytes`. A response that breaks off is
-        requested once more: the client repeats requests, but not the reading of a body."""
+        """As `_get`, reading at most one byte beyond `max_bytes`. Request a body that breaks off
+        once more: the client repeats requests, but not reads of a body."""
         for tries_left in reversed(range(_TRIES)):
             response = await self._store._call_s3("get_object", **location)
             file.seek(0)
@@ -254,7 +255,7 @@ class ObjectStorage:
                         break
                     else:
                         raise
-        # The existing object may be from this very write, repeated after a lost response.
+        # The existing object may be our own: the client repeats a write after a lost response.
         head = self._head(name)
         return head is not None and head.get("Metadata", {}).get(_MARK) == mark
 
@@ -269,7 +270,7 @@ class ObjectStorage:
 
     @contextlib.contextmanager
     def _translating_errors(self, name: str) -> Iterator[None]:
-        """Raise the storage's own errors for those of the store."""
+        """Translate the errors of s3fs and botocore into storage errors."""
         try:
             yield
         except StorageError:
@@ -292,7 +293,7 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
     """
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        # Without the address: it may hold a password.
+        # Leave out the address: it may hold a password.
         raise StorageError(
             "a storage is a folder or s3://bucket/prefix, with nothing beside; other stores have "
             "no conditional writes known to work, so two writers could both win"
@@ -310,7 +311,7 @@ def open_object_storage(address: str, *, probe: bool = True) -> ObjectStorage:
     }
     # A new instance: fsspec's cached one may use another endpoint.
     store = s3fs.S3FileSystem(config_kwargs=config, skip_instance_cache=True)
-    store.retries = 1  # `config` has its own; together they would multiply
+    store.retries = 1  # `config` sets the attempts; the two would multiply
     storage = ObjectStorage(store, match[1], match[2].strip("/"))
     if probe:
         storage.probe()

@@ -1,7 +1,7 @@
 """FolderStorage: a storage in a folder, on a local disk or on a file system that hosts share.
 
 A writer stages a file under `.staging`, syncs it, and links or renames it to its name, so that a
-reader sees a name with all of its bytes or not at all. `swap` holds a lock (`flock`) meanwhile.
+reader sees a name with all of its bytes or not at all. `swap` compares and renames under a lock.
 A process that dies leaves at most a staged file, which no reader sees.
 """
 
@@ -93,7 +93,7 @@ class FolderStorage:
         with self._translating_errors(name), self._staged(path, source) as staged:
             with contextlib.suppress(FileExistsError):
                 path.hardlink_to(staged)
-            # A file server repeats a request whose response was lost, and finds its own link.
+            # A network file system repeats a request after a lost response, and finds its own link.
             won = staged.stat().st_nlink > 1
             sync_folder(path.parent)
             return won
@@ -145,7 +145,7 @@ class FolderStorage:
 
     @contextlib.contextmanager
     def _translating_errors(self, name: str) -> Iterator[None]:
-        """Raise the storage's own errors for those of the disk."""
+        """Translate the errors of the disk into storage errors."""
         try:
             yield
         except StorageError:

@@ -28,9 +28,9 @@ class HasFileno(Protocol):
 
 
 def try_lock(file: int | HasFileno) -> bool:
-    """Lock an open file or folder exclusively; False where another one holds the lock.
+    """Lock an open file or folder exclusively; False if another open file holds the lock.
 
-    For callers that must not block, such as coroutines: call it again after a pause.
+    It does not block, so a coroutine can call it again after a pause.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,12 +40,12 @@ def try_lock(file: int | HasFileno) -> bool:
 
 
 def wait_for_lock(file: int | HasFileno) -> None:
-    """Lock an open file or folder exclusively; wait until the other holder frees it."""
+    """Lock an open file or folder exclusively; wait until the holder frees it."""
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def try_record_lock(file: int | HasFileno) -> bool:
-    """Take the record lock of an open file; False where another process holds it."""
+    """Take the record lock of an open file; False if another process holds it."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -55,7 +55,7 @@ def try_record_lock(file: int | HasFileno) -> bool:
 
 @contextlib.contextmanager
 def hold_lock(path: Path, *, timeout_seconds: float, refusal: Exception) -> Iterator[None]:
-    """Hold the lock file `path`, which is made where it is missing.
+    """Hold the lock file `path`; create the file if it is missing.
 
     Raises:
         OSError: the file cannot be opened, or is a symbolic link.
@@ -86,7 +86,7 @@ def locked_folder(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of the folder `path` itself.
 
     Raises:
-        OSError: there is no such folder.
+        OSError: the folder does not exist.
         BlockingIOError: `wait` is false and another process holds the lock.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -22,8 +22,8 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@=-]*")
 class Versioned:
     """The bytes of a name, and the storage's identifier of this state of it.
 
-    The same bytes may get the same identifier again. So bytes that are swapped must hold a counter
-    that only grows.
+    Equal bytes may have equal identifiers. So bytes written with `swap` must contain a counter that
+    only grows.
     """
 
     data: bytes
@@ -63,7 +63,7 @@ class Storage(Protocol):
         ...
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy the bytes of a name into a local file, which is made or overwritten.
+        """Copy the bytes of a name into a local file; create or overwrite the file.
 
         Raises:
             StorageMissingError: the name does not exist.
@@ -75,7 +75,7 @@ class Storage(Protocol):
         ...
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names with this prefix, sorted; a stale list, so no way to decide between writers."""
+        """The names with this prefix, sorted. The list may be stale: do not use it as a lock."""
         ...
 
     def put(self, name: str, source: bytes | Path) -> None:

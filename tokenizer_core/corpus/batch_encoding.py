@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _BATCHES_AHEAD: Final = 2
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
-"""Per process, so that the others can go on for a while when one batch takes long."""
+"""Batches per process: the other processes continue for a while when one batch takes long."""
 
 
 class SplitPart(NamedTuple):
@@ -70,7 +70,7 @@ class Position(Protocol):
     def sources(self) -> tuple[CorpusSource, ...]: ...  # noqa: D102
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON."""
+        """The position as JSON."""
         ...
 
 
@@ -86,7 +86,7 @@ class EncodedBatch:
 class SplitDraw:
     """Draws the documents of the validation split, by their numbers in the corpus.
 
-    Each document has its own draw, so neither the batches nor another share change it.
+    The draw of a document depends neither on the batches nor on the share.
     """
 
     def __init__(self, plan: TokenFilesPlan, validation_share: float) -> None:
@@ -193,7 +193,7 @@ def encode_batches(
 def _encode_in_processes(
     encoder: BatchEncoder, batches: Iterator[DocumentBatch], workers: int
 ) -> Generator[EncodedBatch, None, None]:
-    """Restore the order of results; a bounded number of early ones waits."""
+    """Yield the results in order; a bounded number of them waits for an earlier one."""
     waiting: dict[int, EncodedBatch] = {}
     next_index = 0
     tasks = run_tasks(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
 
 BATCH_BYTES: Final = 1 << 19
-"""Text per call of the engine; a longer document is encoded in parts. Twice as much is no faster
-and needs 40 MB more."""
+"""Text per engine call; a longer document is encoded in parts. Twice as much is not faster and
+needs 40 MB more."""
 
 _PROCESS_BATCH_BYTES: Final = 1 << 17
 """The Python engine needs a tenth of a second for this."""
@@ -55,20 +55,20 @@ def encode_corpus(
     same seed. `progress` is called after each batch.
 
     The call writes a checkpoint every few seconds. With `resume` it continues from the checkpoint
-    of an earlier call for the same folder, however that ended, and the files become those of an
-    uninterrupted call. It reads the file at which the earlier call stopped again. Without `resume`,
-    or without a checkpoint, it starts anew.
+    of an earlier call for the same folder, even of a killed one, and the files become those of an
+    uninterrupted call. It reads again the file in which the earlier call stopped. Without `resume`,
+    or without a checkpoint, it starts from the beginning.
 
-    Memory: a few batches of `BATCH_BYTES` for each worker, whatever the corpus and its documents;
+    Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
     with `shuffle` eight bytes per document, and disk space for all ids twice.
 
     Raises:
         CorpusError: a file cannot be read in its format.
         PreTokenTooLongError: a document has 16 Mi characters without a safe cut.
-        TokenFilesError: the folder exists already, or there is no text.
-        TokenFilesPlanError: the share is not between 0 and 1, or there is no worker; the checkpoint
-            is of other files or settings, or a file has changed since.
-        TokenizerMismatchError: the plan is another tokenizer's.
+        TokenFilesError: the folder exists already, or the files have no text.
+        TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
+            checkpoint has other files or settings, or a file has changed since.
+        TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids.
         WorkerProcessError: a worker process died.
 

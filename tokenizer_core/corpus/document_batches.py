@@ -1,9 +1,9 @@
-"""DocumentBatch: the documents of many files in batches, from any position on.
+"""DocumentBatch: the documents of many files in batches, from any position.
 
 Texts are bytes of UTF-8, as in the files and for the native engine. A document longer than a batch
 comes in parts, which are encoded one by one. `CorpusPosition` is the position that a checkpoint
-stores. A packed file cannot be entered in its middle, and every file is hashed from its beginning,
-so the file of the position is read again up to there, without encoding.
+stores. A reader cannot start in the middle of a packed file, and hashes every file from its
+beginning. So after a resume it reads the current file again up to the position, without encoding.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CorpusPosition:
     identities: tuple[tuple[int, str], ...] = ()
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON."""
+        """The position as JSON."""
         return asdict(self)
 
     @classmethod
@@ -175,14 +175,14 @@ class _Batches:
         return taken
 
     def _add_piece(self, text: bytes, *, is_last: bool) -> bool:
-        """Hold a piece of a longer document; return whether a text of it was added to the batch."""
+        """Hold a piece of a longer document; return whether a part of it was added to the batch."""
         self._held.append(text)
         self._held_bytes += len(text)
         if not is_last and self._held_bytes < max(self._batch_bytes, self._look_at):
             return False
         text = b"".join(self._held)
         cut = len(text) if is_last else self._cuts.find_last_in_utf8(text)
-        if cut is None:  # search again when there is twice as much, so that the work stays linear
+        if cut is None:  # search again at twice the size, so that the work stays linear
             self._held, self._look_at = [text], 2 * len(text)
             return False
         self._batch.texts.append(text[:cut])
@@ -208,7 +208,7 @@ class _Batches:
         )
 
     def _skip(self, reader: DocumentReader[Utf8Piece], path: str) -> Iterator[tuple[bytes, bool]]:
-        """The pieces after the position, which is reached by reading again."""
+        """The pieces after the position; first read the file again up to it."""
         n_documents, n_bytes = self.position.n_in_file, self.position.n_bytes
         text, is_last = b"", True
         while n_documents or n_bytes > 0:

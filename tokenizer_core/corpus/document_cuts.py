@@ -1,8 +1,8 @@
-"""DocumentCuts: where a long document may be cut so that its parts are encoded one by one.
+"""DocumentCuts: finds offsets at which a long document can be cut and encoded part by part.
 
-The ids of the parts, joined, are those of the document: no token and no special token lies across
-a cut, and normalizing changes nothing across it. A cut depends on the characters around it only. It
-stands alone because of that promise.
+The ids of the parts, joined, are those of the document: no token and no special token crosses a
+cut, and normalization changes no characters across it. A cut depends only on the characters around
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WINDOW_CHARS: Final = 1 << 12
 _FIRST_WINDOW_CHARS: Final = 1 << 7
-"""Most text has a cut in so much."""
+"""Most text has a cut within this many characters."""
 _TAIL_BYTES: Final = 1 << 14
 
 
@@ -42,16 +42,16 @@ class DocumentCuts:
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
         self._names = [*plan.recognised_special, *plan.forbidden_special]
         self._matcher = matcher_of(frozenset(self._names))
-        # Safe cuts are before white space: in no other special token can one be.
+        # A safe cut is before white space, so only these special tokens can contain one.
         self._divided = [name for name in self._names if any(map(str.isspace, name[1:]))]
         self._longest = max(map(len, self._divided), default=1)
 
     def find_last(self, text: str) -> int | None:
-        """The last place, or one of the last, where `text`, which will go on, may be cut; None
-        where there is none.
+        """The last offset, or one of the last, at which `text` can be cut; None if it has no cut.
+        The document continues after `text`.
 
         Raises:
-            PreTokenTooLongError: there is none, and the text is longer than anything is held.
+            PreTokenTooLongError: the text has no cut and is longer than `MAX_PENDING_CHARS`.
         """
         cut = self._find_safe(text) or self._find_checked(text)
         if cut is None and len(text) > MAX_PENDING_CHARS:
@@ -67,10 +67,10 @@ class DocumentCuts:
         return cut
 
     def find_last_in_utf8(self, text: bytes) -> int | None:
-        """As `find_last`, in bytes, of a text in UTF-8: most often only its end is decoded.
+        """As `find_last`, in bytes, for a text in UTF-8; most calls decode only its end.
 
         Raises:
-            UnicodeDecodeError: what is looked at is not UTF-8.
+            UnicodeDecodeError: the decoded part is not UTF-8.
             PreTokenTooLongError: as `find_last`.
         """
         start = max(0, len(text) - _TAIL_BYTES)
@@ -78,7 +78,7 @@ class DocumentCuts:
             start += 1
         tail = text[start:].decode()
         cut = self._find_safe(tail)
-        # Nearer to its beginning a special token might reach across it unseen.
+        # Nearer to the start of the tail, a special token that begins before it may cross the cut.
         if cut is None or cut < self._longest:
             start, tail = 0, text.decode()
             cut = self.find_last(tail)
@@ -91,7 +91,7 @@ class DocumentCuts:
             window = min(2 * window, _WINDOW_CHARS)
             found = find_last_safe_cut(text[start:end], self._pattern)
             if found is None:
-                end = start + 1  # the character before a cut must be seen with it
+                end = start + 1  # overlap by one: a cut needs the character before it
             elif self._is_whole_around(text, start + found):
                 return start + found
             else:
@@ -99,19 +99,19 @@ class DocumentCuts:
         return None
 
     def _is_whole_around(self, text: str, cut: int) -> bool:
-        """Whether neither a special token nor normalizing reaches across a safe cut."""
+        """Whether neither a special token nor normalization crosses a safe cut."""
         if not _is_outside(text, cut, self._divided):
             return False
         if not self._is_nfc or text[cut] == " ":
             return True
-        # A letter that stays the letter it is: marks are other classes to a split pattern.
+        # NFC must not change the letter before the cut. Patterns make no safe cut after a mark.
         before = text[cut - 1]
         is_jamo = "\u1161" <= before <= "\u11c2"
         return not is_jamo and unicodedata.is_normalized("NFC", before)
 
     def _find_checked(self, text: str) -> int | None:
-        """A cut in text without white space: behind a special token, or where a pre-token ends, if
-        what stands before it is split the same without what stands behind. Slow."""
+        """A cut in text without white space: after a special token, or after a pre-token if the
+        text before the cut is split in the same way without the text after it. Slow."""
         pairs, start, end = self._matcher.split_settled(text)
         if pairs:
             return start if start < end and _is_outside(text, start, self._names) else None
@@ -122,7 +122,7 @@ class DocumentCuts:
 
 
 def _is_outside(text: str, cut: int, names: list[str]) -> bool:
-    """Whether no occurrence of one of the names reaches across a cut."""
+    """Whether no occurrence of any of the names crosses a cut."""
     return not any(
         name in text[max(0, cut - len(name) + 1) : cut + len(name) - 1] for name in names
     )

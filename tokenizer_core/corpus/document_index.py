@@ -1,6 +1,6 @@
 """Where the documents of token files are: our file of document ends, and Megatron's `.idx`.
 
-The ends are u64 numbers: for each document of a split, the number of ids up to its end. Finding one
+Each end is a u64: the number of ids in the split up to the end of the document. Finding one
 document reads 16 bytes.
 
 NVIDIA/Megatron-LM's `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `_IndexReader`)
@@ -10,7 +10,7 @@ its int64 offset in bytes, and int64 document indices: 0, and for each document 
 ends before. We write one sequence for each document.
 
 All numbers are little-endian. Both files are read and written in pieces, so that millions of
-documents need no memory.
+documents need little memory.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class EncodedCorpus(Protocol):
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
-        """The batches after a position, as `Position.to_fields` rendered it; None: all of them.
-        There is at least one, and the position of the last one has all sources."""
+        """The batches after a position from `Position.to_fields`; None returns all batches. At
+        least one batch follows, and the position of the last one has all sources."""
         ...
 
 
@@ -110,7 +110,7 @@ class _Run:
         return writer.finish(sources=sources)
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
-        """Write to the scratch folder, and from there in a random order."""
+        """Write to the scratch folder in order, and from there in a random order."""
         in_order = writer.scratch / "in-order"
         if writer.position is None:
             writer.checkpoint(self._position({"shuffled": ShufflePosition()}))
@@ -122,7 +122,7 @@ class _Run:
                 with TokenFilesWriter(in_order, plan, resume=True) as first:
                     self.write(first)
             except BaseException:
-                if not can_resume(in_order):  # there is no checkpoint to resume from
+                if not can_resume(in_order):  # no checkpoint to resume from
                     writer.abort()
                 raise
         self._n_tokens = position["n_tokens"]

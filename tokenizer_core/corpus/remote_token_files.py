@@ -1,10 +1,10 @@
 """Token files in a bucket: uploaded whole or not at all, and read through a cache on the disk.
 
 An address has `manifest.json`, created last and never changed, and a folder with the other files,
-named by the sha256 of that manifest. So another writer to the same address, or a late one, changes
-nothing that was published, and a new upload reuses the files of a killed one. The folder has a copy
-of the manifest too: copied to the disk with any tool, it is a folder of token files. The cache uses
-the same folder name.
+named by the sha256 of that manifest. So another writer to the same address, or a late one, does
+not change published files, and a new upload reuses the files of a killed one. The folder also has a
+copy of the manifest, so any tool can copy it to the disk, and `TokenFiles` can open the copy. The
+cache uses the same folder name.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def upload_token_files(
 ) -> TokenManifest:
     """Upload the token files of a folder to `s3://bucket/prefix`; return their manifest.
 
-    Readers see them when this call returns, and not before. An upload that failed or was killed is
-    invisible. Any upload may be repeated; it does not send existing files again. Each file is
+    Readers see them only when this call returns: an upload that failed or was killed is
+    invisible. A repeated upload does not send existing files again. Each file is
     hashed before it is sent. `progress` gets bytes done and bytes in total.
 
     Raises:
@@ -98,7 +98,7 @@ def require_free(address: str) -> None:
     """Check that an address has no token files yet, before long work that ends with an upload.
 
     Raises:
-        TokenFilesError: it has.
+        TokenFilesError: it has token files.
         StorageError: as `upload_token_files`.
     """
     _is_free(open_storage(address, read_only=True), None)

@@ -100,7 +100,7 @@ class SplitWriter:
 
     @property
     def open_tokens(self) -> int | None:
-        """Ids so far of the document that is open; None if none is."""
+        """The number of ids of the open document; None if no document is open."""
         return self._open_tokens
 
     @property
@@ -222,7 +222,7 @@ class SplitWriter:
 
     def _room(self, n_waiting: int) -> int:
         limit = self._plan.tokens_per_shard
-        # Never below zero, so that an empty document joins one that was too large.
+        # Never negative: an empty document joins the shard of a document that was too large.
         return n_waiting if limit is None else max(0, limit - self._shard_tokens)
 
     def _append_ends(self, ends: NDArray[np.int64]) -> None:
@@ -279,7 +279,7 @@ class UnfinishedDocument:
     """The ids of an open document in a temporary file, to be read back once.
 
     A shard that must hold the complete document needs its length first. The file has no name, so
-    nothing remains of it when the process ends.
+    it disappears when the process ends.
 
     Example:
         >>> from pathlib import Path

@@ -70,7 +70,7 @@ class StagedFolder:
             raise self._exists()
 
     def read_checkpoint(self) -> bytes | None:
-        """The checkpoint; None if there is none."""
+        """The checkpoint; None without one."""
         with contextlib.suppress(FileNotFoundError):
             return (self._path / _CHECKPOINT_NAME).read_bytes()
         return None

@@ -1,7 +1,7 @@
 """TokenCounts: how often each id occurs in a split, counted while the split is written.
 
-A file beside the ids has one u64 for each id from 0 to the largest. It shows which ids a tokenizer
-wastes (unused or rare ones) and which special tokens the texts contain.
+The file of counts has one u64 for each id from 0 to the largest. It shows which ids a tokenizer
+uses never or rarely, and which special tokens the texts contain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TokenDataset: batches of shape `(batch, context)` from token files, for a training loop.
 
 The start of each row is drawn uniformly from all positions that leave room for its targets, which
-are the same ids shifted by one. A split is one sequence of ids, whatever its shards, so the same
+are the same ids shifted by one. A split is one sequence of ids across all shards, so the same
 generator gives the same batches for any shard size. Windows are copied from memory-mapped files.
 """
 

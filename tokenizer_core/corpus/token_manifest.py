@@ -1,7 +1,8 @@
 """TokenManifest: the `manifest.json` that binds token files to their sources and their tokenizer.
 
-It is written last and read strictly: its names, sizes and counts must be consistent before any file
-is opened. It has no time and no machine name, so the same documents and plan give the same bytes.
+It is written last. A reader checks that its names, sizes and counts are consistent before it opens
+any file. The manifest has no time and no machine name, so the same documents and plan give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class SplitRecord:
 
 @dataclass(frozen=True)
 class TokenManifest:
-    """The contents of the `manifest.json` beside token files."""
+    """The contents of the `manifest.json` of token files."""
 
     plan: TokenFilesPlan
     splits: tuple[SplitRecord, ...]
@@ -99,7 +100,7 @@ class TokenManifest:
         raise LookupError(f"no split {name!r:.40}; these token files have {', '.join(found)}")
 
     def files(self) -> dict[str, FileRecord]:
-        """Every file beside the manifest, by name."""
+        """Every file of the folder except the manifest, by name."""
         found: dict[str, FileRecord] = {}
         for split in self.splits:
             found[split.ends_name] = split.document_ends

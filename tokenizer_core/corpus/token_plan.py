@@ -1,7 +1,7 @@
 """TokenFilesPlan: all decisions about token files before the first id is written.
 
-Impossible plans are refused here, in the first second and not in the tenth hour: ids that do not
-fit, an unknown layout, an end-of-document token that the tokenizer does not have.
+An impossible plan fails here, before hours of encoding: ids do not fit, the layout is unknown, or
+the tokenizer lacks the end-of-document token.
 """
 
 from __future__ import annotations

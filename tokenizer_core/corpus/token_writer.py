@@ -51,10 +51,10 @@ class TokenFilesWriter:
     """Writes the documents of a corpus as token files into a new folder.
 
     Append documents in their final order. The folder appears, complete, when `finish` returns.
-    Before that, or if the process dies, only `.NAME.partial` exists beside it. The next writer to
-    the same folder removes it, and so does leaving the `with` block without `finish`. With
-    `resume=True` a writer continues from the last `checkpoint`, if there is one: `position` says
-    where that was, and the files become those of an uninterrupted writer. Not thread-safe.
+    Until then, or if the process dies, only the staged folder `.NAME.partial` exists. Leaving the
+    `with` block without `finish` or a checkpoint removes it; so does the next writer. With
+    `resume=True` a writer continues from the last `checkpoint`, if any: `position` is its position,
+    and the files become those of an uninterrupted writer. Not thread-safe.
 
     Raises:
         TokenFilesError: the folder exists already, or another process is writing it.
@@ -102,8 +102,8 @@ class TokenFilesWriter:
 
     @property
     def position(self) -> dict[str, Any] | None:
-        """The position of the checkpoint that this writer continued from or wrote last; None if
-        there is none."""
+        """The position of the checkpoint that this writer continued from or wrote last; None
+        without a checkpoint."""
         return self._position
 
     @property
@@ -168,7 +168,7 @@ class TokenFilesWriter:
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), a document is
                 still open, or the folder has appeared meanwhile.
-            OSError: the disk refuses; a checkpoint and its files stay, all else is removed. If only
+            OSError: the disk refuses; a checkpoint and its files stay, the rest is removed. If only
                 the last fsync failed, the folder exists and is complete.
         """
         self._require_open()
@@ -205,11 +205,11 @@ class TokenFilesWriter:
     def checkpoint(self, position: Mapping[str, Any]) -> None:
         """Sync everything appended so far, so that `resume=True` continues from here.
 
-        `position` is for the caller that resumes: any JSON object, such as the number of documents
-        read. A checkpoint costs an fsync of each open file.
+        `position` is any JSON object that the resuming caller needs, such as the number of
+        documents read. A checkpoint costs an fsync of each open file.
 
         Raises:
-            OSError: the disk refuses; the writer is unusable, the checkpoint before is kept.
+            OSError: the disk refuses; the writer is unusable, and the previous checkpoint is kept.
             FormatError: `position` is not JSON.
             TokenFilesError: `can_checkpoint` is false.
         """
@@ -286,7 +286,7 @@ class TokenFilesWriter:
         *,
         is_open: bool,
     ) -> None:
-        """`n_before`: the ids that the first document already has; None if it begins here."""
+        """`n_before`: the number of earlier ids of the first document; None for a new document."""
         starts = np.concatenate(([0], ends[:-1]))
         lengths = ends - starts
         lengths[0] += n_before or 0

@@ -74,7 +74,7 @@ def verify_token_files(
     Raises:
         TokenFilesCorruptError: what is wrong, and in which file.
         TokenizerMismatchError: another tokenizer wrote the files.
-        TokenFilesError: there are no token files, or `texts` are given without a tokenizer.
+        TokenFilesError: the folder has no token files, or `texts` come without a tokenizer.
         LookupError: `texts` names an unknown split.
 
     Example:

@@ -1,6 +1,6 @@
 """A shard of a run: any number of workers may attempt it, and one commits it.
 
-Each attempt writes its files under names of its own, `attempts/<stage>/<shard>-<random>/`, so no
+Each attempt writes its files under a random name, `attempts/<stage>/<shard>-<random>/`, so no
 attempt overwrites another. To commit, it creates the manifest `<stage>/<shard>.json`, which names
 these files. A second worker, even one that was suspended for an hour, finds that manifest and
 discards its own files. So a committed shard never changes, and its files exist before its manifest.
@@ -65,7 +65,7 @@ class CommittedFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
-    """The result of a shard: its files, by the names that its work gave them, and figures
+    """The result of a shard: its files, by the names that its work chose, and figures
     (JSON)."""
 
     stage: str
@@ -144,14 +144,14 @@ class Attempt:
         self.storage.put(stored, source)
 
     def put_all(self, files: Mapping[str, Path]) -> None:
-        """As `put`, with several requests at once, because a store is slow to answer each."""
+        """As `put`, with several requests at once, because each response is slow."""
         deque(map_ahead(self._put_named, files.items(), num_threads=_THREADS), maxlen=0)
 
     def _put_named(self, named: tuple[str, Path]) -> None:
         self.put(*named)
 
     def commit(self, figures: Mapping[str, Any]) -> ShardManifest:
-        """Commit the shard; return its manifest, which is that of another attempt if that was
+        """Commit the shard; return its manifest, or that of another attempt which committed it
         first.
 
         Raises:
@@ -164,7 +164,7 @@ class Attempt:
         found = read_manifest(self.storage, self._run_id, self._stage, self._shard)
         if found is None:
             raise RunError(f"{name} was removed while the run was under way; run it again")
-        # After a lost response, the manifest found may be the one of this very attempt.
+        # After a lost response, the existing manifest may be this attempt's own.
         if found.files != manifest.files:
             self.discard()
         return found
@@ -188,7 +188,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     for left in parent.glob(f"{_SCRATCH}*"):
         with contextlib.suppress(OSError), locked_folder(left, wait=False):
             shutil.rmtree(left, ignore_errors=True)
-    # Under another name until it is locked, so that no process takes it for a leftover.
+    # Use another name until the folder is locked: other processes remove unlocked folders.
     unlocked = Path(tempfile.mkdtemp(prefix=".", dir=parent))
     folder = unlocked.with_name(f"{_SCRATCH}{unlocked.name[1:]}")
     try:

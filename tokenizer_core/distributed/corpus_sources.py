@@ -1,6 +1,6 @@
 """Corpus files as all workers see them: on a shared disk, or in a store.
 
-Size and version identify a file; a worker that finds others has the wrong file. `Part.to_chunk`
+Size and version identify a file; if a worker finds others, it has a wrong file. `Part.to_chunk`
 copies a part to the worker's disk, so that the same code counts it as any local file.
 """
 
@@ -25,7 +25,7 @@ _REQUEST_BYTES: Final = 1 << 23
 
 
 def check_tables(unicode_tables: str) -> None:
-    """Raise RunError if this worker's Unicode tables differ, and it might split text elsewhere."""
+    """Raise RunError if this worker's Unicode tables differ: it might split text differently."""
     if unicode_tables != UNICODE_TABLES:
         raise RunError(
             f"a worker has the Unicode tables of {UNICODE_TABLES}, not {unicode_tables}, "
@@ -73,7 +73,7 @@ class SourceFile:
 
         Raises:
             CorpusError: the file changed, before or while it was read.
-            RunError: the store does not respond; it may later.
+            RunError: the store does not respond; a retry may succeed.
         """
         if is_address(self.path):
             remote = open_remote_file(parse_address(self.path), redirects=True)
@@ -171,7 +171,7 @@ class Part:
             return Chunk(self.source.on_disk(), self.start, self.end)
         with self.source.reading() as read, path.open("xb") as file:
             for start in range(self.start, self.end, _REQUEST_BYTES):
-                # At its offset in the whole file; the hole before it takes no space on the disk.
+                # Write at the offset of the whole file; the hole before it takes no disk space.
                 file.seek(start)
                 file.write(read(start, min(start + _REQUEST_BYTES, self.end)))
         return Chunk(CorpusFile.examine(path), self.start, self.end)

@@ -1,6 +1,6 @@
 """The work of counting: count a shard of the corpus, and write its counts in partitions.
 
-The bytes of a pre-token alone decide its partition, so its counts from all shards meet there.
+Only the bytes of a pre-token decide its partition, so all shards put its counts into the same one.
 Within a partition each shard's counts are sorted: a run, as `training.counts` writes it.
 """
 
@@ -53,10 +53,10 @@ class _Counted:
 def find_cuts(
     state: ShardRules, payload: tuple[SourceFile, Sequence[int]], attempt: Attempt
 ) -> dict[str, Any]:
-    """Where a file may be cut: for each of several offsets, in order, the first cut from there on.
+    """For each of several offsets of a file, in order, the first position at or after it to cut at.
 
-    A cut after the next offset is the cut of that offset too: in a file with few cuts, searching
-    from each offset would read the file to its end each time.
+    If a cut is after the next offset, it is the cut of that offset too, without a search. Otherwise
+    searches in a file with few cuts would read to its end for each offset.
     """
     check_tables(state.unicode_tables)
     source, offsets = payload
@@ -81,8 +81,8 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
 
     Raises:
         CorpusError: a part is not UTF-8, or its file changed.
-        RunError: the store of a file does not respond; or the counts do not add up to the bytes,
-            which is a defect.
+        RunError: the store of a file does not respond; or the counts do not add up to the bytes (a
+            defect).
     """
     check_tables(state.unicode_tables)
     chunks = [part.to_chunk(attempt.scratch / f"part-{i}") for i, part in enumerate(parts)]

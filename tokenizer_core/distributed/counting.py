@@ -1,12 +1,12 @@
 """count_distributed: many workers count the pre-tokens of a corpus, as one machine counts them.
 
-    cuts        offsets -> where large files may be cut
+    cuts        offsets -> the positions at which to cut large files
     count       shard -> sorted runs, one for each partition     (and the hashes of the files)
     merge       partition: the runs of all shards -> one sorted run
     assemble    all partitions -> the file of counts
 
-`count_shards` and `merge_shards` do the work of each stage; this module decides the shards. They do
-not depend on the workers, so that other workers may continue a run.
+`count_shards` and `merge_shards` do the work of each stage; this module decides the shards. The
+shards do not depend on the workers, so other workers may continue a run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tokenizer_core.training.count_pretokens import CountingRules
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 LARGEST_SHARD_BYTES: Final = 256 << 20
-"""The most work that a lost worker repeats, up to `MOST_SHARDS` shards. Larger shards would mean
+"""The most work that a lost worker repeats, up to `MOST_SHARDS` shards. Larger shards would give
 fewer runs to merge."""
 
 MOST_SHARDS: Final = 1 << 14
@@ -54,7 +54,7 @@ hundred million files badly."""
 SMALLEST_SHARD_BYTES: Final = 16 << 20
 
 MEMORY_BYTES: Final = 512 << 20
-"""Memory of a worker for the counts of a shard; the rest goes to its disk."""
+"""Memory of a worker for the counts of a shard; the worker writes the rest to its disk."""
 
 _SHARDS: Final = 64
 _BYTES_PER_PARTITION: Final = 1 << 32
@@ -114,8 +114,8 @@ def count_distributed(
 ) -> None:
     """Count these files, local or in a store, and write the file of counts to `output`.
 
-    The file is, byte for byte, the one that `count_pretokens(...).save` writes, whatever the
-    workers and the failures. The storage at `storage` holds all intermediate results: the same call
+    The file equals, byte for byte, the one that `count_pretokens(...).save` writes, for any workers
+    and after any failures. The storage at `storage` holds all intermediate results: the same call
     continues an interrupted run, and returns the result of a finished one.
 
     - `executor`: its workers need access to the files, at the same paths, and to the storage.
@@ -128,7 +128,7 @@ def count_distributed(
     Raises:
         CorpusError: as `count_pretokens`.
         RunConflictError: the storage holds another run.
-        ShardFailedError: a shard failed each time it was tried.
+        ShardFailedError: a shard failed in every attempt.
         WorkerProcessError: the executor has no workers.
         StorageError: the storage cannot be used.
         OSError: `output` cannot be written.
@@ -186,7 +186,7 @@ def _make_plan(
             if sources
             else "no corpus file was given"
         )
-    # From the size of the corpus alone: the workers may change between calls.
+    # Only the size of the corpus decides: the workers may change between calls.
     some = min(max(n_bytes // _BYTES_PER_PARTITION, _FEWEST_PARTITIONS), _MOST_PARTITIONS)
     for name, given in (("shard_bytes", shard_bytes), ("n_partitions", n_partitions)):
         if given is not None and given < 1:

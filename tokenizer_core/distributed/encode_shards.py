@@ -1,8 +1,8 @@
 """Encoding in shards: how a corpus is cut, the work on one shard, and the two files of its result.
 
 A shard is the documents that begin in a range of bytes of a file. The worker finds them, so cutting
-a corpus reads nothing of it. A file that cannot be entered in its middle (packed, Parquet, plain
-text without a separator) is one shard.
+a corpus reads no file. If a reader cannot start in the middle of a file (packed, Parquet, plain
+text without a separator), the file is one shard.
 
 The file `ids` has the ids of all documents, two or four bytes each as the plan says; `documents`
 has two u64 for each document: its number of ids, and the size of its text in bytes. Numbers are
@@ -98,8 +98,8 @@ def cut_corpus(
 
 @dataclass(frozen=True, slots=True)
 class ShardEncoding:
-    """Sent to every worker. Ray sends it again with each task; then each process still unpickles it
-    only once, because building a tokenizer takes a second and its caches stay warm."""
+    """Sent to every worker. Ray sends it again with each task, but each process unpickles it only
+    once: building a tokenizer takes a second, and its caches stay warm."""
 
     encoder: BatchEncoder
     plan: TokenFilesPlan
@@ -153,7 +153,7 @@ def encode_shard(
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:
-        # Retrying cannot help, as with any error in a file.
+        # A retry cannot help, as with any error in a file.
         raise CorpusError(f"{source.shown!r} cannot be encoded: {error}") from None
     for name in (IDS_NAME, DOCUMENTS_NAME):
         attempt.put(name, attempt.scratch / name)
@@ -166,7 +166,7 @@ def encode_shard(
 
 
 def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -> dict[str, str]:
-    """The sha256 of a file in several shards, none of which reads the whole file."""
+    """The sha256 of a file in several shards, because no shard reads the whole file."""
     del encoding, attempt
     return {"sha256": source.sha256()}
 

@@ -50,8 +50,8 @@ SHARD_BYTES: Final = 32 << 20
 """About a second of work: a lost worker costs little, and requests to the storage are rare."""
 
 MOST_SHARDS: Final = 1 << 16
-"""Reached by a corpus of 2 TiB; larger ones get larger shards, because the joining process keeps a
-list of all."""
+"""Reached by a corpus of 2 TiB; larger ones get larger shards, because the joining process keeps
+a list of all shards."""
 
 _LAYOUT: Final = 1
 """Version of the committed files."""
@@ -85,7 +85,7 @@ def encode_distributed(
     addresses. With `resume` a call with the same folder and storage continues the last one, on any
     executor.
 
-    Workers and this process keep the ids of a shard or two in `scratch_folder`, by default the
+    Workers and this process keep the ids of one or two shards in `scratch_folder`, by default the
     system's. Each worker needs the memory of `encode_corpus` with one worker.
 
     Raises:
@@ -129,7 +129,7 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
-    # Before the run claims the storage: a file name without a known format is an error here.
+    # Cut before the run claims the storage: a file name without a known format is an error.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
     encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)
@@ -195,7 +195,7 @@ class JoinedShards:
         self._dtype = ids_dtype(encoding.plan)
         self._draw, self._scratch = draw, scratch
         self._cut = [shard.source for shard in shards if shard.start == 0 and not shard.is_whole]
-        # Hashing starts first: it takes longest, as one worker reads a large file to its end.
+        # Start with hashing, which takes longest: one worker reads a large file to its end.
         self._stages = [
             Stage(_HASH, hash_source, self._cut, encoding),
             Stage(_ENCODE, encode_shard, shards, encoding),
@@ -222,7 +222,7 @@ class JoinedShards:
         yield EncodedBatch([], replace(reached, sources=self._sources()))
 
     def _in_order(self, first: int) -> Generator[ShardManifest, None, None]:
-        """The shards from `first` on, in order, as they are committed; also note the hashes."""
+        """The shards from `first`, in order, as workers commit them; also note the hashes."""
         waiting: dict[int, ShardManifest] = {}
         with closing(self._run.commits(self._stages, self._executor)) as manifests:
             for manifest in manifests:

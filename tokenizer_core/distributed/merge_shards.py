@@ -58,7 +58,7 @@ def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict
     """Merge all runs of a partition into one.
 
     Raises:
-        RunError: their bytes are not those that were counted, or a run is damaged.
+        RunError: their number of bytes differs from the counted one, or a run is damaged.
     """
     path = attempt.scratch / MERGED
     n_entries = n_bytes = 0
@@ -81,7 +81,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
 
     Raises:
         CorpusError: the counts do not fit 64 bits.
-        RunError: their bytes are not those of the corpus, or a partition is damaged.
+        RunError: their number of bytes differs from the corpus, or a partition is damaged.
     """
     n_bytes = sum(source.size_bytes for source in corpus.sources)
     if n_bytes > MAX_SUM:
@@ -129,7 +129,7 @@ def _merged(files: Sequence[CommittedFile], attempt: Attempt) -> Iterator[Iterat
         with _opened(waiting[:MAX_RUNS], attempt) as runs, path.open("xb") as file:
             for entry in merge_runs(runs):
                 write_entry(file, entry)
-        # After the others, so that every step merges runs of about the same size.
+        # Append the result, so that every step merges runs of about the same size.
         waiting = [*waiting[MAX_RUNS:], path]
         n_made += 1
     with _opened(waiting, attempt) as runs:

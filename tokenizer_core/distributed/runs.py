@@ -1,8 +1,8 @@
-"""Run: stages of numbered shards, which an executor works on, and which can be continued.
+"""Run: stages of numbered shards, which an executor computes and a later call can continue.
 
-A shard that is committed to the run's storage is done. All others are handed to workers, and again
-a few times if they fail. A run has no other state, so it may be interrupted at any time, and two
-processes may carry it out at once.
+A shard that is committed to the run's storage is done. Workers attempt all others, a few times if
+they fail. A run has no other state, so it may be interrupted at any time, and two processes may
+carry it out at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.parallel import Executor, TaskFailure, map_ahead
 
 MAX_ATTEMPTS: Final = 3
-"""Attempts at a shard; one that fails each time would fail forever."""
+"""Attempts at a shard; a shard that fails this often would fail again."""
 
 MANY_FAILURES: Final = 64
 """After this many failures in a row the failed shards are retried before the others, so that a run
@@ -79,7 +79,7 @@ class _Work:
 
 
 class Run:
-    """A run in a storage of its own.
+    """A run; its storage holds no other run.
 
     `identity` (JSON) is everything that decides the result: inputs, settings, versions.
 
@@ -203,31 +203,31 @@ class Run:
         # Ignore other names.
         shards = (int(found[1]) for found in map(_NUMBER.search, names) if found)
         look = partial(self.committed, stage.name)
-        # A store is slow to answer each request, but handles many at once.
+        # Each response of a store is slow, but it handles many requests at once.
         manifests = map_ahead(look, shards, num_threads=_THREADS)
         return {manifest.shard: manifest for manifest in manifests if manifest is not None}
 
     def remove(self) -> None:
-        """Remove everything of this run from the storage, when its result is no longer needed.
+        """Remove everything of this run from the storage. Call it after the result is saved.
 
         Raises:
             StorageError: the storage cannot be used.
         """
         names, attempts = self.storage.names(f"{self.id}/"), f"{self.id}/attempts/"
-        # Manifests before their files, so that an interruption leaves no manifest without files.
+        # Remove manifests before their files: an interruption leaves no manifest without files.
         _remove(self.storage, [name for name in names if not name.startswith(attempts)])
         _remove(self.storage, [name for name in names if name.startswith(attempts)])
         self.storage.remove(_RUN)
 
     def sweep(self, keep: Iterable[ShardManifest]) -> None:
-        """Remove the files of all attempts except those of `keep`: the run has its result."""
+        """Remove the files of all attempts except those of `keep`. Call it when the run is done."""
         kept = {file.name for manifest in keep for file in manifest.files.values()}
         with contextlib.suppress(StorageError):  # leftovers do no harm
             _remove(self.storage, set(self.storage.names(f"{self.id}/attempts/")) - kept)
 
 
 def remove_run(address: str | os.PathLike[str]) -> None:
-    """Remove everything in a storage, when the run's result is no longer needed.
+    """Remove everything in a storage. Call it after the result of the run is saved.
 
     Raises:
         StorageError: the storage cannot be used.
@@ -237,7 +237,7 @@ def remove_run(address: str | os.PathLike[str]) -> None:
 
 
 def _remove(storage: Storage, names: Iterable[str]) -> None:
-    """Remove these names, many at once, because a store is slow to answer each request."""
+    """Remove these names, many at once, because each response of a store is slow."""
     deque(map_ahead(storage.remove, names, num_threads=_THREADS), maxlen=0)
 
 
@@ -262,7 +262,7 @@ def _attempt(work: _Work, task: _Task) -> ShardManifest | TaskFailure:
             except BaseException:
                 attempt.discard()
                 raise
-            # Discard nothing if this fails: the commit may have succeeded, and the response been
+            # If this fails, discard nothing: the commit may have succeeded and its response may be
             # lost.
             return attempt.commit(figures)
     except CorpusError:

@@ -2,7 +2,7 @@
 
     from tokenizer_core.documents import find_corpus_files, open_documents
 
-`open_documents` describes what the documents of a file are. These names are public.
+`open_documents` defines the documents of each format. These names are public.
 """
 
 from tokenizer_core.documents.corpus_files import (

@@ -1,8 +1,8 @@
 """Unpack gzip and Zstandard files piece by piece, with a limit on their expansion.
 
-An archive that ends early, is damaged, or is followed by other data is an error, because a part of
-a corpus must not pass for all of it. A few bytes can unpack to terabytes, so the output is limited
-to a multiple of the input.
+An archive that ends early, is damaged, or is followed by other data is an error, so that no part of
+a corpus is lost silently. A few bytes can unpack to terabytes, so the output is limited to a
+multiple of the input.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ DEFAULT_MAX_EXPANSION: Final = 200.0
 """Text packs to a third or a tenth of its size, the most repetitive logs to a fiftieth."""
 
 FREE_BYTES: Final = 1 << 26
-"""Allowed for every file: a small file of one repeated line is no bomb."""
+"""Allowed for every file: a small file may repeat one line."""
 
 MAX_ZSTD_WINDOW_LOG: Final = 27
 """Reading needs as much memory as the window. 2**27 bytes is the most that zstd itself accepts by
 default and that its levels use; files of `zstd --long=31` need 2 GB."""
 
-# Small, because the data after the end of a member is copied for each member that ends in it.
+# Small: each member that ends in a block copies the data after its end.
 _FED_BYTES: Final = 1 << 14
 _TAKEN_BYTES: Final = 1 << 18
 
@@ -123,7 +123,7 @@ def _unpack(
         n_fed += len(data)
         while True:
             if member is None:
-                # Like gzip's own programs, take zeros after a member for the padding of a tape.
+                # Like gzip's own programs, treat zeros after a member as padding.
                 data = data.lstrip(b"\0") if n_members and kind == "gzip" else data
                 if not data:
                     break

@@ -62,8 +62,8 @@ class CorpusFileBytes:
             self.name = f"{self.name} from byte {start}"
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from an offset on, none at the end. Call `enter` before `blocks`
-        then.
+        """At most `size` bytes from an offset on, none at the end. After this,
+        call `enter` before `blocks`.
 
         Raises:
             CorpusError: the file cannot be read.
@@ -79,7 +79,7 @@ class CorpusFileBytes:
         """
         while block := self._read(self._block_bytes()):
             self.position_bytes += len(block)
-            # Otherwise a file that grows faster than it is read would never end.
+            # A file that grows faster than we read it would never end.
             if self.position_bytes > self.size_bytes:
                 raise self._changed()
             if self._digest is not None:
@@ -206,18 +206,18 @@ def find_corpus_files(
 ) -> list[str]:
     """The existing files that paths, addresses and patterns name, sorted, each once.
 
-    An existing path names itself, whatever characters it has. Any other path with `*`, `?` or `[`
+    An existing path names itself, even if it has `*`, `?` or `[`. Any other path with one of these
     is a pattern: `*` matches within a folder, `**` goes into folders, and neither matches names
     that begin with a dot. A file with several names (links, `./`) is listed under the first one.
 
     fsspec finds the files at an address, `s3://bucket/news/*.jsonl.gz`. The result has the user or
     signature of the given address, so that it can be opened.
 
-    With `allowed_roots`, folders and addresses, anything not below one of them is refused before
-    any request, and so are redirects of a web server.
+    With `allowed_roots`, folders and addresses, any other file is refused before a request is sent,
+    and so are redirects of a web server.
 
     Raises:
-        CorpusError: nothing is named; a path does not exist; a pattern matches nothing; a named or
+        CorpusError: no path is given; a path does not exist; a pattern matches nothing; a named or
             matched file is a folder, a FIFO or a device, cannot be read, or is not allowed.
 
     Example:

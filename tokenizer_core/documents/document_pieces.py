@@ -1,7 +1,7 @@
 """Pieces of documents: a document may be larger than memory, so every format yields it in pieces.
 
-`DocumentPiece` holds text; `Utf8Piece` holds the bytes of plain text, for an engine that takes
-UTF-8: reading them costs little more than hashing the file.
+`DocumentPiece` holds text. `Utf8Piece` holds the bytes of plain text, for an engine that takes
+UTF-8; reading bytes costs little more than hashing the file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tokenizer_core.errors import CorpusError
 DEFAULT_PIECE_CHARS: Final = 1 << 18
 
 MAX_PIECE_CHARS: Final = 1 << 24
-"""The largest piece allowed: the pending text is copied with every block that is read."""
+"""The largest piece allowed: reading a block copies the pending text."""
 
 
 class DocumentPiece(NamedTuple):
     """A piece of a document; the documents of a file are its pieces in order.
 
     A document has at least one piece, and only its last one has `is_last`. All others have the
-    full number of characters. The last has the rest, which is empty only in an empty document.
+    full number of characters. The last is empty only in an empty document.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """open_documents: the documents of a corpus file of any format, in bounded memory.
 
-This module chooses the format and holds what all formats share; each format has a module.
+This module chooses the format; each format has a module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusError
 
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
-"""The names of the formats; the ending of a file's name selects one."""
+"""The names of the formats; the extension of a file selects one."""
 
 Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
 
@@ -139,16 +139,16 @@ def open_documents(
     MiB.
 
     Args:
-        format: one of `FORMATS`; by default, from the ending of the name.
+        format: one of `FORMATS`; by default, from the extension of the file.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
-        allowed_roots: folders and addresses; anything not below one of them is refused.
+        allowed_roots: folders and addresses; any other file is refused.
         within: only the documents that begin in a range of bytes (end excluded), of a file that
             `can_be_entered`; adjacent ranges have every document once. The hash then covers only
             the bytes that were read, and messages count from their start.
 
     Raises:
-        CorpusError: here, if the file cannot be opened or is not allowed, or its name shows no
-            format; while reading, if it is damaged, ends early, is not UTF-8, has a line or a row
+        CorpusError: on the call, if the file cannot be opened or is not allowed, or its name shows
+            no format. While reading, if it is damaged, ends early, is not UTF-8, has a line or row
             without text, expands too much or changes, or a required library is not installed.
         ValueError: an argument is out of range.
 

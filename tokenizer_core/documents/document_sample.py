@@ -1,8 +1,8 @@
 """DocumentSample: a random but reproducible sample of the documents of files.
 
 A hash of the seed, the document's number in its file and its beginning decides whether it is drawn.
-So the order, names, folders, formats and packing of the files do not change the sample, as long as
-each file keeps its documents in order. Copies of one document are drawn independently.
+So the order, names, folders, formats and packing of the files do not change the sample, if each
+file keeps its documents in order. Copies of one document are drawn independently.
 """
 
 from __future__ import annotations

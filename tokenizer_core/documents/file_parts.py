@@ -1,8 +1,8 @@
-"""Enter a plain file in its middle: parts that are read independently have each document once.
+"""Start reading in the middle of a plain file, so that independent parts have each document once.
 
-A part has the documents that begin in it, and so the rest of the last one. The ending of a document
-is the separator of plain text, or the end of a line. Endings match leftmost and do not overlap. So
-a document certainly begins after an ending that no earlier occurrence overlaps: reading from the
+A part has the documents that begin in it, with the whole of the last one. A document ends with the
+separator of plain text, or with a line. These endings match leftmost and do not overlap. So a
+document certainly begins after an ending that no earlier occurrence overlaps: a reader from the
 beginning of the file finds the same ending.
 """
 
@@ -13,8 +13,8 @@ from tokenizer_core.documents.corpus_files import CorpusFileBytes
 
 
 def enter_part(source: CorpusFileBytes, ending: bytes, start: int, stop: int) -> None:
-    """Make `source` yield only the documents that begin in the bytes `start` to `stop` (excluded);
-    `ending` follows each document of the file.
+    """Make `source` yield only the documents that begin in the bytes `start` to `stop` (excluded).
+    `ending` is the bytes after each document of the file.
 
     Raises:
         CorpusError: the file cannot be read.
@@ -29,7 +29,7 @@ def enter_part(source: CorpusFileBytes, ending: bytes, start: int, stop: int) ->
 
 def find_document(source: CorpusFileBytes, ending: bytes, start: int, stop: int) -> int | None:
     """The first byte from `start` to `stop` (excluded) at which a document certainly begins; None
-    if there is none. Reads no further.
+    if no such byte exists. It does not read beyond it.
 
     Example:
         >>> import tempfile; from pathlib import Path
@@ -43,7 +43,7 @@ def find_document(source: CorpusFileBytes, ending: bytes, start: int, stop: int)
     if start <= 0:
         return 0 if stop > 0 else None
     size = len(ending)
-    # An earlier occurrence cannot overlap the first one that counts.
+    # An occurrence before this offset cannot overlap the first ending that matters.
     offset = max(0, start - 2 * size + 1)
     window, taken_up_to = b"", 0
     while block := source.read_at(offset + len(window), corpus_files.BLOCK_BYTES):

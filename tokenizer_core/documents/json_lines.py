@@ -10,7 +10,7 @@ from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
 
 DEFAULT_LINE_BYTES: Final = 1 << 24
-"""A line is held in memory, up to nine times while it is parsed: bytes, text, value."""
+"""Parsing a line needs up to nine times its size in memory: bytes, text, value."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
@@ -42,7 +42,7 @@ def read_json_lines(
 
 
 def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Numbers and lines, without line ends; an empty rest after the last line end is no line."""
+    """Numbers and lines, without line ends; an empty rest after the last line end is not a line."""
     number = 1
     parts: list[bytes] = []
     n_bytes = 0

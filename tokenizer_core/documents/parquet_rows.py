@@ -1,6 +1,6 @@
 """Parquet: a column of strings, one document per row, read a few rows at a time with pyarrow.
 
-Only this module imports pyarrow, and only to read a Parquet file.
+pyarrow is imported only to read a Parquet file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find, open and identify corpus files in stores, through fsspec.
 
-Only this module imports fsspec, and only for an address. Messages name only the kind of a store's
-error, because its text may hold the address with its password or signature.
+fsspec is imported only for an address. Messages name only the kind of a store's error, because its
+text may hold the address with its password or signature.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Identity = tuple[int, str]
 
 
 class StoreReadError(CorpusError):
-    """A store did not respond, or not with the requested data; a retry may succeed."""
+    """A store did not respond, or sent other data than requested; a retry may succeed."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -81,7 +81,7 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to an offset, if the store can."""
+        """Move to an offset, if the store can."""
         try:
             self._offset = int(self._file().seek(offset, whence))
         except Exception as error:

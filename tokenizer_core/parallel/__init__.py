@@ -1,5 +1,5 @@
 """Concurrent work: `run_tasks` in processes, `run_ahead` and `map_ahead` in threads, and executors,
-which go on when a worker dies."""
+which continue after a worker dies."""
 
 from tokenizer_core.parallel.executors import Executor, LocalExecutor, TaskFailure
 from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead

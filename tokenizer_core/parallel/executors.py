@@ -1,7 +1,7 @@
 """Executors run the tasks of a run: the protocol, and the one on processes of this machine.
 
-A dead worker ends `run_tasks`. An executor instead reports the task that the worker had, and goes
-on; its caller decides whether to retry. `ray_cluster` has the executor on a Ray cluster.
+`run_tasks` ends when a worker dies. An executor instead reports the worker's task and continues;
+its caller decides whether to retry. `ray_cluster` has the executor on a Ray cluster.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Returned instead of a result where the task can be retried, with the reason."""
+    """Why a task has no result; the caller can retry it."""
 
     reason: str
 
 
 class Executor(Protocol):
-    """Runs tasks somewhere. It knows neither what they do nor which ones to retry."""
+    """Runs tasks on this machine or a cluster; its caller decides which ones to retry."""
 
     shown: str
-    """Where it runs them, for messages."""
+    """The machine or cluster that runs them, for messages."""
 
     def run(
         self,
@@ -41,7 +41,7 @@ class Executor(Protocol):
         while_waiting: Callable[[], object] | None = None,
     ) -> Generator[tuple[int, Result | TaskFailure], None, None]:
         """Yield `(index, function(state, task))` for every task, in the order they finish; a
-        TaskFailure instead of the result where the worker was lost.
+        TaskFailure instead of the result if the worker was lost.
 
         Every worker must be able to import `function` by name. The number of running tasks is
         bounded. `while_waiting` is called several times a second; an exception in it ends the run.
@@ -49,7 +49,7 @@ class Executor(Protocol):
 
         Raises:
             WorkerProcessError: workers cannot be started or reached.
-            Exception: whatever `function` raised.
+            Exception: any exception of `function`.
         """
         ...
 
@@ -84,7 +84,7 @@ class LocalExecutor:
                 [left[index] for index in indices],
                 num_workers=self.num_workers,
                 state=state,
-                # One each, so that the task which killed a worker is known.
+                # One task per worker, so that we know which task killed it.
                 max_in_flight_per_worker=1,
                 while_waiting=while_waiting,
             )
@@ -96,7 +96,7 @@ class LocalExecutor:
             except WorkerProcessError as error:
                 if not error.tasks:
                     raise
-                # The other workers ended too; their tasks start again.
+                # The other workers ended too; start their tasks again.
                 for position in error.tasks:
                     del left[indices[position]]
                     yield indices[position], TaskFailure(str(error))

@@ -1,8 +1,8 @@
 """RayExecutor runs the tasks of a run on a Ray cluster, as `LocalExecutor` does on this machine.
 
 It uses Ray's tasks without Ray's retries: the run decides what to retry and how often. Ray moves
-only the arguments and the small result of a function; the output goes to the storage. Only this
-module imports Ray, and only when a cluster is used.
+only the arguments and the small result of a function; the output goes to the storage. Ray is
+imported only when a cluster is used.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def connect_to_ray(address: str = "auto") -> Iterator[RayExecutor]:
     if ray.is_initialized():
         yield RayExecutor(address)
         return
-    # Whoever started a cluster configures it.
+    # Options apply only to the cluster that this call starts.
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     with _keeping_sigterm():
         try:
@@ -79,7 +79,7 @@ def _check_port(address: str) -> None:
     if host in ("127.0.0.1", "localhost"):
         from ray import util
 
-        # Ray takes these names for this machine, and connects to its network address.
+        # For these names Ray connects to the network address of this machine.
         hosts.append(cast("Any", util).get_node_ip_address())
     for host in hosts:
         try:
@@ -92,7 +92,7 @@ def _check_port(address: str) -> None:
 
 @contextlib.contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Restore this process's SIGTERM handler, which Ray replaces. Without one, keep Ray's, which
+    """Restore this process's SIGTERM handler, which Ray replaces. If it had none, keep Ray's, which
     cancels the tasks before the process ends."""
     handler = signal.getsignal(signal.SIGTERM)
     try:

@@ -1,8 +1,8 @@
 """`run_ahead` and `map_ahead`: threads that compute results while the caller uses earlier ones.
 
-For work that releases the GIL: reading, hashing, the compiled engine. The number of waiting results
-is bounded, so memory is bounded however slow the caller is. Nothing can hang: the generators join
-their threads before they end.
+Use them for work that releases the GIL: reading, hashing, the compiled engine. The number of
+waiting results is bounded, so a slow caller does not use more memory. Nothing can hang: the
+generators join their threads before they end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _END: Final[Any] = object()
 
 
 def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, None]:
-    """The same items, made by a thread, at most `n_ahead` of them before the caller needs them.
+    """The same items, computed by a thread at most `n_ahead` items before the caller needs them.
 
     An exception from `items` is raised here, at its position. Closing this generator ends the
     thread after its current item, and closes `items` if that is a generator.
@@ -48,8 +48,8 @@ def run_ahead(items: Iterator[Item], *, n_ahead: int) -> Generator[Item, None, N
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int
 ) -> Generator[Result, None, None]:
-    """`function` of each item, in order, by `num_threads` threads; at most one more item is waiting
-    or done.
+    """Yield `function(item)` for each item, in order, computed by `num_threads` threads. At most
+    `num_threads + 1` items are running, waiting or not yet yielded.
 
     Example:
         >>> list(map_ahead(len, ["a", "bc"], num_threads=2))

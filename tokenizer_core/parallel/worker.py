@@ -1,7 +1,7 @@
 """The program of a worker process: read a task, call the function, write the result.
 
-A worker must start fast, so this module imports only light parts of the standard library and
-nothing of tokenizer_core. Unpickling the function imports what the function needs.
+A worker must start fast, so this module imports only light parts of the standard library.
+Unpickling the function imports what the function needs.
 
 The protocol is frames over two pipes, each a u64 little-endian length and a pickle. The first
 request is `(function, state)`; each further one is `(index, task)`. Responses are
@@ -44,8 +44,8 @@ def serve() -> None:
 def _claim_pipes() -> tuple[IO[bytes], IO[bytes]]:
     """The two pipes, moved away from descriptors 0 and 1.
 
-    Otherwise a `print` in the function, or in C code under it, would end up between the frames; it
-    goes to standard error instead. Children of this process do not inherit the copies.
+    Otherwise a `print` in the function, or in C code that it calls, would write between the frames.
+    Such output goes to standard error instead. Children of this process do not inherit the copies.
     """
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -70,7 +70,7 @@ def _read_frames(requests: IO[bytes], frames: queue.SimpleQueue[bytes]) -> None:
 
 
 def _exit_now() -> None:
-    """End the process from any thread, whatever the other threads do."""
+    """End the process at once, from any thread."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Run one function over many tasks in worker processes, with a bounded number running.
 
-Each pool of the standard library fails in a way that a service or a long training run meets sooner
-or later:
+Each pool of the standard library has a fault that a service or a long training run meets sooner or
+later:
 
 - `multiprocessing.Pool` waits forever when a worker is killed, for example by the kernel for its
   memory;
@@ -179,7 +179,7 @@ class _Window(Generic[Task]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the next task, if there is one, may begin."""
+        """Whether the next task, if any, may begin."""
         is_far = self._size is not None and self._n_begun - self._oldest >= self._size
         return self.more_tasks and not is_far
 
@@ -213,7 +213,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             bufsize=0,
         )
-        assert self.process.stdin is not None  # noqa: S101 - asked for above, for the type checker
+        assert self.process.stdin is not None  # noqa: S101 - PIPE above sets it; for mypy
         assert self.process.stdout is not None  # noqa: S101
         self.stdin: IO[bytes] = self.process.stdin
         self.stdout: IO[bytes] = self.process.stdout
@@ -308,8 +308,8 @@ class _Crew:
         return len(self._workers) < self._max_workers or self._least_busy() is not None
 
     def hand_out(self, index: int, task: object) -> None:
-        """Give the task to the worker with the fewest tasks; start one while fewer than allowed
-        run."""
+        """Give the task to the worker with the fewest tasks; start a worker if the limit allows
+        it."""
         payload = pickle.dumps((index, task), pickle.HIGHEST_PROTOCOL)
         worker = self._least_busy()
         if worker is None or (worker.unfinished and len(self._workers) < self._max_workers):
@@ -371,7 +371,7 @@ class _Crew:
     def end(self, *, kill: bool) -> None:
         """End all workers, at once if `kill`."""
         self._selector.close()
-        if kill:  # all of them first, so that none goes on while we wait for another
+        if kill:  # kill all of them before waiting for the first
             for worker in self._workers:
                 worker.process.kill()
         while self._workers:

@@ -25,7 +25,7 @@ __all__ = [
 
 def open_artifacts(store: str | None, artifacts_dir: Path) -> Artifacts:
     """The registry at `store`: `s3://bucket/prefix`, cached below `artifacts_dir`, or a folder;
-    without `store`, the registry in `artifacts_dir`. It makes no request yet.
+    without `store`, the registry in `artifacts_dir`. This call sends no request.
 
     Example:
         >>> open_artifacts(None, Path("artifacts")).root

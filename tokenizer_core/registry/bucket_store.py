@@ -10,7 +10,7 @@ is unreachable.
 
 Files without a manifest were left by a publisher that died, and are removed after a day. A slow
 publisher checks its files after it wrote the manifest, and the remover checks for a manifest after
-each removal: whichever comes second sees the other.
+each removal: the second of the two sees the change of the first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
 UNREACHABLE_SECONDS: Final = 2.0
-"""Pause after a failed request to the storage, in which reads use the cache."""
+"""Pause after a failed request to the storage; reads use the cache meanwhile."""
 PATIENCE_SECONDS: Final = 3.0
 CACHED_VERSIONS: Final = 32
 _LISTING_SECONDS: Final = 1.0
@@ -76,9 +76,9 @@ Result = TypeVar("Result")
 class BucketArtifactStore(Artifacts):
     """The versions at `address`, cached in a folder of this host.
 
-    The first request opens the storage. After a request fails, for two seconds, and while a request
-    of `resolve_near` takes longer than three, reads use the cache alone: a version outside it is an
-    error.
+    The first request opens the storage. Reads use only the cache for two seconds after a failed
+    request, and while a request of `resolve_near` takes longer than three seconds. A version that
+    is not cached is then an error.
     """
 
     poll_seconds = 1.0
@@ -96,7 +96,7 @@ class BucketArtifactStore(Artifacts):
         return sorted(self._list())
 
     def resolve_near(self, wanted: str) -> ArtifactRef:
-        """See `Artifacts`: from the cache, or after three seconds from what this host knows."""
+        """See `Artifacts`. If the storage takes over three seconds, use what this host knows."""
         found = self._find_cached(wanted) if "@" in wanted else None
         if found is not None:
             return found
@@ -121,7 +121,7 @@ class BucketArtifactStore(Artifacts):
         self._refuse_active(name, version)
         self._remove(f"{prefix}/{MANIFEST_NAME}")
         try:
-            # A concurrent promotion sees that the manifest is gone, or is seen here.
+            # Either a concurrent promotion sees no manifest, or this check sees the promotion.
             self._refuse_active(name, version)
         except ArtifactInUseError:
             self._request(
@@ -158,12 +158,12 @@ class BucketArtifactStore(Artifacts):
             self._cache.drop(ref.name, ref.version)
             return super().read_file(ref, filename)
 
-    # Inside
+    # Internals
 
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:
-        """See `Artifacts`. Two hosts that publish the same spec at once get one version, or each
-        its own."""
+        """See `Artifacts`. Two hosts that publish the same spec at once may get one version or
+        two."""
         self._listed = None
         yield
 
@@ -222,7 +222,7 @@ class BucketArtifactStore(Artifacts):
         """The version `name@version`, if it is in the cache."""
         name, _, version = wanted.partition("@")
         if self._cache.has(name, version):
-            # It was dropped just now, or is damaged and will be fetched again.
+            # Another process dropped it, or it is damaged and will be fetched again.
             with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                 digest = super()._read_manifest(name, version).fingerprint
                 return ArtifactRef(name, version, digest)
@@ -258,7 +258,7 @@ class BucketArtifactStore(Artifacts):
             return found
 
     def _read_manifest(self, name: str, version: str) -> Manifest:
-        """From the storage, which knows of removals; while it is unreachable, from the cache."""
+        """Read it from the storage, where removals are visible; if unreachable, from the cache."""
         if not self._is_unreachable():
             with contextlib.suppress(ArtifactStorageError), reading(f"{name}@{version}"):
                 prefix = _prefix(checked_name(name), checked_version(version))
@@ -366,7 +366,7 @@ class VersionCache:
         self._staging = self._tokenizers / ".staging"
 
     def has(self, name: str, version: str) -> bool:
-        """Whether a version is cached, sound or damaged; raise ArtifactNameError."""
+        """Whether a version is cached, sound or damaged; raise ArtifactNameError for a bad name."""
         return self._path(name, version).is_dir()
 
     def versions(self, name: str) -> list[str]:
@@ -405,8 +405,8 @@ class VersionCache:
         remove_folder(self._path(name, version))
 
     def trim(self, served: Callable[[], str | None]) -> None:
-        """Remove the least recently used versions, except the active one, which `served` names, and
-        what killed processes left a day ago."""
+        """Remove the least recently used versions, except the active one, which `served` names.
+        Also remove files that killed processes left a day ago."""
         with contextlib.suppress(OSError):
             limit = time.time() - _LEFT_OVER_AFTER.total_seconds()
             for path in self._staging.glob("*"):
@@ -435,7 +435,7 @@ def _version_files(names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _write(storage: Storage, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
-    """Create the files of a version; False where another publisher has already written it."""
+    """Create the files of a version; False if another publisher has already written it."""
     prefix = _prefix(ref.name, ref.version)
     for name, data in files.items():
         if not storage.create(f"{prefix}/{name}", data):
@@ -445,7 +445,7 @@ def _write(storage: Storage, ref: ArtifactRef, files: Mapping[str, bytes]) -> bo
             if hashlib.sha256(existing).digest() != hashlib.sha256(data).digest():
                 return False
     if any(storage.size(f"{prefix}/{name}") is None for name in FILE_NAMES):
-        # This publisher took a day, and a cleaner removed its files as left over.
+        # This publisher took over a day, so another one removed its files.
         storage.remove(f"{prefix}/{MANIFEST_NAME}")
         return False
     return True

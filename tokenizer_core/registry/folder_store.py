@@ -6,14 +6,14 @@
     root/.publish.lock, .active.lock  held while writing; the kernel frees them with the process
 
 A publisher writes a version into `.staging`, syncs each file and then the folder, opens and
-verifies it as a reader would, renames it, and syncs the rename. So a reader at any moment, or after
-any crash, sees a version whole or not at all. Publishers hold the lock while they stage: whatever
-is in `.staging` when the lock is free was left by a process that died.
+verifies it as a reader would, renames it, and syncs the rename. So a reader sees a version whole or
+not at all, at any moment and after any crash. Publishers hold the lock while they stage, so if the
+lock is free, the content of `.staging` is from a process that died.
 
-A version is one folder that appears in one rename, so this store does not use the single files of
-`blobs.FolderStorage`: there a version would appear in steps.
+This store does not use `blobs.FolderStorage`, which writes file by file: a version is a folder that
+must appear in one rename.
 
-This relies on a disk that keeps what it reported as synced.
+The store relies on a disk that keeps the data it reported as synced.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ LOCK_TIMEOUT_SECONDS: Final = 60.0
 class ArtifactStore(Artifacts):
     """The versions under `root`; safe to use from several processes at once.
 
-    Reading needs no lock and no write permission. Writing needs a file system with `flock` and
-    atomic `rename`, with the whole of `root` on it.
+    Reading needs no lock and no write permission. Writing needs all of `root` on one file system,
+    with `flock` and atomic `rename`.
 
     Raises (from every method):
         ArtifactNameError: a name or version is malformed.
@@ -86,8 +86,8 @@ class ArtifactStore(Artifacts):
         return [name for name in self._entries(self._tokenizers, NAME) if self._version_names(name)]
 
     def remove(self, name: str, version: str) -> None:
-        """See `Artifacts`. The version is renamed into `.staging`, and deleted there, now or by the
-        next writer."""
+        """See `Artifacts`. Rename the version into `.staging` and delete it there; if the process
+        dies, the next writer deletes it."""
         target = self._tokenizers / checked_name(name) / checked_version(version)
         with writing("remove"), self._locked(".publish.lock"), self._locked(".active.lock"):
             if not target.is_dir():
@@ -124,7 +124,7 @@ class ArtifactStore(Artifacts):
                 return PointerState("unreadable", damage=str(error))
             return PointerState(hashlib.sha256(data).hexdigest(), data)
 
-    # Inside
+    # Internals
 
     def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
         with writing("promote"), self._locked(".active.lock"):

@@ -1,4 +1,4 @@
-"""Manifest: the contents of `manifest.json`, which is stored beside an artifact's pickles.
+"""Manifest: the contents of `manifest.json`, which is in the folder of an artifact's pickles.
 
 It holds the settings that decide ids but are not in the pickles, the hashes that show damage, and
 the origin of the tokenizer. `formats.manifest_fields` reads and writes the settings, so that
@@ -62,7 +62,7 @@ class Manifest:
     fingerprint: str = field(default="")
 
     def to_json(self) -> bytes:
-        """The content of `manifest.json`, sealed; raise FormatError where a value is not JSON."""
+        """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
         return render_manifest_json(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:

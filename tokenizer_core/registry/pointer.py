@@ -40,7 +40,7 @@ class ActivePointer:
 
     @classmethod
     def from_json(cls, data: bytes) -> ActivePointer:
-        """The pointer in `data`. Files of old releases have no generation; it is 0 then.
+        """The pointer in `data`. The generation is 0 in files of old releases, which have none.
 
         Raises:
             ArtifactCorruptError, FormatError: the content is not a pointer.
@@ -70,7 +70,7 @@ class ActivePointer:
 class PointerState:
     """The content of `active.json` at some moment, sound or not; `promote` takes it as `expected`.
 
-    `version` is the store's identifier of this state, None where the file does not exist. `damage`
+    `version` is the store's identifier of this state, None if the file does not exist. `damage`
     says why the file cannot be read.
     """
 
@@ -79,7 +79,7 @@ class PointerState:
     damage: str | None = None
 
     def pointer(self) -> ActivePointer | None:
-        """The pointer; None where the file does not exist.
+        """The pointer; None if the file does not exist.
 
         Raises:
             ArtifactCorruptError: the file is empty, garbage, or cannot be read.
@@ -115,7 +115,7 @@ class PointerState:
 
     @property
     def generation(self) -> int:
-        """The generation of the pointer; 0 where it is missing or damaged."""
+        """The generation of the pointer; 0 if it is missing or damaged."""
         try:
             pointer = self.pointer()
         except ArtifactCorruptError:

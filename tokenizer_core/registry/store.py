@@ -1,8 +1,8 @@
-"""Artifacts: the registry of published tokenizers, whatever holds their files.
+"""Artifacts: the registry of published tokenizers, in a folder or a bucket.
 
 This class publishes, reads, promotes and fences. It opens every version from a folder: that of the
 store itself, or the cache of a store in a bucket. It moves the pointer by compare-and-set. A
-subclass says how files are written, listed and removed; see the end of the class.
+subclass writes, lists and removes the files; its methods are at the end of the class.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Artifacts(ABC):
         """The spec of a version, after checking sizes, hashes, schema and fingerprint.
 
         Raises:
-            ArtifactNotFoundError: there is no such version.
+            ArtifactNotFoundError: the version does not exist.
             ArtifactCorruptError: it is damaged, and not loaded; the message says how.
         """
         with self._version_folder(ref.name, ref.version) as folder:
@@ -154,7 +154,7 @@ class Artifacts(ABC):
         """The unchanged bytes of one file of a version, for a download.
 
         Raises:
-            ArtifactNotFoundError: there is no such version, or no such file in one.
+            ArtifactNotFoundError: the version does not exist, or has no such file.
             ArtifactCorruptError: the file does not match the manifest.
         """
         if filename not in (*FILE_NAMES, MANIFEST_NAME):
@@ -182,12 +182,12 @@ class Artifacts(ABC):
         """Write `spec` as the newest version of `name`: whole and verified, or not at all.
 
         If `name` has a sound version with the same digest, return that one and write nothing:
-        training again on the same corpus gives the same tokenizer. A version is a UTC time, and
-        later than that of every existing version, whatever the clock says.
+        training again on the same corpus gives the same tokenizer. A version is a UTC time,
+        later than that of every existing version even if the clock was set back.
 
         Raises:
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
-                been writing for a minute.
+                held the lock for a minute.
             ArtifactStorageError: the disk is full, failing or read-only; nothing is visible.
         """
         checked_name(name)
@@ -216,7 +216,7 @@ class Artifacts(ABC):
         """Remove a version, sound or damaged. It disappears as a whole, even if the process dies.
 
         Raises:
-            ArtifactNotFoundError: there is no such version.
+            ArtifactNotFoundError: the version does not exist.
             ArtifactInUseError: it is active.
         """
 
@@ -234,7 +234,7 @@ class Artifacts(ABC):
             ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
             ArtifactStorageError: the pointer could not be written; it is unchanged.
             PointerMovedError: the pointer was moved or fenced since `expected` was read; without
-                `expected`, other processes moved it again and again.
+                `expected`, other processes moved it repeatedly.
         """
         self.open(ref)
         for _ in range(_MAX_MOVES if expected is None else 1):
@@ -254,14 +254,14 @@ class Artifacts(ABC):
         )
 
     def fence(self) -> None:
-        """Advance the pointer's generation and keep the version that it names: a promotion that
-        read the pointer before is refused from now on.
+        """Advance the pointer's generation and keep the version that it names: this refuses every
+        promotion that read the pointer before.
 
         Raises:
             ArtifactStorageError: the pointer could not be written.
         """
         state = self.pointer_state()
-        # If another process moved the pointer meanwhile, that has the same effect.
+        # If this fails, another process moved the pointer, which has the same effect.
         self._move_pointer(state.fenced(), state, None)
 
     poll_seconds: float
@@ -269,7 +269,7 @@ class Artifacts(ABC):
 
     @abstractmethod
     def pointer_mark(self) -> object:
-        """A cheap value that changes whenever the pointer moves; None where there is no pointer."""
+        """A cheap value that changes whenever the pointer moves; None without a pointer."""
 
     @abstractmethod
     def pointer_state(self) -> PointerState:
@@ -288,7 +288,7 @@ class Artifacts(ABC):
         return ref
 
     def active(self) -> ArtifactRef | None:
-        """The version that the pointer names; None where nothing was ever promoted.
+        """The version that the pointer names; None before the first promotion.
 
         Raises:
             ArtifactCorruptError: the pointer is empty or garbage, or names another digest.
@@ -303,7 +303,7 @@ class Artifacts(ABC):
             return None
         return self.resolve(pointer.previous)
 
-    # Inside
+    # Internals
 
     def _ref(self, name: str, version: str) -> ArtifactRef:
         return ArtifactRef(name, version, self._read_manifest(name, version).fingerprint)
@@ -328,7 +328,7 @@ class Artifacts(ABC):
                     f"{name}@{version} is active; promote another version before removing it"
                 )
 
-    # What a subclass adds, with `remove`, `pointer_mark` and `pointer_state` above
+    # A subclass implements these, and `remove`, `pointer_mark` and `pointer_state` above
 
     @abstractmethod
     def names(self) -> Names:
@@ -340,11 +340,11 @@ class Artifacts(ABC):
 
     @abstractmethod
     def _publishing(self) -> AbstractContextManager[None]:
-        """Held while a version is published: a lock, where the store has one."""
+        """A context in which a version is published: a lock, if the store has one."""
 
     @abstractmethod
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
-        """Write and verify the files of a version, the manifest last; False where another host has
+        """Write and verify the files of a version, the manifest last; False if another host has
         already written this version."""
 
     @abstractmethod
@@ -352,13 +352,13 @@ class Artifacts(ABC):
         """A descriptor of the folder that holds one version.
 
         Raises:
-            ArtifactNotFoundError: there is no such version.
+            ArtifactNotFoundError: the version does not exist.
         """
 
     @abstractmethod
     def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
-        """Write the pointer if it is still in `state`, and return whether it was. Its new version
-        `ref` must still exist then.
+        """Write the pointer if it is still in `state`, and return whether it was. `ref`, the new
+        version, must still exist.
 
         Raises:
             ArtifactNotFoundError: `ref` was removed meanwhile; the pointer is unchanged.

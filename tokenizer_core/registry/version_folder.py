@@ -95,7 +95,7 @@ def read_artifact_file(folder: int, name: str, version: str, filename: str) -> t
 
 
 def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
-    """A file's bytes, if its size and hash match the manifest; nothing is parsed before."""
+    """A file's bytes, after checking size and hash: nothing may parse unchecked bytes."""
     data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)
     if len(data) != record.size_bytes:
         raise ArtifactCorruptError(
@@ -108,7 +108,7 @@ def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Raise the store's own errors, which name `what`, for any error in the block."""
+    """Translate any error in the block into the store's errors, which name `what`."""
     try:
         yield
     except ArtifactCorruptError as error:
@@ -127,7 +127,7 @@ def reading(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Raise the store's own errors, which say that it cannot `what`."""
+    """Translate any error in the block into the store's errors: it cannot `what`."""
     try:
         yield
     except (FormatError, InvalidSpecError) as error:

@@ -1,6 +1,6 @@
 """ArtifactRef, the name of one version, and the rules for names and versions.
 
-Names become folder names and parts of addresses, so an allow-list of characters decides.
+Names become folder names and parts of addresses, so an allow-list limits their characters.
 """
 
 from __future__ import annotations
