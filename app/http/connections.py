@@ -111,7 +111,7 @@ class ConnectionGuard:
         )
 
     def note(self, problem: Problem) -> None:
-        """Count a request refused before it reached the app, and log the count periodically."""
+        """Count a request refused before it reached the app, and log it at most once a minute."""
         self._count(problem.code)
         now = time.monotonic()
         if now >= self._next_line:
@@ -195,12 +195,12 @@ class ClosingTransport(asyncio.Transport):
     def drop(self, n_bytes: int) -> None:
         """Count `n_bytes` of discarded input; stop reading when there are too many."""
         self._left_to_drain -= n_bytes
-        # Do not close yet: the client has stopped sending and needs time to read.
+        # Do not close yet: the client can send no more, and needs time to read.
         if self._left_to_drain < 0 and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def forget(self) -> None:
-        """Stop all timers: the connection is lost."""
+        """Cancel the timer: the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

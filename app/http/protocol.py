@@ -273,7 +273,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Pause the app: the client reads more slowly than it writes."""
+        """Pause the app, which writes faster than the client reads."""
         super().pause_writing()
         self._cancel_stall_timer()
         self._stall_timer = self.loop.call_later(self._guard.stall_seconds, self._wire.abort)
