@@ -325,7 +325,7 @@ class _WordTable:
         before: defaultdict[str, array[int]] = defaultdict(_empty_index)
         after: defaultdict[str, array[int]] = defaultdict(_empty_index)
         touching = _empty_index()
-        # No word may contain the pair of a given merge.
+        # The pair of a given merge may occur in no word.
         self.pair_counts.pop(pair, None)
         done = -1
         for index in self._occurrences.pop(pair, ()):
