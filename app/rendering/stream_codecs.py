@@ -331,7 +331,7 @@ class DecodeCodec:
 
     @property
     def n_pending(self) -> int:
-        """Bytes of an incomplete id, line or character."""
+        """Bytes of an incomplete id or line."""
         return self._reader.n_held
 
     def feed(self, data: bytes) -> Iterator[DecodedPart]:
