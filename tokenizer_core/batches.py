@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     Options = tuple[str | tuple[str, ...], str | tuple[str, ...]]
 
 BATCH_BLOCK_BYTES = 1 << 17
-"""Worker processes get texts in blocks of at least this size; sending a smaller block costs more
+"""Worker processes get texts in blocks of at least this size; sending a smaller block takes longer
 than encoding it."""
 
 
 class EncodesTexts(Protocol):
-    """The part of a tokenizer that encoding a block uses."""
+    """The method of a tokenizer that encoding a block uses."""
 
     def encode(
         self, text: str, *, allowed_special: Allowed, disallowed_special: Disallowed
@@ -29,7 +29,7 @@ class EncodesTexts(Protocol):
 
 
 def plain_policy(policy: Allowed | Disallowed) -> str | tuple[str, ...]:
-    """A special-token policy that can be pickled."""
+    """Convert a special-token policy to a value that can be pickled."""
     return policy if isinstance(policy, str) else tuple(policy)
 
 

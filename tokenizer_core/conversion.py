@@ -1,9 +1,9 @@
-"""Converts a tokenizer to another format: writes it aside, reads it back, compares, then renames
-it.
+"""Converts a tokenizer to another format: writes it to a temporary folder, reads it back, compares,
+then renames it.
 
-A writer refuses by name what its format cannot hold and a reader cannot pass as an argument. What a
-reader can pass (split pattern, special tokens) is not in the files; `not_carried` names it, and
-`loading_lines` shows how to pass it.
+A writer refuses by name any property that its format cannot store and that a reader cannot pass as
+an argument. The files do not contain what the reader can pass (split pattern, special tokens);
+`not_carried` lists these properties, and `loading_lines` shows how to pass them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pickle": ("vocab.pkl", "merges.pkl"),
     }
 )
-"""Format -> the names its files have in a folder."""
+"""Format -> the names of its files in a folder."""
 
 _WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
     {
@@ -58,7 +58,7 @@ _WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
     }
 )
 
-# Beside the golden text: what has been seen to part tokenizers whose tables were equal.
+# Used with the golden text: inputs that distinguished tokenizers whose tables were equal.
 _TRAPS: Final = (
     "",
     "a" * 4096,
@@ -73,18 +73,18 @@ _TRAPS: Final = (
 def convert_spec(
     spec: TokenizerSpec, target: Target, output: str | os.PathLike[str], *, overwrite: bool = False
 ) -> tuple[list[Path], bool]:
-    """Write `spec` in the format `target`; gives the files, and whether they are `spec` itself.
+    """Write `spec` in the format `target`; return the files, and whether they hold all of `spec`.
 
-    `output` is a file for the formats of one file, or a folder that is there; for `gpt2` and
-    `pickle` it is a folder, made where it is missing. The files are read back before they get
-    their names: either that gives the fingerprint of `spec` (True), or a spec that differs in
-    nothing but what the format leaves out, and gives the same ids for every token of the
-    vocabulary and for texts made to differ (False). After a failure, a full disk or an interrupt
-    the earlier files are unchanged.
+    For formats of one file, `output` is the file or an existing folder; for `gpt2` and `pickle`
+    it is a folder, created if missing. The files are read back before they get their names. If the
+    result has the fingerprint of `spec`, the function returns True. Otherwise the result may differ
+    only in properties that the format omits, and must give the same ids for every token of the
+    vocabulary and for texts chosen to expose differences; the function then returns False. After a
+    failure, a full disk or an interrupt, the earlier files are unchanged.
 
     Raises:
-        FormatError: the format cannot hold `spec`; names what.
-        ConversionError: the output exists and `overwrite` is false, or it is no regular file or
+        FormatError: the format cannot store `spec`; names the property.
+        ConversionError: the output exists and `overwrite` is false, or it is not a regular file or
             folder; or the files do not give `spec` when read back.
         OSError: a file cannot be written.
 
@@ -123,7 +123,7 @@ def _check_special_tokens_for_tiktoken(spec: TokenizerSpec) -> None:
     """Refuse two special tokens of which one is a prefix of the other. tiktoken takes either one,
     by no documented rule; this library and Hugging Face's tokenizers take the longer one."""
     contents = sorted(token.content for token in spec.added_tokens)
-    for one, other in pairwise(contents):  # in this order what begins with a string comes next
+    for one, other in pairwise(contents):  # sorted: strings that begin with a string follow it
         if other.startswith(one):
             raise FormatError(
                 f"of the special tokens {one!r:.60} and {other!r:.60} one begins with the other, "
@@ -169,7 +169,7 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
 
 
 def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> bool:
-    """Whether the files hold `spec` itself; an error if they give other ids."""
+    """Whether the files contain all of `spec`; raises if they give other ids."""
     given = target != "tokenizer.json"
     try:
         again = load_spec(
@@ -190,9 +190,9 @@ def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> 
 
 
 def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> TokenizerSpec:
-    """`again` with what the format leaves out taken from `spec`."""
+    """`again`, with the properties that the format omits taken from `spec`."""
     if again.kind != spec.kind:
-        # Ranks and merges that amount to the same: what `tiktoken_file` proves, and ids show.
+        # Equivalent ranks and merges: `tiktoken_file` has the proof, and the ids confirm it.
         again = dataclasses.replace(
             again, kind=spec.kind, merges=spec.merges, ignore_merges=spec.ignore_merges
         )
@@ -213,7 +213,7 @@ def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> Tok
 def _check_same_ids(one: Tokenizer, other: Tokenizer) -> None:
     traps, words = _traps_of(one.spec), _words_of(one.spec)
     asked: list[tuple[Allowed, list[str]]] = [("all", traps + words)]
-    # Content is recognised even where no special token is; where that is lost, it is said.
+    # With "none", content tokens are still recognised. If a format loses them, it is reported.
     if one.spec.added_tokens == other.spec.added_tokens:
         asked.append(("none", traps))
     for allowed, texts in asked:
@@ -232,16 +232,17 @@ def _traps_of(spec: TokenizerSpec) -> list[str]:
 
 
 def _words_of(spec: TokenizerSpec) -> list[str]:
-    """Each token, and each with the next in one pre-token: what merges first decides where they
-    part."""
+    """Each token, and each token joined with the next one: if their merges have another order, such
+    pairs are split differently."""
     words = [token.decode(errors="ignore") for token in spec.vocab.values()]
     return [*words, *(f"{word}{other.lstrip()}" for word, other in pairwise(words))]
 
 
 def _put_in_place(staged: list[Path], paths: list[Path], aside: Path) -> None:
-    """Give the staged files their names: all of them, or what was there stays.
+    """Give the staged files their names: either all of them, or the earlier files stay.
 
-    A pair is never mixed of old and new, whenever this ends: the old one is moved aside first.
+    A pair never mixes old and new files, even after an interrupt: the old pair is moved aside
+    first.
     """
     if len(paths) == 1:
         staged[0].replace(paths[0])
@@ -263,7 +264,7 @@ def _put_in_place(staged: list[Path], paths: list[Path], aside: Path) -> None:
 
 
 def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
-    """What files of the format do not say about `spec`, in words.
+    """The properties of `spec` that files of the format do not contain, in words.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -290,8 +291,8 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
 
 
 def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:
-    """Lines of Python that load the files, telling the reader what they do not carry: here, and
-    in the library the format is of.
+    """Lines of Python that load the files and pass the properties they do not contain: with this
+    library, and with the library that defines the format.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -314,7 +315,7 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
     if target == "gpt2":
         return [f"{ours}from_files({names}, {list(special)}, pattern={pattern!r})"]
     lines = [f"{ours}from_tiktoken({names}, pattern={pattern!r}, special_tokens={special})"]
-    if spec.pattern.name != CUSTOM:  # tiktoken's engine might read another expression otherwise
+    if spec.pattern.name != CUSTOM:  # tiktoken's engine might read others differently
         lines.append(
             f"tiktoken.Encoding({paths[0].stem!r}, pat_str={_in_tiktoken(spec)!r}, "
             f"mergeable_ranks=tiktoken.load.load_tiktoken_bpe({names}), special_tokens={special})"
@@ -323,5 +324,5 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
 
 
 def _in_tiktoken(spec: TokenizerSpec) -> str:
-    """The split pattern in tiktoken's engine, where `$` is the end of the text alone."""
+    """The split pattern for tiktoken's engine, where `$` matches only at the end of the text."""
     return spec.pattern.expression.replace(r"\Z", "$")

@@ -3,23 +3,23 @@
     TokenizerCoreError
     ├── InvalidSpecError            (ValueError)   vocabulary and merges do not fit together
     ├── UnknownPatternError         (ValueError)   no split pattern of that name
-    ├── SpecialTokenForbiddenError  (ValueError)   the text holds a special token the caller forbade
-    ├── UnknownTokenIdError         (ValueError)   decode met an id outside the vocabulary
-    ├── PreTokenTooLongError        (ValueError)   a stream holds one pre-token longer than its cap
+    ├── SpecialTokenForbiddenError  (ValueError)   the text contains a disallowed special token
+    ├── UnknownTokenIdError         (ValueError)   an id to decode is outside the vocabulary
+    ├── PreTokenTooLongError        (ValueError)   a pre-token of a stream is longer than its cap
     ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) this installation does not have the engine
     ├── WorkerProcessError          (RuntimeError) a worker process died before its result
-    ├── RunError                    (RuntimeError) a run over many workers cannot go on
-    │   ├── RunConflictError        (ValueError)   the storage holds another run
+    ├── RunError                    (RuntimeError) a run over many workers cannot continue
+    │   ├── RunConflictError        (ValueError)   the storage contains another run
     │   └── ShardFailedError                       a shard failed each time it was tried
     ├── FormatError                 (ValueError)   a tokenizer file is malformed
-    │   └── UnsafePickleError                      a pickle holds more than plain data
+    │   └── UnsafePickleError                      a pickle contains more than plain data
     ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
     │   ├── CorpusError             (ValueError)   the corpus is missing, empty, changing, not UTF-8
-    │   └── TrainingCancelledError                 the caller's `should_cancel` said so
+    │   └── TrainingCancelledError                 the caller's `should_cancel` returned true
     ├── TokenFilesError
     │   ├── TokenFilesPlanError     (ValueError)   these token files cannot be written
     │   ├── TokenFilesCorruptError  (ValueError)   hashes, manifest and files do not agree
@@ -27,16 +27,16 @@
     ├── StorageError                (OSError)      a storage of named bytes cannot be used
     │   └── StorageMissingError     (LookupError)  nothing in it has that name
     └── ArtifactError
-        ├── ArtifactNameError       (ValueError)   no name or version a tokenizer can have
+        ├── ArtifactNameError       (ValueError)   an invalid name or version
         ├── ArtifactNotFoundError   (LookupError)  no such tokenizer or version
         ├── ArtifactInUseError                     the active version cannot be removed
-        ├── PointerMovedError                      somebody else promoted meanwhile
+        ├── PointerMovedError                      another promotion came first
         ├── ArtifactStorageError    (OSError)      the disk is full, failing or read-only
         └── ArtifactCorruptError    (ValueError)   hashes, manifest and files do not agree
 
-Each class has a `code`, a stable word for machines (the service puts it into its problem
-documents), and each message says what to do about it. Errors that derive from a builtin exception
-can be caught as that builtin.
+Each class has a `code`, a stable word for machines (the service adds it to its problem documents),
+and each message names a remedy. Errors that derive from a builtin exception can be caught as that
+builtin.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class UnknownPatternError(TokenizerCoreError, ValueError):
 
 
 class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
-    """The text holds a special token that the caller disallowed; `token` names it."""
+    """The text contains a special token that the caller disallowed; `token` names it."""
 
     code = "special_token_forbidden"
 
@@ -80,7 +80,7 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
 
 
 class UnknownTokenIdError(TokenizerCoreError, ValueError):
-    """An id outside the vocabulary; `index` is its place in the ids, `token_id` its value."""
+    """An id outside the vocabulary; `index` is its index in the ids, `token_id` its value."""
 
     code = "unknown_token_id"
 
@@ -96,7 +96,7 @@ class UnknownTokenIdError(TokenizerCoreError, ValueError):
 
 
 class PreTokenTooLongError(TokenizerCoreError, ValueError):
-    """A stream holds a single pre-token longer than its cap, so nothing of it can be settled."""
+    """A single pre-token of a stream is longer than its cap, so no part of it can be settled."""
 
     code = "pre_token_too_long"
 
@@ -136,7 +136,7 @@ class MaxTokensTooSmallError(TokenizerCoreError, ValueError):
 
 
 class EngineUnavailableError(TokenizerCoreError, RuntimeError):
-    """The engine asked for is not part of this installation."""
+    """The requested engine is not part of this installation."""
 
     code = "engine_unavailable"
 
@@ -159,7 +159,7 @@ class RunError(TokenizerCoreError, RuntimeError):
 
 
 class RunConflictError(RunError, ValueError):
-    """The storage holds a run with other inputs or settings."""
+    """The storage contains a run with other inputs or settings."""
 
     code = "run_conflict"
 
@@ -177,7 +177,7 @@ class FormatError(TokenizerCoreError, ValueError):
 
 
 class UnsafePickleError(FormatError):
-    """A pickle holds anything but the plain dicts, lists, ints and bytes of a tokenizer."""
+    """A pickle contains more than the plain dicts, lists, ints and bytes of a tokenizer."""
 
     code = "unsafe_pickle"
 
@@ -195,7 +195,7 @@ class TrainingError(TokenizerCoreError):
 
 
 class VocabSizeError(TrainingError, ValueError):
-    """The vocabulary size asked for is too small or too large; the message names the bound."""
+    """The requested vocabulary size is too small or too large; the message names the bound."""
 
     code = "invalid_vocab_size"
 
@@ -207,7 +207,7 @@ class CorpusError(TrainingError, ValueError):
 
 
 class TrainingCancelledError(TrainingError):
-    """Training stopped because the caller asked for it; nothing was written."""
+    """Training stopped at the caller's request; nothing was written."""
 
     code = "cancelled"
 
@@ -225,25 +225,25 @@ class TokenFilesPlanError(TokenFilesError, ValueError):
 
 
 class TokenFilesCorruptError(TokenFilesError, ValueError):
-    """Manifest, hashes and token files do not agree; write them anew from the corpus."""
+    """Manifest, hashes and token files do not agree; write the files again from the corpus."""
 
     code = "token_files_corrupt"
 
 
 class TokenizerMismatchError(TokenFilesError, ValueError):
-    """The token files were written by another tokenizer than the one given."""
+    """The token files were written by a different tokenizer than the given one."""
 
     code = "tokenizer_mismatch"
 
 
 class StorageError(TokenizerCoreError, OSError):
-    """A storage of named bytes cannot be reached, is full, or refuses."""
+    """A storage of named bytes is unreachable, full, or refuses an operation."""
 
     code = "storage_unavailable"
 
 
 class StorageMissingError(StorageError, LookupError):
-    """Nothing in the storage has that name."""
+    """The storage has no object with that name."""
 
     code = "storage_missing"
 
@@ -283,7 +283,7 @@ class ArtifactInUseError(ArtifactError):
 
 
 class PointerMovedError(ArtifactError):
-    """Another promotion moved the pointer meanwhile; look at it, and try again."""
+    """Another promotion moved the pointer first; read it again and retry."""
 
     code = "pointer_moved"
 

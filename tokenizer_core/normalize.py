@@ -1,11 +1,11 @@
 r"""NFC as Hugging Face's `tokenizers` computes it, on any Python, and offsets in the original text.
 
-Hugging Face has the tables of an old Unicode version. Characters that got a combining class or a
-decomposition later are plain starters there, which join with nothing. Python's tables are newer,
-and differ between Python versions. Normalization never changes for characters that a version
-already had. So this module cuts the text at the newer characters, leaves these unchanged, and gets
-Hugging Face's result from any Python's tables. The list of newer characters comes from a comparison
-of both on all code points; the parity test of NFC repeats it.
+Hugging Face uses the tables of an old Unicode version. Characters that got a combining class or a
+decomposition later are plain starters there, which join with no other character. Python's tables
+are newer, and differ between Python versions. Normalization never changes for characters that a
+version already had. This module therefore cuts the text at the newer characters, leaves these
+unchanged, and gets Hugging Face's result from any Python's tables. The list of newer characters
+comes from a comparison of both on all code points; the parity test of NFC repeats it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ NfcChange = tuple[int, int, str]
 
 
 def changes_by_nfc(text: str, runs: Iterable[tuple[int, int]] | None = None) -> list[NfcChange]:
-    """The changes that `normalize_nfc` makes in `text`. With `runs`, the only characters that NFC
-    may touch, there is one change for each run it does touch, including the character before it;
-    without, one change of the whole text.
+    """The changes that `normalize_nfc` makes in `text`. `runs` lists the only characters that NFC
+    may change; then the result has one change per changed run, including the character before it.
+    Without `runs`, the result is one change of the whole text.
 
     Example:
         >>> changes_by_nfc("cafe\u0301s", [(4, 5)])
@@ -82,7 +82,7 @@ def changes_by_nfc(text: str, runs: Iterable[tuple[int, int]] | None = None) -> 
 
 
 def changed(text: str, changes: Iterable[NfcChange]) -> str:
-    """`text` with these changes, which must be in order."""
+    """Apply these changes, which must be in order, to `text`."""
     parts, end = [], 0
     for start, next_end, normalized in changes:
         parts += [text[end:start], normalized]
@@ -94,7 +94,7 @@ def touch_any(
     text: str, changes: list[NfcChange], find: Callable[[str], str | None], longest: int
 ) -> bool:
     """Whether the changes may create or remove one of the strings that `find` finds; the longest of
-    these has `longest` characters."""
+    these strings has `longest` characters."""
     place = 0
     while longest and place < len(changes):
         first = place
@@ -110,7 +110,7 @@ def touch_any(
 
 
 def is_newer(character: str) -> bool:
-    """Whether a character is one that Hugging Face's tables do not have."""
+    """Whether Hugging Face's tables lack a character."""
     return _AT_NEWER.match(character) is not None
 
 
@@ -121,27 +121,27 @@ def settled_length(text: str) -> int:
 
 
 class SourceSize:
-    """Counts the bytes of original text that the returned normalized text came from.
+    """Counts the bytes of original text whose normalized text was returned.
 
-    A normalized character may be given out while another of the same piece waits; the piece
-    counts once all of it is out.
+    A normalized character may be returned while another one of the same piece is pending; the
+    piece counts once all of it was returned.
     """
 
     def __init__(self) -> None:
         self._source = ""
-        self._given = 0  # UTF-8 bytes of the normalized source that are out
+        self._given = 0  # UTF-8 bytes of the normalized source that were returned
 
     @property
     def held_bytes(self) -> int:
-        """UTF-8 bytes of the source that are not out yet."""
+        """UTF-8 bytes of the source that were not yet returned."""
         return len(self._source.encode())
 
     def add(self, source: str) -> None:
-        """More original text was normalized."""
+        """Add original text that was normalized."""
         self._source += source
 
     def give(self, normalized: str) -> None:
-        """This much of the normalized text is out."""
+        """Record that this normalized text was returned."""
         self._given += len(normalized.encode())
         place = np.array([[self._given, self._given]], dtype=np.uint64)
         data = self._source.encode()
@@ -152,15 +152,15 @@ class SourceSize:
 
 
 def _split_bytes(data: bytes, at: int) -> tuple[str, str]:
-    """UTF-8 bytes cut at a character boundary, as two texts."""
+    """Split UTF-8 bytes at a character boundary; return two texts."""
     return data[:at].decode(), data[at:].decode()
 
 
 class OriginalOffsets:
-    """Maps UTF-8 byte offsets in a normalized text back to the text it came from.
+    """Maps UTF-8 byte offsets in a normalized text to offsets in the original text.
 
     Inside a piece that normalizing changed, a start maps to the start of the piece and an end to
-    its end: a token of half a composed character covers the whole of it.
+    its end: a token with half of a composed character covers the whole piece.
     """
 
     def __init__(self, text: str) -> None:
@@ -190,7 +190,7 @@ class OriginalOffsets:
 
     def _map_side(self, places: NDArray[np.int64], inside_to: int) -> NDArray[np.int64]:
         table = self._places
-        # The last changed piece that begins before the place (at it, for the start of a token).
+        # The last changed piece that begins before the offset (or at it, for the start of a token).
         side = "right" if inside_to == 2 else "left"
         row = np.searchsorted(table[:, 0], places, side=side) - 1  # type: ignore[call-overload]
         known = table[np.maximum(row, 0)]

@@ -50,8 +50,8 @@ def _encode_plain(
 
 
 def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Byte offsets, shape (n_tokens, 2), as character offsets that cover every character
-    touched."""
+    """Convert byte offsets, shape (n_tokens, 2), to character offsets, which include every partly
+    covered character."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
     if not len(data):
         return offsets

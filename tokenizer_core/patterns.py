@@ -1,13 +1,13 @@
-r"""The named split patterns: how text is cut into pre-tokens, and where each comes from.
+r"""The named split patterns: how text is cut into pre-tokens, and the source of each pattern.
 
 The pinned `regex` release matches a pattern on *text*. Its Unicode tables are part of the contract:
 `\p{L} \p{N} \p{M} \s` differ between releases, and a code point in another class gives another id.
-The forms here are possessive where the published ones are not; that changes no match (a letter run
-never gives a letter back) and makes the splitter a third faster. They have `\Z` where the sources
-have `$`: the sources' engines mean the end of the text, Python's `$` also matches before a last
-newline.
+The patterns here are possessive where the published ones are not. This changes no match (a letter
+run never gives a letter back) and makes the splitter a third faster. They use `\Z` where the
+sources use `$`: in the sources' engines `$` is the end of the text, but Python's `$` also matches
+before a final newline.
 
-No pattern looks behind, so a pre-token depends only on the text from its start on. `pretokenize`
+No pattern uses lookbehind, so a pre-token depends only on the text from its start on. `pretokenize`
 describes how far a match looks ahead; streaming relies on that.
 """
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def _version_of_regex() -> str:
     """The version of the installed `regex`, from the name of its metadata folder.
 
-    `importlib.metadata` gives the same but takes 40 ms to import, so it is only the fallback.
-    (`regex.__version__` is another number.)
+    `importlib.metadata` gives the same version but takes 40 ms to import, so it is only the
+    fallback. (`regex.__version__` is another number.)
     """
     if regex.__file__ is not None:
         beside = Path(regex.__file__).parent.parent
@@ -45,12 +45,12 @@ def _version_of_regex() -> str:
 
 
 UNICODE_TABLES: Final = f"regex {_version_of_regex()}"
-"""The tables that decide `\\p{L}` and the other classes; every manifest records them."""
+"""The tables that define `\\p{L}` and the other classes; every manifest records them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPattern:
-    """A split pattern: its name (`custom` when it has none), and the expression for `regex`."""
+    """A split pattern: its name (`custom` for an unnamed one), and the expression for `regex`."""
 
     name: str
     expression: str
@@ -74,8 +74,8 @@ CUSTOM: Final = "custom"
 
 # GPT-2's release, in the form tiktoken 0.14 uses for r50k_base and p50k_base.
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s"
-# tiktoken 0.14, cl100k_base. Note `\s*[\r\n]`: of "\n " it takes the newline with the space when
-# the text ends there (`\s++\Z` comes first). Llama 3 and Qwen write `\s*[\r\n]+` and differ.
+# tiktoken 0.14, cl100k_base. Note `\s*[\r\n]`: in "\n " at the end of a text, one match covers the
+# newline and the space (`\s++\Z` comes first). Llama 3 and Qwen write `\s*[\r\n]+` and differ.
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s"
@@ -114,7 +114,7 @@ PATTERNS: Final[Mapping[str, SplitPattern]] = {
         "qwen2": _QWEN2,
     }.items()
 }
-"""The patterns with a name, by name."""
+"""The named patterns, by name."""
 
 ALIASES: Final[Mapping[str, str]] = {
     "r50k": "gpt2",
@@ -126,10 +126,10 @@ ALIASES: Final[Mapping[str, str]] = {
     "o200k_harmony": "o200k",
     "qwen3": "qwen2",
 }
-"""Other names the same patterns go by."""
+"""Other names for the same patterns."""
 
-# Spellings in circulation that match exactly what a named pattern matches: files carry the
-# expression, not a name, and a known expression gets the exact streaming rules of its name.
+# Published spellings that match exactly what a named pattern matches. Files contain the expression,
+# not a name; a known expression gets the exact streaming rules of its name.
 _PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
@@ -147,8 +147,8 @@ _PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
 def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
     """The split pattern of a name, an alias, or an expression.
 
-    A string that is neither a name nor a published spelling is a custom expression if it holds a
-    character that no name has. A misspelt name is an error, never an expression.
+    A string that is neither a name nor a published spelling is a custom expression if it contains
+    a character that no name has. A misspelt name is an error, never an expression.
 
     Raises:
         UnknownPatternError: the name is unknown, or the expression does not compile.
@@ -162,7 +162,7 @@ def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
     if isinstance(pattern, SplitPattern):
         if PATTERNS.get(pattern.name) == pattern:
             return pattern
-        # The exact rules of a name hold for its own expression only.
+        # The exact rules of a name apply only to its own expression.
         if pattern.name != CUSTOM:
             raise UnknownPatternError(
                 f"the expression of this SplitPattern is not that of {pattern.name!r:.60}; give "

@@ -1,28 +1,28 @@
 r"""Text -> pre-tokens with the `regex` module, whole or in parts, and the rule for cutting a text.
 
-Two facts about the named patterns make splitting in parts exact. Everything that cuts a text
-relies on them.
+Two facts about the named patterns make splitting in parts exact. All code that cuts a text relies
+on them.
 
 **The cut rule.** A text may be cut between a letter or digit and white space, and before a space
-that follows anything visible. Every named pattern has a boundary there, and neither side reads
-across it, whatever else the text holds. `find_safe_cut` and `find_last_safe_cut` find such cuts.
-The other cuts of the package are this rule with conditions added:
+that follows a visible character. In every text, every named pattern has a boundary there, and no
+match depends on text across it. `find_safe_cut` and `find_last_safe_cut` find such cuts. The other
+cuts of the package add conditions to this rule:
 
-- corpus chunks (`training.corpus_chunks`): and outside any special token;
-- parts of documents (`corpus.document_cuts`): and where NFC changes nothing across the cut;
+- corpus chunks (`training.corpus_chunks`): also outside any special token;
+- parts of documents (`corpus.document_cuts`): also where NFC changes nothing across the cut;
 - long streams (`streaming`): the rule itself;
 - threads of the native engine (`is_safe_cut` in Rust): more cuts, which include these. A test of
   this module compares both rules with the patterns, for every pair of characters.
 
-**Settled matches.** The named patterns do not look behind, so splitting may resume at any boundary.
-They look ahead, but not far: to decide a match that ends at `e` they read at most
+**Settled matches.** The named patterns use no lookbehind, so splitting may resume at any boundary.
+They look ahead a short distance: to decide a match that ends at `e`, they read at most
 
 - two characters past `e` (an o200k word looks for `'ll` after it);
-- the character after the run of white space that holds `e` (`\s+(?!\S)`, `\s*[\r\n]+`);
-- the character after the run of letters and marks that holds `e` (o200k's case backtracking).
+- the character after the run of white space that contains `e` (`\s+(?!\S)`, `\s*[\r\n]+`);
+- the character after the run of letters and marks that contains `e` (o200k's case backtracking).
 
-So no later text changes a match once `e` is three characters before the last run of white space, or
-of letters and marks, in the text. `split_settled` returns these matches.
+Later text therefore never changes a match once `e` is three characters before the last run of white
+space, or of letters and marks, in the text. `split_settled` returns these matches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 WINDOW_CHARS: Final = 1 << 16
 """Long texts are split in windows of this many characters. The list of pre-tokens then stays in the
-processor's cache (a fifth faster than one list for 20 MB), and other threads get a turn."""
+processor's cache (a fifth faster than one list for 20 MB), and other threads can run in between."""
 
 _LOOK_AHEAD: Final = 3
 # `(?r)` searches backwards, from the end of the text.
@@ -52,7 +52,7 @@ _LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_CUT_RULE})")
 def split(text: str, pattern: SplitPattern) -> list[str]:
     """All pre-tokens of `text`, in order; joined they equal `text`.
 
-    Text that a custom pattern does not match becomes pre-tokens of its own.
+    Text that a custom pattern does not match becomes separate pre-tokens.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -67,7 +67,7 @@ def split(text: str, pattern: SplitPattern) -> list[str]:
 def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
     """The pre-tokens of `text` that no appended text changes, and the characters they cover.
 
-    A custom pattern may look ahead any distance, so for one the result is always `([], 0)`.
+    A custom pattern may look ahead any distance, so its result is always `([], 0)`.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -92,8 +92,8 @@ def split_in_windows(
 ) -> Iterator[list[str]]:
     """The same pre-tokens as `split`, in lists that cover about `window_chars` characters each.
 
-    While a window settles nothing (it holds part of one long pre-token), its size doubles; so the
-    work stays linear in the length of the text.
+    While a window settles nothing (it contains part of one long pre-token), its size doubles, so
+    the work stays linear in the length of the text.
     """
     start, size = 0, window_chars
     if not pattern.is_named:
@@ -109,10 +109,10 @@ def split_in_windows(
 
 
 def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
-    """The first index from `start` on where `text` may be cut without changing a pre-token; None
-    if there is none.
+    """The first index from `start` on where `text` may be cut without changing a pre-token, or
+    None.
 
-    A cut depends only on the two characters beside it, so `text` may be part of a longer text. A
+    A cut depends only on the two adjacent characters, so `text` may be part of a longer text. A
     custom pattern has no cuts.
 
     Example:

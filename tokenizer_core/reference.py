@@ -1,4 +1,4 @@
-r"""Byte-level BPE as a textbook prints it: train, encode and decode, with nothing made fast.
+r"""Byte-level BPE as in a textbook: train, encode and decode, without optimisations.
 
 Read this file first. The rest of the package computes the same results in less time, and the tests
 compare it with the functions below.
@@ -37,7 +37,7 @@ GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{
 """The split pattern of GPT-2, as OpenAI published it."""
 _PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
 GPT2_ALPHABET = sorted(range(256), key=lambda byte: (byte not in _PRINTABLE, byte))
-"""The bytes as Hugging Face numbers them: those that GPT-2's files print as themselves first."""
+"""The bytes in Hugging Face's order: bytes that GPT-2's files print unchanged come first."""
 
 
 def train(
@@ -85,7 +85,7 @@ def learn(
 ) -> list[Merge]:
     """Return at most `n_merges` merges for counted words, fewer when no pair is left.
 
-    `first_merges` are applied, and returned, before any is learned. `may_merge(pair, count)` says
+    `first_merges` are applied and returned before any is learned. `may_merge(pair, count)` decides
     whether a pair may be chosen. With `tie_break="huggingface"` the smallest pair of ids wins.
     """
     words = {word: [bytes([byte]) for byte in word.encode()] for word in counts}
@@ -114,7 +114,7 @@ def learn(
 def encode(
     text: str, vocab: Vocab, merges: Sequence[Merge], special_tokens: Sequence[str] = ()
 ) -> list[int]:
-    """Return the ids of a text; of tokens with the same bytes, the smallest id.
+    """Return the ids of a text; for tokens with the same bytes, the smallest id.
 
     Example:
         >>> vocab, merges = train("low low lowest<|end|>", 261, ["<|end|>"])
@@ -132,7 +132,7 @@ def encode(
 
 
 def decode(ids: Iterable[int], vocab: Vocab, errors: str = "replace") -> str:
-    """Return the text of these ids, of their bytes joined: a token may end inside a character."""
+    """Return the text of the joined bytes of these ids; a token may end inside a character."""
     return b"".join([vocab[id_] for id_ in ids]).decode("utf-8", errors)
 
 
@@ -156,7 +156,7 @@ def split_at_special_tokens(text: str, special_tokens: Sequence[str]) -> list[St
 
 
 def apply_merges(word: bytes, merges: Sequence[Merge]) -> list[bytes]:
-    """Return the tokens of a word: join the pair that is first in the list until no pair is in it.
+    """Return the tokens of a word: join the first pair of the list that occurs, until none occurs.
 
     For a trained list this equals applying each merge once, in order. It differs where two merges
     give the same token: the second may make a pair that comes earlier in the list.

@@ -1,6 +1,6 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
-Formats read and write a spec, engines run one, the registry stores one.
+Formats read and write a spec, engines run one, and the registry stores one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_TOKEN_ID: Final = (1 << 20) - 1
 can always be allocated."""
 
 MAX_ADDED_TOKEN_CHARS: Final = 1024
-"""Longer special tokens are refused: a search costs the token's length at every position where the
-text begins like it."""
+"""Longer special tokens are refused: a search takes time in proportion to the token's length at
+every position where the text begins like the token."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = ("token_to_id", "fingerprint")
@@ -35,8 +35,8 @@ Normalizer = Literal["none", "nfc"]
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token matched in the text before the split. `special: False` marks those that are content
-    (Qwen's `<think>`): always matched, never skipped on decode."""
+    """A token matched in the text before the split. `special: False` marks content tokens (Qwen's
+    `<think>`): always matched, never skipped on decode."""
 
     content: str
     id: int
@@ -130,13 +130,13 @@ class TokenizerSpec:
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
         added = _place_added_tokens(entries, tokens)
         spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
-        # Equal to the table of `token_to_id`: no special token is a rank, and ranks are unique.
+        # Same as the table of `token_to_id`: no special token is a rank, and ranks are unique.
         vars(spec)["token_to_id"] = MappingProxyType(dict(ranks))
         spec.check()
         return spec
 
     def __repr__(self) -> str:
-        """Kind, sizes and names: the tables themselves would take megabytes.
+        """Kind, sizes and names; the tables would take megabytes.
 
         Example:
             >>> spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [])
@@ -158,7 +158,7 @@ class TokenizerSpec:
         return hash(self.fingerprint)
 
     def __getstate__(self) -> dict[str, object]:
-        # A mapping proxy cannot be pickled; derived values are computed again.
+        # A mapping proxy cannot be pickled; derived values are recomputed.
         state = {name: value for name, value in vars(self).items() if name not in _DERIVED}
         return state | {"vocab": dict(self.vocab)}
 
@@ -169,7 +169,8 @@ class TokenizerSpec:
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:
         """bytes -> id of the tokens that encoding can produce from plain text. Added tokens are
-        included only if merges make them too. Of tokens with the same bytes the smallest id wins.
+        included only if merges also make them. Of tokens with the same bytes, the smallest id
+        wins.
         """
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
         made = {left + right for left, right in self.merges} if long_added else set()
@@ -184,7 +185,7 @@ class TokenizerSpec:
 
     @cached_property
     def largest_id(self) -> int:
-        """The largest id; it decides the width of ids in token files."""
+        """The largest id; it determines the width of ids in token files."""
         return max(self.vocab)
 
     @property
@@ -266,9 +267,9 @@ class TokenizerSpec:
 def _place_added_tokens(
     entries: dict[int, bytes], tokens: Iterable[str] | Iterable[AddedToken]
 ) -> tuple[AddedToken, ...]:
-    """Give every added token its id in `entries`, appending those that are new.
+    """Give every added token its id in `entries`, appending new tokens.
 
-    A new special token never shifts an id: it goes after the largest one.
+    A new special token never shifts an id: it follows the largest one.
     """
     if isinstance(tokens, str):
         raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")

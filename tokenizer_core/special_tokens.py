@@ -28,10 +28,10 @@ Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list
 
 
 class SpecialTokenMatcher:
-    """Finds any of its strings in a text, leftmost, then longest. False when it has no strings.
+    """Finds any of its strings in a text, leftmost, then longest. Falsy when it has no strings.
 
-    The search costs at most the length of the longest string at each position, for any number of
-    strings, and gives other threads a turn every 64 Ki characters.
+    The search takes at most the length of the longest string at each position, for any number of
+    strings, and lets other threads run every 64 Ki characters.
 
     Example:
         >>> list(SpecialTokenMatcher(["<|a|>", "<|a|><|a|>"]).split("x<|a|><|a|><|a|>y"))
@@ -57,12 +57,12 @@ class SpecialTokenMatcher:
 
     @property
     def longest(self) -> int:
-        """Characters of the longest of the strings; 0 when there are none."""
+        """The number of characters in the longest string; 0 without strings."""
         return self._longest
 
     def may_match(self, text: str) -> bool:
-        """Whether `text` may hold any of the strings: it is False when their common prefix is not
-        in the text, as in most texts.
+        """Whether `text` may contain any of the strings: False if their common prefix is not in the
+        text, as in most texts.
 
         Example:
             >>> SpecialTokenMatcher(["<|a|>", "<|b|>"]).may_match("a < b")
@@ -84,7 +84,7 @@ class SpecialTokenMatcher:
         return match.group() if match else None
 
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
-        """What is certain about the special tokens of a text that continues.
+        """Split a text that continues, as far as its special tokens are certain.
 
         Returns `(pairs, start, end)`: the pairs of `split` that no continuation changes, the index
         after the last of them, and the index up to which the rest is certainly plain text. From
@@ -107,7 +107,7 @@ class SpecialTokenMatcher:
             return
         position, n_chars = 0, len(text)
         while position < n_chars:
-            # The search sees every string that begins in this window whole.
+            # The search covers every string that begins in this window completely.
             limit = position + _WINDOW_CHARS
             match = self._expression.search(text, position, limit + self._longest - 1)
             if match is None or match.start() >= limit:
@@ -126,7 +126,7 @@ class SpecialTokenMatcher:
         ]
 
     def _is_beginning(self, text: str) -> bool:
-        # In sorted order, the longer strings that begin with `text` come right after it.
+        # In sorted order, the longer strings that begin with `text` directly follow it.
         index = bisect_right(self._contents, text)
         return index < len(self._contents) and self._contents[index].startswith(text)
 
@@ -139,8 +139,8 @@ def _common_prefix(contents: list[str]) -> str:
 def _compile_any_of(contents: list[str]) -> re.Pattern[str]:
     """An expression that matches the longest of some sorted strings.
 
-    It writes common prefixes once. A plain alternation would try the strings one by one wherever
-    they begin alike.
+    It writes common prefixes once. A plain alternation would try each of the strings with a common
+    beginning.
     """
     try:
         return re.compile(_render_branches(contents, 0))
@@ -176,7 +176,7 @@ def resolve_policy(
     Added tokens that are not special are content: they are recognised under every policy.
 
     Raises:
-        ValueError: `allowed` names something that is no special token of this tokenizer.
+        ValueError: `allowed` names a token that is not a special token of this tokenizer.
     """
     special = {token.content for token in added_tokens if token.special}
     content = {token.content for token in added_tokens if not token.special}
@@ -216,7 +216,7 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
 
 
 def forbid(text: str, forbidden: frozenset[str]) -> None:
-    """Raise SpecialTokenForbiddenError if `text` holds one of `forbidden`."""
+    """Raise SpecialTokenForbiddenError if `text` contains one of `forbidden`."""
     if forbidden:
         found = matcher_of(forbidden).find(text)
         if found is not None:

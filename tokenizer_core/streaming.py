@@ -1,9 +1,9 @@
 """Exact incremental encoding and decoding: the same result for every cut of the input.
 
-The encoder returns a token only when no later input can change it. Three things can: a special
-token that has only begun, a mark that joins under NFC, and a split pattern that looks ahead. Each
-stage reports how much of its input is settled; the rest waits. `encode_iterable` and the service's
-streams use this module.
+The encoder returns a token only when no later input can change it. Three things can change it: an
+incomplete special token, a mark that joins under NFC, and a split pattern that looks ahead. Each
+stage reports how much of its input is settled; the rest is buffered. `encode_iterable` and the
+service's streams use this module.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MAX_PENDING_CHARS: Final = 1 << 24
 """A stream holds back at most this many characters (16 Mi), so no pre-token may be longer."""
 
 LONG_CHARS: Final = 1 << 10
-"""From this length on, the engine gets the text before the last safe cut whole; the native engine
-then takes a tenth of the time for news. In shorter text the search for the cut costs more than it
-saves."""
+"""From this length on, the engine gets all text before the last safe cut in one call; the native
+engine then takes a tenth of the time for news. In shorter text, the search for the cut takes longer
+than it saves."""
 
 
 class EncodesStreams(Protocol):
@@ -36,7 +36,7 @@ class EncodesStreams(Protocol):
 
     @property
     def spec(self) -> TokenizerSpec:
-        """Everything that decides an id."""
+        """The spec of the tokenizer."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class EncodesStreams(Protocol):
 
 
 class StreamingEncoder:
-    """Encodes a text that arrives in pieces; the ids joined equal the one-shot ids.
+    """Encodes a text that arrives in pieces; the joined ids equal the one-shot ids.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -68,7 +68,7 @@ class StreamingEncoder:
         disallowed_special: Disallowed = (),
         max_pending_chars: int = MAX_PENDING_CHARS,
     ) -> None:
-        """Raises ValueError for a special token the tokenizer does not have."""
+        """Raises ValueError for a special token that the tokenizer does not have."""
         spec = tokenizer.spec
         allowed, self._forbidden = resolve_policy(
             spec.added_tokens, allowed_special, disallowed_special
@@ -80,9 +80,9 @@ class StreamingEncoder:
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
         self._source = SourceSize() if spec.normalizer == "nfc" else None
         self._max_pending_chars = max_pending_chars
-        self._waiting: list[str] = []  # pieces not examined yet
+        self._waiting: list[str] = []  # pieces not yet examined
         self._waiting_chars = 0
-        self._look_at = 0  # how many characters must wait before the next examination
+        self._look_at = 0  # characters to buffer before the next examination
         self._unmatched = ""  # raw text that may begin a special token
         self._unnormalized = ""  # plain text that a later mark may change
         self._unsplit = ""  # normalized text whose pre-tokens are not settled
@@ -98,12 +98,12 @@ class StreamingEncoder:
         return self._bytes_fed - len(raw.encode()) - unsplit
 
     def feed(self, text: str) -> list[int]:
-        """The ids that `text` settles, after all earlier text.
+        """Return the ids that `text` settles, after all earlier text.
 
         Raises:
             SpecialTokenForbiddenError: a forbidden special token is complete.
             PreTokenTooLongError: a single pre-token is longer than the cap.
-            UnicodeEncodeError: the text holds a lone surrogate.
+            UnicodeEncodeError: the text contains a lone surrogate.
         """
         if self._is_finished:
             raise ValueError("this stream is finished; make another StreamingEncoder")
@@ -113,14 +113,14 @@ class StreamingEncoder:
         ids: list[int] = []
         if self._waiting_chars >= self._look_at:
             self._look(ids)
-            # Examine a long pre-token again only when it has grown by half: an examination after
-            # every piece would cost the square of its length.
+            # Examine a long pre-token again only when it has grown by half: examining it after
+            # every piece would take quadratic time.
             held = self._held_chars()
             self._look_at = held // 2 if held > 256 else 0
         return ids
 
     def finish(self) -> list[int]:
-        """The ids of the remaining text, which ends here."""
+        """Return the ids of the remaining text, which ends here."""
         ids: list[int] = []
         self._look(ids)
         for plain, token in self._matcher.split(self._unmatched):
@@ -139,8 +139,8 @@ class StreamingEncoder:
         self._waiting, self._waiting_chars = [], 0
         self._check_forbidden(text)
         start = 0
-        # Windows bound the memory of a long call. Each is at least as long as the held text, so
-        # that the work stays linear.
+        # Windows bound the memory of a long call. Each window is at least as long as the held text,
+        # so the work stays linear.
         while start < len(text):
             end = start + max(WINDOW_CHARS, self._held_chars())
             self._feed_window(text[start:end], ids)
@@ -206,7 +206,7 @@ class StreamingEncoder:
 
 
 class StreamingDecoder:
-    """Decodes ids that arrive in pieces; incomplete characters wait for their remaining bytes.
+    """Decodes ids that arrive in pieces; buffers incomplete characters.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -220,7 +220,7 @@ class StreamingDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
 
     def feed(self, ids: Iterable[int]) -> str:
-        """The text that `ids` complete.
+        """Return the text that `ids` complete.
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.
@@ -229,5 +229,5 @@ class StreamingDecoder:
         return self._decoder.decode(self._tokenizer.decode_bytes(ids))
 
     def flush(self) -> str:
-        """The remaining text: with `errors="replace"`, U+FFFD for an incomplete character."""
+        """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
         return self._decoder.decode(b"", final=True)

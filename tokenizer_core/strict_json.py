@@ -1,7 +1,7 @@
 """JSON read strictly: UTF-8, no duplicate keys, no NaN, and every failure a FormatError.
 
-Python's reader keeps the last of two equal keys without a word; in a vocabulary that is one token
-with two ids.
+Python's reader silently keeps the last of two equal keys; in a vocabulary, a repeated key is one
+token with two ids.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tokenizer_core.errors import FormatError
 
 
 def parse_strict_json(data: bytes, what: str) -> object:
-    """The value of the JSON text `data`; errors call it `what`.
+    """Parse the JSON text `data`; errors refer to it as `what`.
 
     Raises:
         FormatError: not UTF-8, a byte order mark, not JSON, a key given twice, NaN or an
-            infinity, a number of thousands of digits, nested deeper than the reader can follow.
+            infinity, a number with thousands of digits, nesting deeper than the reader's limit.
 
     Example:
         >>> parse_strict_json(b'{"a": 1, "a": 2}', "the vocabulary")

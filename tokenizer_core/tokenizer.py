@@ -48,16 +48,16 @@ _FEED_CHARS = 1 << 14
 
 
 class Tokenizer:
-    """Byte-level BPE: text to token ids and back, the same ids as the reference, always.
+    """Byte-level BPE: text to token ids and back, always the same ids as the reference.
 
     `vocab` maps id to bytes and `merges` lists pairs in order, as the course's trainer returns
     them; special tokens missing from the vocabulary are appended after the largest id, in the
-    order given. A special token given here is recognised in text by default: for text that
-    strangers wrote, encode with `allowed_special="none"`.
+    given order. Special tokens given here are recognised in text by default: for untrusted text,
+    encode with `allowed_special="none"`.
 
     Raises:
         InvalidSpecError: the vocabulary, merges or special tokens do not fit together.
-        UnknownPatternError: no such split pattern.
+        UnknownPatternError: no split pattern has that name.
 
     Example:
         >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo", 257: b"low"}
@@ -82,7 +82,7 @@ class Tokenizer:
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
-        """A tokenizer for an existing spec."""
+        """Create a tokenizer for an existing spec."""
         tokenizer = cls.__new__(cls)
         tokenizer._set_up(spec, engine)
         return tokenizer
@@ -97,11 +97,11 @@ class Tokenizer:
         pattern: str | SplitPattern | None = None,
         engine: str = "auto",
     ) -> Tokenizer:
-        """A tokenizer from pickles as the trainer writes them, or GPT-2's `vocab.json` and
-        `merges.txt`; the content tells which.
+        """Load pickles as the trainer writes them, or GPT-2's `vocab.json` and `merges.txt`; the
+        content determines the format.
 
-        These files carry no split pattern. A `manifest.json` beside them does, and must agree
-        with the arguments; without one the pattern is `gpt2`, as in the course.
+        These files contain no split pattern. A `manifest.json` in the same folder does, and must
+        agree with the arguments; without one the pattern is `gpt2`, as in the course.
 
         Raises:
             FormatError: a file is malformed, or the manifest disagrees with an argument.
@@ -118,16 +118,16 @@ class Tokenizer:
         special_tokens: Mapping[str, int],
         engine: str = "auto",
     ) -> Tokenizer:
-        """A tokenizer from a `.tiktoken` rank file, which carries neither pattern nor special
-        tokens: both must be given."""
+        """Load a `.tiktoken` rank file. The file contains neither pattern nor special tokens: pass
+        both."""
         ranks = formats.load_tiktoken_ranks(path)
         spec = TokenizerSpec.from_ranks(ranks, special_tokens, pattern=pattern)
         return cls.from_spec(spec, engine=engine)
 
     @classmethod
     def from_tokenizer_json(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
-        """A tokenizer from Hugging Face's `tokenizer.json` (byte-level BPE; anything else is
-        refused by name)."""
+        """Load Hugging Face's `tokenizer.json` (byte-level BPE; other settings are refused by
+        name)."""
         return cls.from_spec(formats.load_tokenizer_json(path), engine=engine)
 
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
@@ -152,7 +152,7 @@ class Tokenizer:
 
     @property
     def spec(self) -> TokenizerSpec:
-        """Everything that decides an id."""
+        """The spec of the tokenizer."""
         return self._spec
 
     @property
@@ -167,7 +167,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens, added ones included; ids may have gaps, see `spec.largest_id`."""
+        """The number of tokens, including added ones; ids may have gaps, see `spec.largest_id`."""
         return len(self._spec.vocab)
 
     def encode(
@@ -180,14 +180,14 @@ class Tokenizer:
     ) -> list[int]:
         """The token ids of `text`.
 
-        `allowed_special` (`"all"`, `"none"` or names) says which special tokens are recognised. A
-        special token of `disallowed_special` (`"all"` or names) in the text is an error. One in
-        neither is plain text. `add_special_tokens` adds the ids of the tokenizer's post-processor
-        (Llama 3's `<|begin_of_text|>`).
+        `allowed_special` (`"all"`, `"none"` or names) selects the special tokens to recognise. A
+        special token of `disallowed_special` (`"all"` or names) in the text is an error. All other
+        special tokens are plain text. `add_special_tokens` adds the ids of the tokenizer's
+        post-processor (Llama 3's `<|begin_of_text|>`).
 
         Raises:
-            SpecialTokenForbiddenError: the text holds a disallowed special token.
-            UnicodeEncodeError: the text holds a lone surrogate.
+            SpecialTokenForbiddenError: the text contains a disallowed special token.
+            UnicodeEncodeError: the text contains a lone surrogate.
         """
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
@@ -201,8 +201,8 @@ class Tokenizer:
         return ids
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """The token ids of `text` taken as plain text throughout: no added token is recognised,
-        not even those that are content. For text that strangers wrote."""
+        """The token ids of `text` as plain text: no added token is recognised, not even content
+        tokens. For untrusted text."""
         return self._engine.encode(changed(text, self._nfc_changes(text)))
 
     def encode_to_numpy(
@@ -216,8 +216,8 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """As `encode`, as an array of shape (n_tokens,), uint32.
 
-        `num_threads` bounds the threads of an engine that has them, one when it is not given; the
-        Python engine uses one.
+        `num_threads` bounds the threads of an engine that has them (default: one); the Python
+        engine always uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         if changes := self._nfc_changes(text):
@@ -238,7 +238,7 @@ class Tokenizer:
         disallowed_special: Disallowed = (),
         add_special_tokens: bool = False,
     ) -> tuple[bytes, int]:
-        """As `encode`, as the text of a JSON array without white space, and the number of ids."""
+        """As `encode`, as a JSON array without white space, and the number of ids."""
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
@@ -266,11 +266,10 @@ class Tokenizer:
         disallowed_special: Disallowed = (),
         unit: Literal["byte", "char"] = "byte",
     ) -> tuple[list[int], NDArray[np.uint64]]:
-        """The token ids and, for each, where it stands in `text`: shape (n_tokens, 2), uint64,
-        start and end.
+        """The token ids, and each token's start and end in `text`: shape (n_tokens, 2), uint64.
 
-        `unit="byte"` counts UTF-8 bytes. `unit="char"` counts characters and covers every
-        character that a token has a byte of, so neighbours may overlap. With NFC the offsets
+        `unit="byte"` counts UTF-8 bytes. `unit="char"` counts characters and includes every
+        character of which a token has a byte, so neighbours may overlap. With NFC, the offsets
         refer to `text` as given.
         """
         if unit not in ("byte", "char"):
@@ -289,10 +288,10 @@ class Tokenizer:
     ) -> list[list[int]]:
         """The token ids of each text, in order.
 
-        With `num_workers` above 1 the native engine shares the work between that many threads. For
-        the Python engine this process and `num_workers - 1` others do, in blocks of at least
-        128 kB; they are started for this call, which takes some tenths of a second: it pays from
-        some megabytes on.
+        With `num_workers` above 1, the native engine divides the work between that many threads.
+        The Python engine divides it between this process and `num_workers - 1` others, in blocks
+        of at least 128 kB. Starting these processes for each call takes some tenths of a second,
+        so they save time only from some megabytes on.
         """
         _check_batch(texts)
         options = (plain_policy(allowed_special), plain_policy(disallowed_special))
@@ -335,16 +334,16 @@ class Tokenizer:
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
     ) -> Iterator[int]:
-        """The token ids of the texts joined, lazily and in bounded memory.
+        """The token ids of the joined texts, lazily and in bounded memory.
 
-        The ids are those of the joined text whatever the cuts between the texts.
+        The ids do not depend on where the texts were cut.
         """
         stream = StreamingEncoder(
             self, allowed_special=allowed_special, disallowed_special=disallowed_special
         )
         waiting: list[str] = []
         n_chars = 0
-        # Lines are gathered: a call of the stream costs as much as encoding some hundred bytes.
+        # Collect lines: a call of the stream takes as long as encoding some hundred bytes.
         for text in iterable:
             waiting.append(text)
             n_chars += len(text)
@@ -364,8 +363,8 @@ class Tokenizer:
     ) -> int:
         """The number of token ids of `text`, without building them.
 
-        With a `limit` counting stops once it is exceeded: an answer above `limit` means "more
-        than that", not the full number.
+        With a `limit`, counting stops once it is exceeded: a result above `limit` means "more than
+        the limit" and is not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         if changes := self._nfc_changes(text):
@@ -388,7 +387,7 @@ class Tokenizer:
         return self._engine.decode(checked, errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
-        """The bytes of `ids`, joined; cut inside a character they are not UTF-8.
+        """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character.
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
@@ -396,7 +395,7 @@ class Tokenizer:
         return self._engine.decode_bytes(_check_ids(ids))
 
     def cache_statistics(self) -> CacheStatistics:
-        """How the engine's pre-token cache has done."""
+        """The statistics of the engine's pre-token cache."""
         return self._engine.cache_statistics()
 
     def __repr__(self) -> str:
@@ -423,7 +422,7 @@ class Tokenizer:
     def _choose_matcher(
         self, text: str, allowed: Allowed, disallowed: Disallowed
     ) -> SpecialTokenMatcher:
-        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved anew
+        if not disallowed and isinstance(allowed, str):  # most calls; sets are resolved each time
             if allowed == "all":
                 return self._matcher
             if allowed == "none":
@@ -435,8 +434,8 @@ class Tokenizer:
     def _choose_batch_matcher(
         self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
     ) -> SpecialTokenMatcher | None:
-        """The matcher for all texts; None where they must go one by one: one of them is to be
-        normalized, or refused once those before it are done."""
+        """The matcher for all texts. None if the texts must be encoded separately, because one must
+        be normalized, or refused after the texts before it are encoded."""
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
         if is_refused or (self._is_nfc and any(map(self._engine.nfc_changes, texts))):
@@ -453,8 +452,8 @@ class Tokenizer:
         matcher: SpecialTokenMatcher,
         num_threads: int | None = None,
     ) -> NDArray[np.uint32]:
-        """The ids of a text that is not in NFC. Special tokens are those of the text as it stands,
-        and what is between them is normalized."""
+        """The ids of a text that is not in NFC. Special tokens are found in the unchanged text, and
+        the text between them is normalized."""
         if not touch_any(text, changes, matcher.find, matcher.longest):
             return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
         segments = list(matcher.split(text))
@@ -465,7 +464,7 @@ class Tokenizer:
 
 
 def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
-    """`ids` as they are, but for arrays that hold no integers, which are refused."""
+    """Return `ids` unchanged; refuse arrays that do not contain integers."""
     if isinstance(ids, np.ndarray) and not np.issubdtype(ids.dtype, np.integer):
         if ids.size:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")

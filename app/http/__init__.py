@@ -1,1 +1,1 @@
-"""Bytes to requests and back: bodies, headers, framing, connections. Knows no tokenizer."""
+"""HTTP: request bodies, headers, responses, framing and connections. Knows no tokenizer."""

@@ -1,8 +1,8 @@
 """Request bodies: read within a limit, checked as JSON, validated against a model.
 
-Routes take the raw request and call these instead of FastAPI's body parameters, which accept
-invalid JSON (see `json`), repeat the input in their errors and do not limit its size. OpenAPI
-documents the bodies through `json_request`.
+Routes take the raw request and call these functions. FastAPI's body parameters accept invalid JSON
+(see `json`), repeat the input in their errors and do not limit its size. `json_request` documents
+the bodies for OpenAPI.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 
 WHOLE_BODY: Final = "tokenizer_service.body"
-"""Key of the scope: the whole body, if the protocol had it before the request began."""
+"""Scope key: the whole body, if the protocol had received it before the request began."""
 
 
 async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
-    """The body of `request` as a `model`, parsed on the event loop: for small bodies.
+    """Parse the body of `request` as a `model` on the event loop: for small bodies.
 
     Raises:
         Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
@@ -53,11 +53,11 @@ async def read_body(
     reserve: Callable[[int], None] = lambda n_bytes: None,
     grace_seconds: float = BODY_GRACE_SECONDS,
 ) -> bytes:
-    """The whole body. `reserve` is called before bytes are kept, and may raise to refuse them.
+    """Return the whole body. `reserve` runs before bytes are kept and may raise to refuse them.
 
     Raises:
-        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when it arrives slower
-            than the minimum rate.
+        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when the body arrives
+            slower than the minimum rate.
         ClientDisconnect: the client disconnected.
     """
     declared = declared_length(request)
@@ -89,13 +89,13 @@ async def read_body(
 async def body_windows(
     request: Request, window_bytes: int, *, grace_seconds: float, idle_seconds: float
 ) -> AsyncIterator[bytes]:
-    """A body of any length in pieces of at least `window_bytes`; the last may be shorter.
+    """Yield a body of any length in pieces of at least `window_bytes`; the last may be shorter.
 
-    A piece is received after the caller has processed the one before, so that memory stays flat.
+    A piece is received after the caller has processed the previous one, so memory stays flat.
 
     Raises:
-        Problem: 408 when it arrives slower than the minimum rate. A pause may be as long as the
-            earlier pieces were early, up to `idle_seconds`.
+        Problem: 408 when the body arrives slower than the minimum rate. Time saved by earlier
+            pieces extends the allowed pause, up to `idle_seconds`.
         ClientDisconnect: the client disconnected.
     """
     clock = asyncio.get_running_loop().time
@@ -124,7 +124,7 @@ async def body_windows(
 
 
 def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None = None) -> Model:
-    """The JSON in `body` as a `model`. With the native engine, long strings are decoded by it.
+    """Parse the JSON in `body` as a `model`. The native engine, if given, decodes long strings.
 
     Raises:
         Problem: 400 or 422; see `parse_strict_json` and `validate`.
@@ -137,10 +137,10 @@ def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None =
 
 
 def validate(value: Any, model: type[Model]) -> Model:
-    """`value` as a `model`, strictly.
+    """Validate `value` as a `model`, strictly.
 
     Raises:
-        Problem: 422, which names the fields and never their values.
+        Problem: 422, which names the fields but never their values.
     """
     try:
         return model.model_validate(value, strict=True)
@@ -174,7 +174,7 @@ def _invalid(
 
 
 def batch_too_large(error: BatchTooLargeError) -> Problem:
-    """The 413 for a batch of too many items."""
+    """The 413 for a batch with too many items."""
     return Problem(
         413,
         "batch_too_large",
@@ -190,7 +190,7 @@ def require_json(request: Request) -> None:
     require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
 
 
-@lru_cache(maxsize=64)  # almost all requests have the same two
+@lru_cache(maxsize=64)  # almost all requests share two combinations
 def require_json_type(content_type: bytes, encoding: bytes) -> None:
     """Raise 415 unless these headers declare plain JSON in UTF-8."""
     _require_no_encoding(encoding)
@@ -310,7 +310,7 @@ TEXT_REQUEST: Final[dict[str, Any]] = {
 
 
 def binary_content(*media_types: str) -> dict[str, Any]:
-    """The `content` of a body or response in OpenAPI that also has these binary forms."""
+    """The OpenAPI `content` of a body or response that also has these binary forms."""
     return {
         "content": {
             kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types
@@ -321,7 +321,7 @@ def binary_content(*media_types: str) -> dict[str, Any]:
 def declared_length(request: Request) -> int | None:
     """Content-Length; None for a chunked body."""
     value = header_of(request, b"content-length")
-    # The server checked it. Anything else than a number counts as not declared.
+    # The server has already checked it. A value that is not a number counts as not declared.
     return int(value) if value.isascii() and value.isdigit() else None
 
 

@@ -1,8 +1,9 @@
-"""Connections: how many a process holds, how long it waits for them, and how one ends.
+"""Connections: how many a process holds, how long it waits for them, and how one is closed.
 
-One `ConnectionGuard` belongs to one serving process and decides who is in and who must leave;
-`protocol` asks it for each connection. `ClosingTransport` sits between uvicorn's protocol and the
-real transport and ends a connection so that the client sees the response. Neither knows HTTP.
+Each serving process has one `ConnectionGuard`, which decides which connections to admit and which
+to close; `protocol` calls it for each connection. `ClosingTransport` wraps the real transport for
+uvicorn's protocol and closes a connection so that the client still receives the response. Neither
+class knows HTTP.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("app.connections")
 
 STATE_KEY: Final = "connection_guard"
-"""Where the lifespan's state, which the server hands to the protocol, holds the guard."""
+"""Key of the guard in the lifespan state, which the server passes to the protocol."""
 
 LINGER_SECONDS: Final = 2.0
-"""How long the rest of a body that nobody wants is read, so that its sender sees the answer."""
+"""How long to read the rest of an unneeded body, so that its sender receives the response."""
 
 LINE_SECONDS: Final = 60.0
-"""At most one line a minute says that connections are refused; the metrics count them."""
+"""Minimum interval between log lines about refused connections; the metrics count them all."""
 
 _RESERVE: Final = 64
-_MOST_BY_DEFAULT: Final = 10_000  # with their buffers about 100 MB
+_MOST_BY_DEFAULT: Final = 10_000  # about 100 MB with their buffers
 _MOST_HELD_BYTES: Final = 1 << 16
 _KEPT_FILES: Final = 2560  # 512 for the service itself, 2048 that one burst of accepts may take
 
@@ -41,15 +42,15 @@ class Waiting(Protocol):
     """A connection beyond the limit."""
 
     def turn_away(self, problem: Problem) -> None:
-        """Say this and end at once."""
+        """Send `problem` and close at once."""
 
 
 class ConnectionGuard:
-    """Who is in, who is in the reserve; used from the event loop only.
+    """Tracks the admitted and the reserve connections; used from the event loop only.
 
-    A connection beyond the limit comes into the reserve, where only a question after health is
-    answered. The reserve is a queue: when it is full the one that waits longest leaves it, so that
-    connections that say nothing never keep out one that asks at once.
+    A connection over the limit enters the reserve, where it may request only the health routes. The
+    reserve is a queue: when it is full, the connection that has waited longest is closed. Silent
+    connections therefore never keep out a client that sends its request at once.
     """
 
     def __init__(
@@ -69,16 +70,16 @@ class ConnectionGuard:
         self.max_drained_bytes = max_drained_bytes
         self._count = count
         self._admitted: set[Waiting] = set()
-        self._reserve: dict[Waiting, None] = {}  # in the order of their coming
+        self._reserve: dict[Waiting, None] = {}  # in order of arrival
         self._next_line = 0.0
 
     @property
     def n_connections(self) -> int:
-        """Connections held, those in the reserve included."""
+        """The number of connections, including the reserve."""
         return len(self._admitted) + len(self._reserve)
 
     def admit(self, connection: Waiting) -> None:
-        """Take in a new connection, or one of the reserve where there is room by now."""
+        """Admit a new connection, or one from the reserve if the limit now allows it."""
         if len(self._admitted) < self.max_connections:
             self._reserve.pop(connection, None)
             self._admitted.add(connection)
@@ -90,16 +91,16 @@ class ConnectionGuard:
                 oldest.turn_away(self.too_many())
 
     def is_admitted(self, connection: Waiting) -> bool:
-        """Whether it may ask for anything, not only after health."""
+        """Whether the connection may request any route, not only the health routes."""
         return connection in self._admitted
 
     def release(self, connection: Waiting) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._admitted.discard(connection)
         self._reserve.pop(connection, None)
 
     def too_many(self) -> Problem:
-        """What one beyond the limit is told."""
+        """The 503 for a connection over the limit."""
         return Problem(
             503,
             "too_many_connections",
@@ -110,7 +111,7 @@ class ConnectionGuard:
         )
 
     def note(self, problem: Problem) -> None:
-        """Count a request that never came to the service, and say so from time to time."""
+        """Count a request refused before it reached the app, and log it at most once a minute."""
         self._count(problem.code)
         now = time.monotonic()
         if now >= self._next_line:
@@ -123,17 +124,17 @@ class ConnectionGuard:
 
 
 def raise_open_files() -> None:
-    """Let this process, and those it starts, open as many files as the system allows it."""
+    """Raise the limit of open files for this process and its children to the system's maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # some systems say "no limit" and mean another
+        except (OSError, ValueError):  # some systems report no limit but enforce one
             log.debug("the limit of open files stays at %d", soft)
 
 
 def derive_max_connections(n_files: int | None = None) -> int:
-    """How many connections a process may hold that may open `n_files`; default: this one's limit.
+    """The connection limit for a process that may open `n_files`; default: this process's limit.
 
     Example:
         >>> derive_max_connections(80), derive_max_connections(4096)
@@ -149,7 +150,7 @@ def derive_max_connections(n_files: int | None = None) -> int:
 
 
 class ClosingTransport(asyncio.Transport):
-    """What uvicorn writes to; see the module."""
+    """The transport that uvicorn writes to; see the module docstring."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class ClosingTransport(asyncio.Transport):
         self.is_lingering = False
 
     def close(self) -> None:
-        """End: at once, or when the rest of what the client sends was read or waited for."""
+        """Close at once, or after the rest of the client's input was read or its time ran out."""
         if self.is_closing():
             return
         if self._has_unread():
@@ -182,7 +183,7 @@ class ClosingTransport(asyncio.Transport):
             self.end()
 
     def linger(self) -> None:
-        """End, and expect that the client is still sending."""
+        """Close, and expect that the client is still sending."""
         if self.is_closing():
             return
         self.is_lingering = True
@@ -192,20 +193,20 @@ class ClosingTransport(asyncio.Transport):
         self._timer = self._loop.call_later(self._linger_seconds, self.end)
 
     def drop(self, n_bytes: int) -> None:
-        """Note that so many bytes came that nobody wants; too many, and no more are read."""
+        """Count `n_bytes` of discarded input; stop reading when there are too many."""
         self._left_to_drain -= n_bytes
-        # Not closed: the client has stopped sending then, and has time to read.
+        # Do not close yet: the client can send no more, and needs time to read.
         if self._left_to_drain < 0 and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def forget(self) -> None:
-        """The connection is lost; nothing is to be done for it any more."""
+        """Cancel the timer: the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def end(self) -> None:
-        """Close, once the client has taken what was written; it has `send_seconds` for that."""
+        """Close once the client has received everything written, within `send_seconds`."""
         self.forget()
         self._send_held()
         self._transport.close()
@@ -213,29 +214,29 @@ class ClosingTransport(asyncio.Transport):
             self._timer = self._loop.call_later(self._send_seconds, self.abort)
 
     def abort(self) -> None:
-        """End at once; what was not sent is lost, and the client is told so by a reset."""
+        """Reset the connection at once; unsent data is lost."""
         self.forget()
-        # Else the kernel would go on offering what it has to a client that does not read.
+        # Otherwise the kernel would keep sending its buffer to a client that does not read.
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether it has ended for those who write."""
+        """Whether writers must treat the transport as closed."""
         return self.is_lingering or self._transport.is_closing()
 
     def write(self, data: Any) -> None:
-        """Send, or drop what comes after the end.
+        """Send `data`, or drop it after the end.
 
-        Of requests sent ahead, uvicorn tells only the last that the connection is lost.
+        With pipelined requests, uvicorn reports a lost connection only to the last one.
         """
         if self.is_closing():
             return
         if self._held is None:
-            # Head and body of a small answer go out together, at the end of the loop's turn: a
-            # client is woken once for them, and all that were answered in one turn together. It
-            # makes small requests a third faster.
+            # Send the head and body of a small response together at the end of the event loop's
+            # iteration. The client then wakes once for all responses of that iteration. This makes
+            # small requests a third faster.
             self._held = data
             self._loop.call_soon(self._send_held)
         elif len(self._held) + len(data) <= _MOST_HELD_BYTES:
@@ -250,19 +251,19 @@ class ClosingTransport(asyncio.Transport):
             self._transport.write(held)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the client has not taken."""
+        """The number of bytes the client has not yet received."""
         return self._transport.get_write_buffer_size() + len(self._held or b"")
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the transport below."""
+        """Delegate to the wrapped transport."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        """As the transport below, which may be closing."""
+        """Delegate to the wrapped transport, unless it is closing."""
         if not self.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """As the transport below, which may be closing."""
+        """Delegate to the wrapped transport, unless it is closing."""
         if not self.is_closing():
             self._transport.resume_reading()

@@ -4,8 +4,8 @@
 `request.stream()` has a second reader, which waits for a disconnect and swallows pieces of the body
 under uvicorn. Here one coroutine alternates: receive a chunk, pass it to a codec, send what the
 codec completes, receive the next. While the client does not read, `send` waits and the coroutine
-receives nothing, so memory stays bounded both ways. A codec decides what a chunk completes; this
-module decides its form on the wire: lines or frames.
+receives nothing, so memory stays bounded in both directions. A codec decides what a chunk
+completes; this module decides its wire format: lines or frames.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FRAMES: Final = "application/octet-stream"
 DATA_FRAME, END_FRAME, ERROR_FRAME = 0, 1, 2
 
 _WINDOW_BYTES: Final = 1 << 16
-"""Bytes of the body processed at once, which bounds the work for a client that has left."""
+"""Bytes of the body processed at once; bounds the work done for a disconnected client."""
 
 _LAST_WORD_SECONDS: Final = 0.5
 
@@ -53,23 +53,23 @@ class StreamPart(Protocol):
 
 
 class StreamCodec(Protocol):
-    """Bytes of a body in, parts of the response out; it does no input or output.
+    """Converts bytes of a body to parts of the response; does no input or output.
 
-    `feed` and `finish` compute each part when the caller takes it, so that memory stays bounded
-    however much one chunk completes. They raise Problem, or an error that `problem_of` maps.
+    `feed` and `finish` compute each part when the caller takes it, so memory stays bounded even if
+    one chunk completes many parts. They raise Problem, or an error that `problem_of` maps.
     """
 
     @property
     def n_pending(self) -> int:
-        """Received bytes that the next call may have to process."""
+        """Bytes received that the next call may have to process."""
         ...
 
     def feed(self, data: bytes) -> Iterator[StreamPart]:
-        """The parts that `data` completes, given all input before it."""
+        """The parts that `data` completes, after all earlier input."""
         ...
 
     def finish(self) -> Iterator[StreamPart]:
-        """The parts of the rest; the body ends here."""
+        """The remaining parts; the body ends here."""
         ...
 
     def totals(self) -> dict[str, int]:
@@ -116,7 +116,7 @@ class DuplexStream(Response):
         self._bytes_waited_for = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream; returns when the last record is handed to the server.
+        """Stream the response; returns when the last record was passed to the server.
 
         Raises:
             ClientDisconnect: the client disconnected, or read nothing for too long.
@@ -153,7 +153,7 @@ class DuplexStream(Response):
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            # Only the wait counts: while the client reads the response, it need not send.
+            # Count only the wait: while the client reads the response, it need not send.
             message = await within(self._idle_seconds - self._waited_seconds, receive())
         except TimeoutError:
             raise Problem(
@@ -170,7 +170,7 @@ class DuplexStream(Response):
         return message
 
     async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[StreamPart]) -> None:
-        # One byte can complete a megabyte that was held back, so pending bytes count too.
+        # One byte can complete a megabyte of pending input, so pending bytes count too.
         is_large = n_bytes + self._codec.n_pending > INLINE_BODY_BYTES
         while True:
             if is_large:
@@ -194,18 +194,18 @@ class DuplexStream(Response):
     async def _send_error(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Send `problem` as the response if nothing was sent yet, else as the last record."""
+        """Send `problem` as the response if nothing was sent yet, otherwise as the last record."""
         if not self._is_started:
             await problem_response(problem, scope)(scope, receive, send)
             return
         document = problem.document(request_id_of(scope))
-        del document["error"]  # the record has a field of that name
+        del document["error"]  # the record has its own `error` field
         await self._send(send, self._render.error({"error": document}), is_last=True)
 
     async def _send_last_word(
         self, problem: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """`_send_error` to a client that may not read, while the server shuts down."""
+        """Call `_send_error` during shutdown, for a client that may not read."""
         try:
             await within(_LAST_WORD_SECONDS, self._send_error(problem, scope, receive, send))
         except TimeoutError:
@@ -230,7 +230,7 @@ class _Lines:
 
 
 class _Frames:
-    """Records as frames: u32 type, u32 length of the payload, payload; little-endian."""
+    """Records as frames: u32 type, u32 payload length, payload; little-endian."""
 
     def part(self, part: StreamPart) -> bytes:
         return _frame(DATA_FRAME, part.payload())
@@ -250,5 +250,5 @@ def _frame(kind: int, payload: bytes) -> bytes:
 
 
 def _dump(record: Mapping[str, Any]) -> bytes:
-    # ASCII: some readers of lines also break them at U+2028 or U+0085.
+    # ASCII: some line readers also break at U+2028 or U+0085.
     return json.dumps(record, separators=(",", ":")).encode()

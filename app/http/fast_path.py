@@ -2,7 +2,7 @@
 
 A route that takes only the request and returns a response needs neither FastAPI's matching nor its
 dependency solver and exit stacks, which took 65 us of the 155 us of a small request. `app.main`
-lists these routes. They stay ordinary routes for OpenAPI and for the test of guards.
+lists these routes. They stay ordinary routes in OpenAPI and in the test of guards.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PREFIXES: Final = ("", "/v1")
 
 
 class FastPath:
-    """ASGI: serves POST requests for `routes` itself and passes all others on."""
+    """An ASGI app that serves POST requests for `routes` itself and passes all others on."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[str, APIRoute]) -> None:
         self._app = app
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; raises Problem, as the routes do."""
+        """Serve one request; raises Problem, as routes do."""
         route = None
         if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
             route = self._routes.get(scope["path"])
@@ -49,10 +49,10 @@ class FastPath:
 
 
 def find_fast_routes(app: FastAPI, endpoints: Collection[Endpoint]) -> dict[str, APIRoute]:
-    """Path -> route of `endpoints`, which `app` has as POST routes.
+    """Map the path of each of `endpoints`, which are POST routes of `app`, to its route.
 
     Raises:
-        ValueError: an endpoint needs more than `require_read` and the request.
+        ValueError: an endpoint needs more than the request and `require_read`.
     """
     found: dict[str, APIRoute] = {}
     for context in iter_route_contexts(app.routes):

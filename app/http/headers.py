@@ -1,7 +1,7 @@
-"""Request headers as one dict, which the scope of the request keeps.
+"""Request headers as one dict, cached in the scope of the request.
 
-Starlette's mapping decodes and compares every name on every lookup, and a small request makes six.
-Names are bytes in lower case, as the server gives them.
+Starlette's mapping decodes and compares every name on every lookup, and a small request makes six
+lookups. Names are lower-case bytes, as the server provides them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FIELDS: Final = "tokenizer_service.headers"
 
 
 def header_of(request: HTTPConnection, name: bytes) -> str:
-    """The header called `name`, several of them joined by commas; empty where there is none."""
+    """The value of header `name`; repeated headers are joined by commas; empty if absent."""
     return header_fields(request.scope).get(name, b"").decode("latin-1")
 
 
 def header_fields(scope: Scope) -> dict[bytes, bytes]:
-    """All headers, those of one name joined by commas."""
+    """All headers; headers with the same name are joined by commas."""
     fields: dict[bytes, bytes] | None = scope.get(_FIELDS)
     if fields is None:
         headers = scope["headers"]

@@ -1,10 +1,10 @@
-"""Binary forms of token ids and texts: which one a client asks for, how it is read and written.
+"""Binary forms of token ids and texts: negotiate, read and write them.
 
-Raw little-endian ids (`application/octet-stream; dtype=u32` or `u16`), many texts of them
-(`; layout=batch`: u32 n, n x u64 lengths, then all ids), and NumPy's `.npy` of one dimension. An
-answer says its form in Content-Type in the words that `/decode` takes, so that what came can be
-sent back as it is. A body is checked before anything is made of it: an `.npy` header is read as a
-literal of at most a kilobyte, and nothing in it is believed that the body does not bear out.
+The forms are raw little-endian ids (`application/octet-stream; dtype=u32` or `u16`), batches of
+them (`; layout=batch`: u32 n, n x u64 lengths, then all ids), and one-dimensional NumPy `.npy`. The
+Content-Type of a response is one that `/decode` accepts, so a client can send a response back
+unchanged. A body is checked before it is used: an `.npy` header is parsed as a literal of at most a
+kilobyte, and each of its values is compared with the body.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_NPY_HEADER_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class IdsForm:
-    """How ids lie in a body or an answer."""
+    """The layout of ids in a body or a response."""
 
     kind: str
     """OCTETS or NPY."""
@@ -50,7 +50,7 @@ class IdsForm:
 
     @property
     def media_type(self) -> str:
-        """As Content-Type.
+        """The form as a Content-Type.
 
         Example:
             >>> IdsForm(OCTETS, is_batch=True).media_type
@@ -62,16 +62,16 @@ class IdsForm:
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of one id."""
+        """The size of one id in bytes."""
         return _DTYPES[self.dtype].itemsize
 
 
-@lru_cache(maxsize=64)  # almost all requests have one of a few
+@lru_cache(maxsize=64)  # almost all requests share a few values
 def choose_ids_form(accept: str) -> IdsForm | None:
-    """The form of ids that this Accept header wants; None for JSON.
+    """The form of ids that this Accept header prefers; None for JSON.
 
     Raises:
-        Problem: 406, none of them is known here.
+        Problem: 406, the service supports none of the accepted types.
     """
     kind, parameters = _choose(accept, (JSON, OCTETS, NPY))
     if kind == JSON:
@@ -84,15 +84,15 @@ def choose_ids_form(accept: str) -> IdsForm | None:
 
 @lru_cache(maxsize=64)
 def wants_bytes(accept: str) -> bool:
-    """Whether this Accept header wants the bytes of a text rather than JSON; 406 as above."""
+    """Whether this Accept header prefers the bytes of a text to JSON; raises 406 as above."""
     return _choose(accept, (JSON, OCTETS))[0] == OCTETS
 
 
 def ids_form_of(content_type: str) -> IdsForm | None:
-    """The form a body of ids is declared to have; None where that is none of the binary ones.
+    """The declared form of a body of ids; None if it is not a binary one.
 
     Raises:
-        Problem: 415 for a dtype or a layout that is not known.
+        Problem: 415 for an unknown dtype or layout.
     """
     kind, parameters = _parse_media_type(content_type)
     if kind not in (OCTETS, NPY):
@@ -109,7 +109,7 @@ def ids_form_of(content_type: str) -> IdsForm | None:
 
 
 def require_fit(form: IdsForm, largest_id: int) -> None:
-    """Raise 406 unless every id up to `largest_id` has room in `form`."""
+    """Raise 406 unless every id up to `largest_id` fits in `form`."""
     if largest_id > np.iinfo(_DTYPES[form.dtype]).max:
         raise _not_acceptable(
             f"The largest id of this tokenizer is {largest_id}, too large for dtype=u16; ask for "
@@ -120,7 +120,7 @@ def require_fit(form: IdsForm, largest_id: int) -> None:
 def render_ids_form(
     ids: NDArray[np.uint32], lengths: NDArray[np.uint64], form: IdsForm
 ) -> Iterator[bytes]:
-    """The bytes of all `ids` in `form`, in windows; `lengths` are those of the texts of a batch."""
+    """The bytes of all `ids` in `form`, in windows; `lengths` are the text lengths of a batch."""
     dtype = _DTYPES[form.dtype]
     if form.kind == NPY:
         yield _render_npy_header(dtype, len(ids))
@@ -131,16 +131,16 @@ def render_ids_form(
 
 
 def render_lengths(lengths: NDArray[np.uint64]) -> bytes:
-    """What begins a batch: u32 n, n x u64 lengths."""
+    """The header of a batch: u32 n, n x u64 lengths."""
     return struct.pack("<I", len(lengths)) + lengths.astype("<u8").tobytes()
 
 
 def parse_ids_body(body: bytes, form: IdsForm) -> NDArray[np.uint32] | list[NDArray[np.uint32]]:
-    """The ids in `body`, one array or with a batch a list of them.
+    """Parse the ids in `body`: one array, or a list of arrays for a batch.
 
     Raises:
-        Problem: 400 for a body that is not of that form; 422 for an `.npy` of another type.
-        BatchTooLargeError: more texts than a batch may have.
+        Problem: 400 for a body that does not match the form; 422 for an `.npy` of another type.
+        BatchTooLargeError: the batch has too many texts.
     """
     if form.kind == NPY:
         return _parse_npy(body)
@@ -152,7 +152,7 @@ def parse_ids_body(body: bytes, form: IdsForm) -> NDArray[np.uint32] | list[NDAr
 
 
 def parse_raw_ids(data: bytes, form: IdsForm) -> NDArray[np.uint32]:
-    """The ids in `data`, which holds whole ones and nothing else."""
+    """Parse `data`, which must contain whole ids only."""
     return np.frombuffer(data, _DTYPES[form.dtype]).astype(np.uint32)
 
 
@@ -165,7 +165,7 @@ def _parse_batch(body: bytes, dtype: np.dtype[Any]) -> list[NDArray[np.uint32]]:
     if len(body) < start or rest:
         raise _malformed("A batch is u32 n, n x u64 lengths, then the ids; this one is cut off.")
     lengths = np.frombuffer(body, "<u8", n_texts, offset=4)
-    # Each alone first: the sum of unchecked ones could wrap around.
+    # Check each length first: the sum of unchecked lengths could wrap around.
     if (lengths > n_ids).any() or int(lengths.sum()) != n_ids:
         raise _malformed(f"The lengths of the batch do not add up to the {n_ids} ids behind them.")
     ids = np.frombuffer(body, dtype, offset=start).astype(np.uint32)
@@ -195,7 +195,7 @@ def _parse_npy(body: bytes) -> NDArray[np.uint32]:
 
 
 def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
-    """(descr, shape, where the data begin)."""
+    """Return (descr, shape, offset of the data)."""
     version = body[6:8] if body.startswith(_NPY_MAGIC) else b""
     length_format = _NPY_HEADER_LENGTHS.get(version)
     if length_format is None or len(body) < 8 + struct.calcsize(length_format):
@@ -221,13 +221,13 @@ def _parse_npy_header(body: bytes) -> tuple[str, tuple[int, ...], int]:
 def _render_npy_header(dtype: np.dtype[Any], n_ids: int) -> bytes:
     header = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({n_ids},), }}"
     n_before = len(_NPY_MAGIC) + 2 + 2
-    padding = -(n_before + len(header) + 1) % 64  # so that the data are aligned
+    padding = -(n_before + len(header) + 1) % 64  # aligns the data
     text = header.encode() + b" " * padding + b"\n"
     return _NPY_MAGIC + b"\x01\x00" + struct.pack("<H", len(text)) + text
 
 
 def _choose(accept: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """The kind wanted most, the first of equals; JSON for who takes anything."""
+    """The preferred kind, the first among equals; JSON if the client accepts anything."""
     listed = [part for part in accept.split(",") if part.strip()] or ["*/*"]
     found = []
     for index, part in enumerate(listed):

@@ -1,8 +1,8 @@
-"""Strict JSON: reads request bodies, and refuses whatever is ambiguous.
+"""Strict JSON: parses request bodies and refuses ambiguous ones.
 
 Python's parser accepts duplicate keys, NaN, UTF-16 and lone surrogates, and holds the interpreter
-lock until it ends. This one accepts UTF-8 alone and parses a large body in windows, between which
-other threads run (10 million ids in one window: 0.7 s).
+lock until it ends. This parser accepts only UTF-8 and parses a large body in windows; other threads
+run between windows (10 million ids in one window: 0.7 s).
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ if TYPE_CHECKING:
     from tokenizer_core.engines import EngineChoice
 
 WINDOW_CHARS: Final = 1 << 18
-"""Characters parsed in one go: about 5 ms of ids."""
+"""Characters parsed per step: about 5 ms of ids."""
 
 MAX_DEPTH: Final = 1000
-"""Deeper nesting is 400. Less deep, but deeper than the schema, is 422."""
+"""Deeper nesting is a 400. Nesting within this limit but deeper than the schema is a 422."""
 
 MAX_VALUES: Final = 1 << 20
-"""Strings, arrays and objects in one body: 16 times the largest batch. A body with more is 413,
-before it is parsed: 64 MB of empty strings took 3.3 GB of memory."""
+"""Strings, arrays and objects in one body: 16 times the largest batch. A body with more is refused
+with 413 before it is parsed: 64 MB of empty strings took 3.3 GB of memory."""
 
 _MOST_OF_STRING_AT_ONCE: Final = 1 << 22
-"""Characters of a string that the C parser may read in one go: 3 ms. Cutting it costs five times as
-much as reading it."""
+"""Characters of a string that the C parser may read per step: 3 ms. Cutting a string costs five
+times as much as reading it."""
 
 _MAX_DEPTH_OF_LARGE: Final = 8
 _FIRST_STRING: Final = re.compile(rb'\s*+\{\s*+"([a-z_]{1,40})"\s*+:\s*+(?=")')
 _MAX_SCALAR_CHARS: Final = 1 << 13
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALARS: Final = re.compile(r'[^\[\]{}"]*')
-# Whole units of a string: a window's end never cuts an escape.
+# Complete units of a string: the end of a window never splits an escape.
 _STRING_UNITS: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _HIGH_SURROGATE_AT_END: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
-# A string without an end reaches to the end of the body, so that the search stays linear.
+# An unterminated string extends to the end of the body, so that the search stays linear.
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def parse_strict_json(
     body: bytes, engine: EngineChoice | None = None, *, window_chars: int = WINDOW_CHARS
 ) -> Any:
-    """The value of a JSON document. With the native engine, it decodes a long first string.
+    """Parse a JSON document. The native engine, if given, decodes a long first string.
 
     Raises:
-        Problem: 400 for what is not JSON (not UTF-8, a byte order mark, duplicate keys, nesting
-            over MAX_DEPTH); 422 for JSON no schema takes (NaN, Infinity, numbers over 4,300
+        Problem: 400 for invalid JSON (not UTF-8, a byte order mark, duplicate keys, nesting over
+            MAX_DEPTH); 422 for JSON that no schema accepts (NaN, Infinity, numbers over 4,300
             digits, lone surrogates).
 
     Example:
         >>> parse_strict_json(b'{"text": "a", "ids": [1, 2]}')
         {'text': 'a', 'ids': [1, 2]}
     """
-    if len(body) <= 2 * MAX_DEPTH and body[:1] == b"{":  # too short to be nested too deep
+    if len(body) <= 2 * MAX_DEPTH and body[:1] == b"{":  # too short to exceed MAX_DEPTH
         try:
             text = body.decode()
             value, end = _scan(text, 0)
         except (ValueError, StopIteration, RecursionError):
-            pass  # the rest of this function describes the error
+            pass  # the rest of this function reports the error
         else:
             if end == len(text) and "\\u" not in text:
                 return value
@@ -77,7 +77,7 @@ def parse_strict_json(
             try:
                 value = parse_strict_json(rest)
             except Problem:
-                pass  # the rest of this function describes it, with positions in the whole body
+                pass  # the rest of this function reports it, with positions in the whole body
             else:
                 value[key] = string
                 return value
@@ -101,14 +101,14 @@ def parse_strict_json(
         raise Problem(
             422, "number_too_long", "A number in the body has more digits than any field takes."
         ) from None
-    # Both letters are looked for where that is quick; a backslash alone is found at once anywhere.
+    # Search for `\u` only where that is fast; a single backslash is fast to find in any text.
     if "\\" in text and (len(text) > window_chars or "\\u" in text):
         _refuse_lone_surrogates(value)
     return value
 
 
 def _cut_first_string(body: bytes) -> tuple[str, str, bytes] | None:
-    """The key and the string value of the first member of an object, and `body` with that string
+    """Return the key and string value of an object's first member, and `body` with that string
     emptied. None if the body begins differently, or if the string is invalid or very long."""
     begin = _FIRST_STRING.match(body)
     if begin is None:
@@ -132,8 +132,8 @@ def _decode(body: bytes, window_bytes: int) -> str:
             raise _not_utf8(error.start) from None
     decoder = codecs.getincrementaldecoder("utf-8")()
     text = ""
-    # Grown in a `for` loop, not joined: a join copies everything in one go, while CPython lets a
-    # string that nobody else holds grow in place (3.11 not in a `while` loop: 60 times slower).
+    # Append in a `for` loop instead of joining: a join copies everything in one step, while CPython
+    # extends a string with one reference in place (3.11: not in a `while` loop, 60 times slower).
     for start in range(0, len(body), window_bytes):
         n_held = len(decoder.getstate()[0])
         is_last = start + window_bytes >= len(body)
@@ -175,14 +175,14 @@ def _parse_float(digits: str) -> float:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=_parse_float
 )
-_scan: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # the stub names its own class
+_scan: Final = make_scanner(_DECODER)  # type: ignore[arg-type]  # the stub expects its own class
 
 
 def _check_structure(body: bytes) -> None:
     """Raise 400 for nesting over MAX_DEPTH and 413 for more than MAX_VALUES values.
 
-    Two quick counts decide for almost all bodies. In a valid document no backslash precedes the
-    opening quote of a string.
+    Two fast counts accept almost all bodies. In a valid document, no backslash precedes the opening
+    quote of a string.
     """
     n_containers = body.count(b"[") + body.count(b"{")
     n_strings = body.count(b'"') - body.count(b'\\"')
@@ -221,7 +221,7 @@ def _too_deep() -> Problem:
 
 
 def _refuse_lone_surrogates(value: Any) -> None:
-    """Walk without recursion; parsed from UTF-8, only escapes can have left a surrogate alone."""
+    """Walk without recursion. The body was UTF-8, so only escapes can produce a lone surrogate."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         pointer, value = waiting.pop()
@@ -254,9 +254,9 @@ def _check_text(text: str, pointer: str) -> None:
 
 
 class _WindowedParser:
-    """Recursive descent over the large parts of a document; the C parser does each window.
+    """Parses the large parts of a document by recursive descent; the C parser parses each window.
 
-    Between windows Python code runs, which is where the interpreter may switch threads.
+    Python code runs between windows, so the interpreter can switch threads there.
     """
 
     def __init__(self, text: str, window_chars: int) -> None:
@@ -288,7 +288,7 @@ class _WindowedParser:
         return value, at + size
 
     def _string(self, at: int) -> tuple[str, int]:
-        """The string whose quote stands at `at`, and the place behind it."""
+        """Parse the string whose opening quote is at `at`; returns it and the next position."""
         if len(self._text) - at <= _MOST_OF_STRING_AT_ONCE:
             value, end = _DECODER.raw_decode(self._text, at)
             return value, end
@@ -298,10 +298,10 @@ class _WindowedParser:
             limit = min(start + self._window, len(self._text))
             end = _match_end(_STRING_UNITS, self._text, start, limit)
             piece = self._text[start:end]
-            # A pair of escaped surrogates is one character and stays in one piece.
+            # Keep an escaped surrogate pair in one piece: it is one character.
             if end + 6 > limit and len(piece) > 6 and _HIGH_SURROGATE_AT_END.search(piece):
                 end, piece = end - 6, piece[:-6]
-            value += _DECODER.decode(f'"{piece}"')  # grows in place, see `_decode`
+            value += _DECODER.decode(f'"{piece}"')  # extended in place, see `_decode`
             if self._text[end : end + 1] == '"':
                 return value, end + 1
             if end == start or end == len(self._text):
@@ -337,16 +337,16 @@ class _WindowedParser:
                 raise JSONDecodeError("Expecting value", self._text, at)
 
     def _scalars(self, at: int, items: list[Any]) -> int:
-        """Append a run of numbers and words at once; the place of the `,` or `]` behind it."""
+        """Append a run of numbers and words; returns the position of the next `,` or `]`."""
         end = _match_end(_SCALARS, self._text, at, min(at + self._window, len(self._text)))
         if self._text[end : end + 1] != "]":
-            # Cut at the last comma; what is behind it is whole in the next window.
+            # Cut at the last comma; the next window contains all of the value after it.
             end = self._text.rfind(",", at, end)
             if end < 0:
                 if len(self._text) - at > self._window:
                     raise ValueError("a number longer than a window")
                 raise JSONDecodeError("Expecting value", self._text, at)
-        if end == at:  # nothing stands before the comma
+        if end == at:  # nothing precedes the comma
             raise JSONDecodeError("Expecting value", self._text, at)
         try:
             items += _DECODER.decode(f"[{self._text[at:end]}]")

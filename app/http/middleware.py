@@ -1,8 +1,8 @@
-"""RequestObserver: the outermost middleware counts each request and turns defects into documents.
+"""RequestObserver: the outermost middleware counts requests and turns defects into documents.
 
-It catches what no handler knows and logs it under the request id; Starlette's own last resort would
-raise it again into the server. It adds the request id to each response and to each line of the log,
-and serves HEAD as GET without a body. It is plain ASGI, so that streams pass through untouched.
+It catches errors that no handler maps and logs them with the request id; Starlette's own last
+handler would raise them again into the server. It adds the request id to each response and each log
+line, and serves HEAD as GET without a body. It is plain ASGI, so streams pass through unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.observability.metrics import ServiceMetrics
 
 CLIENT_GONE: Final = 499
-"""The status that metrics count when the client left before the response began."""
+"""The status in the metrics for a client that disconnected before the response began."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _UNMATCHED: Final = "unmatched"
@@ -34,11 +34,11 @@ _UNMATCHED: Final = "unmatched"
 async def _send_no_body(send: Send, message: Message) -> None:
     await send({"type": "http.response.body", "body": b""})
     if message.get("more_body"):
-        raise ClientDisconnect  # a stream must not go on without a reader
+        raise ClientDisconnect  # stop a stream that has no reader
 
 
 class RequestObserver:
-    """Counts and times each request; `problem_of` maps an error to a problem, a defect to None."""
+    """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class RequestObserver:
             await self._app(scope, receive, send)
             return
         is_head = scope["method"] == "HEAD"
-        # The server's own scope stays HEAD.
+        # The server's own scope keeps the method HEAD.
         inner = {**scope, "method": "GET"} if is_head else scope
         request_id = request_id_of(inner)
-        # Not reset: the server may log about this request after this call.
+        # Do not reset it: the server may log about this request after this call.
         REQUEST_ID.set(request_id)
         status = 0
         started = time.perf_counter()
 
-        # A plain function: a coroutine would cost one more per message.
+        # A plain function: a coroutine function would add a coroutine per message.
         def observe(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
@@ -79,7 +79,7 @@ class RequestObserver:
         try:
             await self._app(inner, receive, observe)
         except ClientDisconnect:
-            pass  # the client is gone
+            pass  # the client disconnected
         except asyncio.CancelledError:
             if status:
                 raise
@@ -87,13 +87,13 @@ class RequestObserver:
             # because the server would log a traceback for a cancelled one.
             await problem_response(shutting_down(), inner)(inner, receive, observe)
         except Exception as error:
-            # No variable holds the problem: it may be the error itself, whose traceback refers to
-            # this frame. Such a cycle would keep a retired tokenizer alive, among other things.
+            # Keep the problem in no variable: it may be the error itself, whose traceback refers to
+            # this frame. Such a cycle would keep a retired tokenizer alive.
             response = problem_response(
                 self._problem_of(error) or internal_error(error, inner), inner
             )
             if status:
-                raise  # the head is sent, so the response can only be cut off
+                raise  # the head was sent: the response can only be cut off
             await response(inner, receive, observe)
         finally:
             self._metrics.in_flight.dec()

@@ -1,9 +1,9 @@
-"""An error as an RFC 9457 problem document, without the table of what means what.
+"""Errors as RFC 9457 problem documents; the mapping from errors to documents is elsewhere.
 
-A problem says what is wrong and what to do, never what was sent: no input, no path of this
-machine, no traceback. The body is ASCII and at most a few kB whatever the request was. It also
-carries the `error` object that clients of OpenAI-style servers read. `rendering.problems` maps the
-errors of the domain to problems.
+A problem describes the error and the remedy. It never repeats the request and contains no file path
+and no traceback. The body is ASCII and at most a few kB, for every request. It also contains the
+`error` object that clients of OpenAI-style servers read. `rendering.problems` maps the errors of
+the domain to problems.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("app.http.problem")
 
-# Random per process, then counted: asking the system for each id costs a microsecond.
+# A random prefix per process plus a counter: a random id per request costs a microsecond.
 _REQUEST_IDS_FROM: Final = os.urandom(10).hex()
 _request_numbers: Final = itertools.count()
 MEDIA_TYPE: Final = "application/problem+json"
@@ -59,12 +59,12 @@ TITLES: Final = {
 }
 
 
-class Problem(Exception):  # noqa: N818 - it is the document's name, and raised everywhere
-    """An answer that is an error. Raise it anywhere below a route.
+class Problem(Exception):  # noqa: N818 - the RFC's name for the document
+    """An error response. Code at any level below a route may raise it.
 
-    `pointer` in `errors` is a JSON pointer into the request; `limit` and `actual` name a limit
-    that was passed; `byte_offset` is a place in a text that was sent. `code` is a stable word, the
-    texts are not.
+    `pointer` in `errors` is a JSON pointer into the request; `limit` and `actual` describe an
+    exceeded limit; `byte_offset` is an offset in the client's text. `code` is stable, the texts are
+    not.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Problem(Exception):  # noqa: N818 - it is the document's name, and raised 
         self.n_errors = len(self.errors) if n_errors is None else n_errors
 
     def document(self, request_id: str) -> dict[str, Any]:
-        """The document, ready for JSON; its size is bounded.
+        """The document as a JSON-serialisable dict of bounded size.
 
         Example:
             >>> Problem(404, "not_found", "No such thing.").document("r1")["error"]["code"]
@@ -127,9 +127,9 @@ class Problem(Exception):  # noqa: N818 - it is the document's name, and raised 
 
 
 def problem_response(problem: Problem, scope: Scope) -> Response:
-    """The response for a problem; its body is ASCII. The scope notes the code for the metrics.
+    """The response for a problem; its body is ASCII. Stores the code in the scope for the metrics.
 
-    Where a tokenizer had been chosen for the request, the answer says which.
+    If a tokenizer was chosen for the request, the response identifies it.
     """
     body = json.dumps(problem.document(request_id_of(scope)), separators=(",", ":"))
     state = scope["state"]
@@ -143,7 +143,7 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id of a request: the client's `X-Request-Id` where it is a plain word, else a new one."""
+    """The id of a request: the client's `X-Request-Id` if it is a plain word, else a new one."""
     state: dict[str, Any] = scope.setdefault("state", {})
     request_id: str | None = state.get("request_id")
     if request_id is None:
@@ -162,8 +162,8 @@ def problem_of_validation(
 ) -> Problem:
     """The 422 for pydantic's errors. Names fields and expectations, never values.
 
-    `skip` leaves out the first parts of each location (FastAPI's `body`, `query`); `known` are
-    the names that would have been right, said where one was wrong.
+    `skip` drops the first parts of each location (FastAPI's `body`, `query`); `known` lists the
+    valid names, which are shown when a name is unknown.
     """
     listed = []
     for item in items:
@@ -178,13 +178,13 @@ def problem_of_validation(
 
 
 def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:
-    """As `problem_of_validation`, from a pydantic error of one model."""
+    """The same as `problem_of_validation`, from a pydantic error of one model."""
     items = error.errors(include_input=False, include_url=False, include_context=False)
     return problem_of_validation(items, known=known)
 
 
 def internal_error(error: BaseException, scope: Scope) -> Problem:
-    """The 500 for a defect; the traceback goes to the log under the request id."""
+    """The 500 for a defect; the traceback is logged with the request id."""
     log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
     return Problem(
         500, "internal_error", "An internal error; the log of the server has it under this request."
@@ -192,7 +192,7 @@ def internal_error(error: BaseException, scope: Scope) -> Problem:
 
 
 def shutting_down() -> Problem:
-    """The 503 for a request that was not done when the time to finish after SIGTERM was over."""
+    """The 503 for a request that did not finish within the grace period after SIGTERM."""
     return Problem(
         503,
         "shutting_down",

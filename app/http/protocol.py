@@ -1,8 +1,8 @@
-"""The HTTP/1.1 protocol of the service: uvicorn's, and the limits it lacks.
+"""The HTTP/1.1 protocol of the service: uvicorn's protocol with the limits it lacks.
 
-uvicorn's own protocol waits forever for headers, for a client that does not read and for the rest
-of a body after its response, and it accepts heads of any size and any Host. Here a refusal before a
-request exists is a problem document like any other. The module uses some private names of the
+uvicorn's own protocol waits forever for headers, for a client that does not read, and for the rest
+of a body after its response; it also accepts heads of any size and any Host. Here, a refusal before
+a request exists is a problem document like any other. The module uses some private names of the
 pinned uvicorn; `tests/app/http/test_protocol.py` lists them.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-"""Request line and headers together; also what may arrive between two pieces of a body."""
+"""Limit of the request line and headers together, and of the input between two pieces of a body."""
 
 MAX_HEADERS: Final = 100
 
@@ -48,25 +48,25 @@ HEALTH_PATHS: Final = frozenset(
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
-    """One connection; see the module."""
+    """One connection; see the module docstring."""
 
     def __init__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.ws_protocol_class = None  # no route speaks it
+        self.ws_protocol_class = None  # no route uses WebSocket
         guard = app_state.get(STATE_KEY)
         self._guard: ConnectionGuard = ConnectionGuard() if guard is None else guard
         self._wire: ClosingTransport = None  # type: ignore[assignment]
-        self._in_head = True  # of the next request, before its first byte too
+        self._in_head = True  # also before the first byte of the next request
         self._head_begun = False
         self._bytes_without_news = 0
         self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    # The connection
+    # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Start the timer for a head."""
         self._wire = ClosingTransport(
             transport,
             self.loop,
@@ -80,7 +80,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._guard.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave nothing behind."""
+        """Release the connection and stop its timers."""
         self._cancel_head_timer()
         self._cancel_stall_timer()
         self._wire.forget()
@@ -88,7 +88,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; or drop it, where nobody wants it any more."""
+        """Parse `data`, or drop it if no request needs it any more."""
         self._unset_keepalive_if_required()
         if self._wire.is_lingering:
             self._wire.drop(len(data))
@@ -100,7 +100,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.cycle.keep_alive = False  # what follows may be in the protocol we do not speak
+            self.cycle.keep_alive = False  # the following bytes may be another protocol
         except httptools.HttpParserError as error:
             cause = error.__context__
             self.refuse(cause if isinstance(cause, Problem) else _malformed())
@@ -111,7 +111,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._await_head()
 
     def refuse(self, problem: Problem) -> None:
-        """Answer with `problem` where no other answer is under way, and end the connection."""
+        """Respond with `problem` unless a response is in progress, then close the connection."""
         if self._is_refused or self._wire.is_closing():
             return
         self._is_refused = True
@@ -122,18 +122,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._is_idle():
             self._write_problem(problem)
             self._wire.linger()
-        elif cycle.more_body:  # it is this request's body that cannot be read on
+        elif cycle.more_body:  # the rest of this request's body is unreadable
             if not cycle.response_started:
                 self._write_problem(problem)
             cycle.disconnected = True
             cycle.message_event.set()
             self._wire.linger()
-        else:  # its answer, which was asked for in good order, is the last
+        else:  # the request was valid, so its response is the last
             cycle.keep_alive = False
             self.flow.pause_reading()
 
     def turn_away(self, problem: Problem) -> None:
-        """As `refuse`, at once: another needs the place."""
+        """Refuse and close at once, because another connection needs the slot."""
         self._is_refused = True
         self._guard.note(problem)
         if self._is_idle():
@@ -157,7 +157,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def _has_unread(self) -> bool:
         return self._is_refused or (self.cycle is not None and self.cycle.more_body)
 
-    # The head of a request
+    # Head of a request
 
     def _await_head(self) -> None:
         if self._head_timer is None and not self._is_refused and not self._wire.is_closing():
@@ -171,28 +171,28 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         self._head_timer = None
         if not self._is_idle():
-            self._await_head()  # it was sent ahead: its time begins with its turn
+            self._await_head()  # pipelined: its timer starts when its turn comes
         elif self._head_begun or self._bytes_without_news:
             self.refuse(_headers_too_slow(self._guard.header_seconds))
         else:
             self._wire.close()
 
     def on_message_begin(self) -> None:
-        """The first byte of a head."""
+        """Handle the first byte of a head."""
         self._head_begun = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a trailer is dropped, as its name could be one that was checked."""
+        """Add a header. Drop trailers: a trailer could have the name of a checked header."""
         if self._in_head:
-            # As the base class does, which is called for every header of every request.
+            # Same as in the base class, inlined because it runs for every header of every request.
             name = name.lower()
             if name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Check the head, and begin to answer it."""
+        """Check the head and start the response."""
         self._in_head = False
         n_received, self._bytes_without_news = self._bytes_without_news, 0
         self._cancel_head_timer()
@@ -208,18 +208,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of the body."""
+        """Pass a piece of the body to the app."""
         self._bytes_without_news = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The next byte begins another head."""
+        """End the request; the next byte begins another head."""
         self._in_head = True
         self._head_begun = False
         self._bytes_without_news = 0
         super().on_message_complete()
 
-    # The response
+    # Response
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         super()._start_asgi_task(cycle, partial(self._respond, cycle, app))
@@ -232,24 +232,24 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
     ) -> None:
-        """Run the app, and tell it what needs no waiting: the whole body, and the flow control."""
+        """Run the app; pass on the whole body and the flow control where no wait is needed."""
         scope[FLOW] = self.flow
         if not cycle.more_body:
             scope[WHOLE_BODY] = cycle.body
         is_unframed = False
 
-        # A plain function: a coroutine would cost one more per message.
+        # A plain function: a coroutine function would add a coroutine per message.
         def send_message(message: ASGISendEvent) -> Awaitable[None]:
             nonlocal is_unframed
             if message["type"] == "http.response.start":
                 has_length = b"content-length" in dict(message.get("headers", ()))
                 if not has_length and cycle.scope["http_version"] == "1.0":
-                    # HTTP/1.0 has no chunks, which uvicorn would send: the response ends where the
-                    # connection does.
+                    # HTTP/1.0 has no chunked encoding, which uvicorn would use: the connection's
+                    # end marks the end of the response.
                     is_unframed = True
                     cycle.chunked_encoding, cycle.expected_content_length = False, sys.maxsize
                 # A response with a length that begins before the body ends refuses the request, so
-                # it is the last one. A stream has no length and goes on while the body arrives.
+                # it is the last one. A stream has no length and continues while the body arrives.
                 if cycle.more_body and has_length:
                     cycle.keep_alive = False
             elif (
@@ -267,19 +267,19 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._wire.abort()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, unless the rest of this one is still to come."""
+        """Start the next request, unless the rest of this one is still to be received."""
         if self.cycle.response_complete and self.cycle.more_body:
             self._wire.close()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client reads slower than is written."""
+        """Pause the app, which writes faster than the client reads."""
         super().pause_writing()
         self._cancel_stall_timer()
         self._stall_timer = self.loop.call_later(self._guard.stall_seconds, self._wire.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Resume the app: the client has read."""
         self._cancel_stall_timer()
         super().resume_writing()
 
@@ -290,7 +290,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
 
 def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) -> None:
-    """Raise Problem 431 for a head over the limits; it came within `n_received` bytes."""
+    """Raise Problem 431 for a head over the limits, received within `n_received` bytes."""
     if len(headers) > MAX_HEADERS:
         raise Problem(
             431,
@@ -307,7 +307,7 @@ def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) 
 
 
 def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
-    """Raise Problem 400 or 501 unless it is clear whom the request is for and where it ends."""
+    """Raise Problem 400 or 501 unless the request's host and end are unambiguous."""
     hosts: list[bytes] = []
     codings: list[bytes] = []
     for name, value in headers:
@@ -330,12 +330,12 @@ def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
 
 
 def _malformed() -> Problem:
-    """What the parser does not understand."""
+    """The 400 for input that the parser rejects."""
     return Problem(400, "bad_http", "This is not well-formed HTTP/1.1.")
 
 
 def _headers_too_large() -> Problem:
-    """More bytes than a head may have."""
+    """The 431 for a head with too many bytes."""
     return Problem(
         431,
         "headers_too_large",
@@ -345,7 +345,7 @@ def _headers_too_large() -> Problem:
 
 
 def _headers_too_slow(seconds: float) -> Problem:
-    """A head that took longer than it may."""
+    """The 408 for a head that took too long."""
     return Problem(
         408, "headers_too_slow", f"The headers did not arrive within {seconds:g} seconds."
     )

@@ -1,7 +1,6 @@
 """The requests that the OpenAPI document shows, by name; a test sends each of them.
 
-They stand together, beside no model, because they are what a reader of `/docs` tries first and are
-checked as one. Plain data;
+They are in one module because readers of `/docs` try them first. Plain data.
 """
 
 from __future__ import annotations

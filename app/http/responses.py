@@ -1,7 +1,7 @@
 """Responses of any size: chunks in memory, or a file, sent as fast as the client reads.
 
-Each piece waits until the client took the one before, and a client that takes nothing for too long
-is disconnected.
+Each piece waits until the client has received the previous one. A client that reads nothing for too
+long is disconnected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChunkedBody(Response):
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; returns when the last chunk is handed to the server.
+        """Send the body; returns when the last chunk was passed to the server.
 
         Raises:
             ClientDisconnect: the client read nothing for too long.
@@ -75,8 +75,8 @@ class ChunkedBody(Response):
 
 
 def _join(chunks: list[bytes], n_bytes: int) -> Iterable[tuple[bytes, bool]]:
-    """The chunks, of `n_bytes` in total, in pieces of about `_SEND_BYTES`, and whether each is the
-    last. The list `chunks` is emptied, so that sent chunks are freed."""
+    """Join the chunks, `n_bytes` in total, into pieces of about `_SEND_BYTES`; yield each piece
+    and whether it is the last. Empties the list `chunks`, so that sent chunks are freed."""
     if n_bytes <= _SEND_BYTES:
         return ((b"".join(chunks), True),)
     return _join_many(chunks, n_bytes)
@@ -101,7 +101,7 @@ def _join_many(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]
 class FileBody(Response):
     """Sends the bytes `start` to `stop` of an open file and closes it.
 
-    The open file survives its removal, and memory holds one piece of it at a time.
+    The open file stays readable after it is deleted. Memory holds one piece of it at a time.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class FileBody(Response):
         self._idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; returns when the last piece is handed to the server.
+        """Send the body; returns when the last piece was passed to the server.
 
         Raises:
             ClientDisconnect: the client read nothing for too long.
-            OSError: the file cannot be read, or became shorter; the response is cut off.
+            OSError: the file is unreadable or became shorter; the response is cut off.
         """
         try:
             head: Message = {
@@ -157,10 +157,10 @@ class FileBody(Response):
 
 
 def requested_span(request: Request, n_bytes: int, etag: str) -> tuple[int, int]:
-    """The bytes (start, stop) that a request asks for: all, or those of its Range.
+    """The bytes (start, stop) that a request asks for: the whole file, or its Range.
 
-    Several ranges, another unit, or a Range whose If-Range is not `etag` mean all, which RFC 9110
-    allows.
+    Several ranges, another unit, or an If-Range other than `etag` select the whole file, as RFC
+    9110 allows.
 
     Raises:
         Problem: 416, the range begins after the end.
@@ -174,7 +174,7 @@ def requested_span(request: Request, n_bytes: int, etag: str) -> tuple[int, int]
         start, stop = max(0, n_bytes - int(suffix)), n_bytes
     else:
         start, stop = int(first), min(int(last) + 1, n_bytes) if last else n_bytes
-        if last and int(last) < int(first):  # no valid range: ignored
+        if last and int(last) < int(first):  # an invalid range is ignored
             return 0, n_bytes
     if start >= n_bytes or start >= stop:
         raise Problem(

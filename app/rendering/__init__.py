@@ -1,1 +1,1 @@
-"""Results to responses: what several routes share."""
+"""Rendering: turns results into responses; shared by several routes."""

@@ -1,7 +1,7 @@
 """Responses of /decode: pure functions without HTTP.
 
-The size of the text is computed from the ids first, so that a list of short ids cannot ask for
-gigabytes. Text is decoded and rendered in windows.
+The size of the text is computed from the ids first, because a list of short ids could otherwise
+request gigabytes of text. Text is decoded and rendered in windows.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def render_decoding(
     max_decoded_bytes: int,
     as_bytes: bool = False,
 ) -> Rendered:
-    """Decode the ids or the batch of `request` and render the response: JSON, or the bytes alone.
+    """Decode the ids or the batch of `request`; the response is JSON, or only the bytes.
 
     Raises:
-        Problem: 422 for an id outside the vocabulary (index named) and, with `errors: strict`,
+        Problem: 422 for an id outside the vocabulary (with its index) and, with `errors: strict`,
             for bytes that are not UTF-8; 413 for more text than `max_decoded_bytes`.
     """
     rows, is_batch = rows_of(request.tokens, "/tokens")
@@ -62,7 +62,7 @@ def render_decoding(
 
 
 def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
-    """The lists of ids in a field of a request, and whether it was a batch."""
+    """The lists of ids in a field of a request, and whether the field is a batch."""
     if isinstance(tokens, list):
         return [(ids, f"{pointer}/{index}") for index, ids in enumerate(tokens)], True
     return [(tokens, pointer)], False
@@ -101,7 +101,7 @@ def sizes_of(
     Raises:
         Problem: 422 for an id outside the vocabulary.
     """
-    lengths = live.token_lengths  # 0 where there is no token
+    lengths = live.token_lengths  # 0 for ids without a token
     is_inside = ids < len(lengths)
     sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
     if not sizes.all():
@@ -124,7 +124,7 @@ def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
 def _render_bytes(
     request: DecodeRequest, rows: list[Row], live: LiveTokenizer, *, is_batch: bool
 ) -> list[bytes]:
-    """The bytes of the texts; a batch begins with the length of each."""
+    """The bytes of the texts; for a batch, their lengths come first."""
     chunks: list[bytes] = []
     lengths = np.zeros(len(rows), dtype=np.uint64)
     for index, (ids, pointer) in enumerate(rows):
@@ -165,7 +165,7 @@ def render_texts(
     errors: str = "replace",
     skip_special_tokens: bool = False,
 ) -> Iterator[bytes]:
-    """The text of one list of ids as a JSON string, or those of a batch as a list of them.
+    """The text of one list of ids as a JSON string, or the texts of a batch as a JSON list.
 
     Raises:
         Problem: 422 with `errors="strict"` for bytes that are not UTF-8.

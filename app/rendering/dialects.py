@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
 
 _END_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
-"""End tokens of public vocabularies whose files do not name one."""
+"""End tokens of public vocabularies whose files do not name an end token."""
 
 
 def render_tokenize(request: TokenizeRequest, live: LiveTokenizer) -> Rendered:
@@ -192,8 +192,11 @@ def _render_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
 
 
 def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -> NDArray[np.int64]:
-    """Id, start and stop of each token in bytes of `text`: shape (n_tokens, 3). Tokens of the
-    post-processor have -1. A token with a part of a character covers the whole character."""
+    """Id, start and stop of each token in bytes of `text`: shape (n_tokens, 3).
+
+    Start and stop of the post-processor's tokens are -1. A token with a part of a character covers
+    the whole character.
+    """
     spec = live.tokenizer.spec
     ids, offsets = live.tokenizer.encode_with_offsets(text)
     data = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -211,7 +214,7 @@ def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -
 
 
 def _input_token(data: bytes, live: LiveTokenizer) -> Callable[[list[int]], dict[str, Any]]:
-    """A function that describes a row of `_place_tokens` for the text with these bytes."""
+    """Return a function that describes a row of `_place_tokens` for the text with these bytes."""
     vocab = live.tokenizer.spec.vocab
 
     def describe(row: list[int]) -> dict[str, Any]:
@@ -240,8 +243,8 @@ def _encode(
 
 
 def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
-    """A function that names a token as `convert_ids_to_tokens` does: bytes in GPT-2's alphabet,
-    added tokens verbatim."""
+    """Return a function that names a token as `convert_ids_to_tokens` does: bytes in GPT-2's
+    alphabet, added tokens verbatim."""
     vocab = live.tokenizer.spec.vocab
     added = {token.id: token.content for token in live.tokenizer.spec.added_tokens}
     return lambda id_: added.get(id_) or render_token(vocab[id_])

@@ -67,7 +67,7 @@ def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm |
 
 
 def _render_detailed(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """A batch, or more than the ids."""
+    """Render a batch, or more than the ids."""
     is_batch = isinstance(request.text, list)
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     encoded: list[_EncodedText] = []
@@ -85,11 +85,11 @@ def _render_detailed(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
 
 
 def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
-    """The ids alone, in `form`; no id becomes a Python int.
+    """Render only the ids, in `form`; no id becomes a Python int.
 
     Raises:
-        Problem: also 406 for a batch as .npy or ids too large for `form`, and 422 for a `return` of
-            more than the ids.
+        Problem: also 406 for a batch as .npy or for ids too large for `form`, and 422 if `return`
+            asks for more than the ids.
     """
     require_fit(form, live.tokenizer.spec.largest_id)
     if set(request.returned) != {"ids"}:

@@ -1,7 +1,7 @@
-"""A job as a stream of server-sent events: its document, sent again each time it changed.
+"""A job as a stream of server-sent events: its document is sent again after each change.
 
-Plain ASGI: Starlette's streaming response waits for the stream to end when the server shuts down,
-and this stream ends when the server does. The format: html.spec.whatwg.org, server-sent events.
+Plain ASGI: at shutdown, Starlette's streaming response waits until its stream ends, while this
+stream ends at shutdown. The format: html.spec.whatwg.org, server-sent events.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from app.jobs.events import JobEvent, JobWatch
 
 HEARTBEAT_SECONDS: Final = 15.0
-"""After this long without an event the stream sends a comment, so that no proxy closes it."""
+"""The stream sends a comment after this long without an event, so that no proxy closes it."""
 
 _RETRY_MILLISECONDS: Final = 2000
 
 
 class JobEventStream(Response):
-    """Sends `first`, and the job again after each change, until the job has ended."""
+    """Sends `first`, then the job again after each change until the job has ended."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class JobEventStream(Response):
         """Send the stream; returns after the final state, or when the server shuts down.
 
         Raises:
-            TooManyListenersError: nothing was sent.
+            TooManyListenersError: raised before anything is sent.
             ClientDisconnect: the client disconnected, or read nothing for too long.
         """
         with self._watch.listening(self._job_id):
@@ -99,10 +99,10 @@ async def _wait_until_gone(receive: Receive) -> None:
 
 
 def _server_ends() -> bool:
-    """Whether uvicorn shuts down.
+    """Whether uvicorn is shutting down.
 
-    uvicorn waits for open responses before it ends the lifespan of the app. For a stream that does
-    not end by itself it would wait until the grace period is over.
+    uvicorn waits for open responses before it ends the lifespan of the app. Without this check it
+    would wait for the whole grace period.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return bool(getattr(server, "should_exit", False))

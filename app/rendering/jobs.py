@@ -1,7 +1,7 @@
-"""Jobs over HTTP, whatever their kind: take one, find it, follow it, cancel it.
+"""Jobs of every kind over HTTP: submit, find, follow and cancel them.
 
-It stands alone because `/train`, `/corpora/{id}/encode` and `/jobs` do these alike. A request is
-answered as soon as its job is on the disk. What touches the disk runs in a thread.
+`/train`, `/corpora/{id}/encode` and `/jobs` share these functions. The response to a request is
+sent once its job is on the disk. Disk access runs in a thread.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
     202: {"headers": {"Location": {"required": True, "schema": {"type": "string"}}}}
 }
 EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {"text/event-stream": {}}},  # a schema would be one of a single event
+    200: {"content": {"text/event-stream": {}}},  # OpenAPI can describe only a single event
     204: {"description": "It has ended, and Last-Event-ID says that its end was seen"},
     **problem_responses(403, 404, 503),
 }
 
 
 def require_idempotency_key(key: str | None) -> None:
-    """Raise 422 unless `key`, where there is one, can be an Idempotency-Key."""
+    """Raise 422 if `key` is given and is not a valid Idempotency-Key."""
     if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
         raise Problem(
             422,
@@ -71,16 +71,16 @@ def take_job(
     idempotency_key: str | None,
     prepare: Callable[[JobFolder], dict[str, Any]],
 ) -> Job:
-    """A new job, or the earlier one of that key; blocks.
+    """Return a new job, or the earlier job with this key; blocks.
 
-    `prepare` makes the request the job keeps, and may put files into the folder it is given; it is
-    asked only where there is a place for the job.
+    `prepare` returns the request that the job stores, and may write files to the folder it gets.
+    It is called only if the queue accepts another job.
 
     Raises:
-        QueueFullError: the queue takes no other job.
+        QueueFullError: the queue is full.
         IdempotencyConflictError: the key was used for another request.
-        OSError, JobDatabaseError: the disk refuses.
-        Also what `prepare` raises.
+        OSError, JobDatabaseError: the disk or the database failed.
+        Exception: any error that `prepare` raises.
     """
     earlier = services.jobs.find_by_key(idempotency_key, digest)
     if earlier is not None:
@@ -100,20 +100,20 @@ def take_job(
     except BaseException:
         folder.remove()
         raise
-    if job.id != job_id:  # the same request won the race for this key
+    if job.id != job_id:  # an identical request won the race for this key
         folder.remove()
     return job
 
 
 async def find_job(request: Request, job_id: str, kind: Kind | None = None) -> Job:
-    """The job; raises Problem where there is none of that id, or it is of another kind."""
+    """Return the job; raises Problem if no job has this id or it is of another kind."""
     jobs = services_of(request).jobs
     job = await off_the_loop(lambda: jobs.get(job_id) if is_job_id(job_id) else None)
     return _require_job(job, kind)
 
 
 async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) -> Job:
-    """Cancel a job, in any state; it as it is then. Raises as `find_job`."""
+    """Cancel a job in any state; returns its new state. Raises as `find_job`."""
     services = services_of(request)
     await find_job(request, job_id, kind)
     folder = services.settings.artifacts_dir
@@ -124,12 +124,12 @@ async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) ->
 async def follow_job(
     request: Request, job_id: str, last_event_id: str | None, kind: Kind | None = None
 ) -> Response:
-    """The job as server-sent events. Raises as `find_job`; 503 where too many listen."""
+    """The job as server-sent events. Raises as `find_job`; 503 for too many listeners."""
     services = services_of(request)
     job = await find_job(request, job_id, kind)
     first = await asyncio.to_thread(JobEvent.of, job, services.settings.artifacts_dir)
     if first.is_final and first.id == last_event_id:
-        return Response(status_code=204)  # which tells a browser not to come again
+        return Response(status_code=204)  # a browser then does not reconnect
     return JobEventStream(
         services.job_watch,
         job_id,
@@ -140,7 +140,7 @@ async def follow_job(
 
 
 async def off_the_loop(work: Callable[[], Answer]) -> Answer:
-    """Run what touches the disk in a thread; a disk that refuses is said as what it is.
+    """Run disk access in a thread and report disk failures.
 
     Raises:
         Problem: 507 when no space is left, 503 when the disk fails.

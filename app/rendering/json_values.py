@@ -1,7 +1,7 @@
-"""Values as JSON bytes, for all routes that respond in JSON.
+"""Values as JSON bytes, for all routes with JSON responses.
 
-Long values are rendered in windows: one `json.dumps` of a million ids would hold the interpreter
-lock for 80 ms.
+Long values are rendered in windows: a single `json.dumps` of a million ids would hold the
+interpreter lock for 80 ms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DESCRIBED_WINDOW: Final = 1 << 12
 
 
 class Rendered(NamedTuple):
-    """The body of a response in chunks, with the tokens and bytes of text that metrics count."""
+    """The body of a response in chunks, with the token and text byte counts for the metrics."""
 
     chunks: list[bytes]
     n_tokens: int
@@ -37,12 +37,12 @@ class Rendered(NamedTuple):
 
 
 def dump(value: object) -> bytes:
-    """A short value as JSON."""
+    """Render a short value as JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]:
-    """Ids as a JSON list."""
+    """Render ids as a JSON list."""
     render = tokenizer.engine.json_of_ids
     if len(ids) <= _ID_WINDOW:
         yield render(ids)
@@ -55,7 +55,7 @@ def render_ids(ids: NDArray[np.uint32], tokenizer: Tokenizer) -> Iterator[bytes]
 def render_described(
     rows: NDArray[np.integer], describe: Callable[[Any], object]
 ) -> Iterator[bytes]:
-    """`describe` of each entry of `rows` (a Python int, or a list of them), as a JSON list.
+    """Apply `describe` to each entry of `rows` (an int or a list of ints); render a JSON list.
 
     Example:
         >>> import numpy as np
@@ -69,7 +69,7 @@ def render_described(
 
 
 def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
-    """One JSON list out of the lists in `windows`."""
+    """Join the JSON lists in `windows` into one."""
     yield b"["
     for index, window in enumerate(windows):
         if index:
@@ -79,7 +79,7 @@ def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterator[bytes]:
-    """Rendered values as one JSON list, or the single value itself."""
+    """Join rendered values into a JSON list, or return the single value unchanged."""
     if not is_batch:
         yield from next(values)
         return
@@ -92,7 +92,7 @@ def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterato
 
 
 def render_text(text: str) -> Iterator[bytes]:
-    """A text as a JSON string."""
+    """Render a text as a JSON string."""
     yield b'"'
     for start in range(0, len(text), _CHAR_WINDOW):
         yield escape(text[start : start + _CHAR_WINDOW])
@@ -100,12 +100,12 @@ def render_text(text: str) -> Iterator[bytes]:
 
 
 def escape(text: str) -> bytes:
-    """The content of a JSON string, without its quotes."""
+    """The content of a JSON string, without the quotes."""
     return dump(text)[1:-1]
 
 
 def describe_token(token: bytes) -> dict[str, Any]:
-    """The bytes of a token in base64, and as `text` where they are UTF-8 by themselves."""
+    """The bytes of a token in base64, and as `text` if they are valid UTF-8."""
     try:
         text: str | None = token.decode()
     except UnicodeDecodeError:
@@ -122,8 +122,8 @@ def utf8_length(text: str) -> int:
 
 
 def special_token_problem(error: ValueError, pointer: str) -> Exception:
-    """The 422 for a special-token policy that fails: the text at `pointer` holds a forbidden
-    token, or the policy names an unknown one. Any other `error` is returned as it is.
+    """The 422 for a failed special-token policy: the text at `pointer` contains a forbidden token,
+    or the policy names an unknown one. Returns any other `error` unchanged.
 
     Example:
         try:
@@ -136,7 +136,7 @@ def special_token_problem(error: ValueError, pointer: str) -> Exception:
         if problem is not None:
             listed = [(pointer, problem.detail)]
             return Problem(problem.status, problem.code, problem.detail, errors=listed)
-    # The body was checked, so a UnicodeEncodeError is a defect; `problem_of` maps core errors.
+    # Bodies are validated, so a UnicodeEncodeError is a defect; `problem_of` maps core errors.
     elif not isinstance(error, UnicodeEncodeError | TokenizerCoreError):
         return unknown_special_token("allowed_special")
     return error

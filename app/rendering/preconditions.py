@@ -1,4 +1,4 @@
-"""Preconditions: which tokenizer serves a request, and whether the client expects or has it."""
+"""Preconditions: which tokenizer serves a request, and whether it matches the request headers."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 TokenizerQuery = Annotated[
     str | None, Query(pattern=NAME_PATTERN, description="`name` or `name@version`.")
 ]
-"""The tokenizer, for routes with query parameters."""
+"""The tokenizer of a request, for routes with query parameters."""
 
 
 def require_known_query(request: Request, *known: str) -> None:
-    """Raise 422 for a query parameter outside `known`: a misspelt one would have no effect."""
+    """Raise 422 for a query parameter outside `known`: a misspelt one would be ignored silently."""
     if not set(request.query_params) <= set(known):
         detail = f"Unknown query parameter; known: {', '.join(known)}."
         raise Problem(422, "invalid_request", detail)
 
 
 async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
-    """The tokenizer that serves `request`: the one named, else the active one.
+    """The tokenizer that serves `request`: the named one, or the active one.
 
     Raises:
-        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 when there
-            is none.
+        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 without any
+            tokenizer.
     """
     scope = request.scope
     services: Services = scope["app"].services
     live = services.live.active if name is None else services.live.peek(name)
     if live is None:
         live = await services.queue.run(services.live.get, name)
-    scope["state"]["tokenizer_headers"] = live.headers  # a problem document carries them too
+    scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
     if b"if-match" in header_fields(scope):
         require_match(request, live.ref.digest)
     return live
 
 
 def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokenizer:
-    """As `choose_tokenizer`, on a thread that may wait for the disk."""
+    """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
     live = services_of(request).live.get(name)
     request.scope["state"]["tokenizer_headers"] = live.headers
     require_match(request, live.ref.digest)
@@ -64,8 +64,8 @@ def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokeni
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
     """Raise 422 unless `names` (of `disallowed_special`) are special tokens of this tokenizer.
 
-    A misspelt name would forbid nothing, and nobody would notice. The check also keeps clients from
-    having their own strings searched for in each text.
+    A misspelt name would forbid nothing without any sign. The check also prevents clients from
+    having arbitrary strings searched for in each text.
     """
     if not names or isinstance(names, str):
         return
@@ -74,10 +74,10 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
 
 
 def require_match(request: Request, digest: str) -> None:
-    """Raise 412 if If-Match is present and does not hold `digest`.
+    """Raise 412 if If-Match is present and does not contain `digest`.
 
-    The comparison is strong, as RFC 9110 requires. A digest without quotes is accepted too, because
-    it is unambiguous.
+    The comparison is strong, as RFC 9110 requires. An unquoted digest is accepted too, because it
+    is unambiguous.
     """
     if b"if-match" not in header_fields(request.scope):
         return
@@ -94,7 +94,7 @@ def require_match(request: Request, digest: str) -> None:
 
 
 def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:
-    """The 304 with `headers` if If-None-Match holds `etag`, else None.
+    """Return the 304 with `headers` if If-None-Match contains `etag`, else None.
 
     The comparison is weak, as RFC 9110 requires: a proxy that compresses makes tags weak.
     """

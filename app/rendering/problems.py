@@ -1,7 +1,7 @@
 """Every error of the domain as a problem document: the one table of status, header and detail.
 
-The domain raises errors with a stable `code` and values; only this module knows which HTTP status
-they mean. A detail never repeats what a client sent.
+The domain raises errors with a stable `code` and values; only this module maps them to an HTTP
+status. A detail never repeats client input.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = logging.getLogger("app.rendering.problems")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How an error is answered.
+    """How an error becomes a problem document.
 
-    `detail` is a format string over `error`; by default the text of the error. The code, `limit`,
-    `actual`, `byte_offset` and `wrong` (pointers and reasons) come from the error's attributes.
+    `detail` is a format string over `error`; by default it is the text of the error. The code,
+    `limit`, `actual`, `byte_offset` and `wrong` (pointers and reasons) are attributes of the error.
     """
 
     status: int
@@ -64,7 +64,7 @@ class Row:
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """The problem document that answers `error`, or None when the error is a defect."""
+    """The problem document for `error`, or None when the error is a defect."""
     if isinstance(error, Problem):
         return error
     for kind in type(error).__mro__:
@@ -75,19 +75,19 @@ def problem_of(error: BaseException) -> Problem | None:
 
 
 def problem_of_disk(error: OSError) -> Problem:
-    """The 507 or 503 for a disk that is full or fails; the log gets what the disk said."""
+    """The 507 for a full disk or the 503 for a failing one; logs the system's error."""
     log.error("the disk does not do what it should: %s", error)
     return _problem_of_disk_error(serving.DiskError(error))
 
 
 def unknown_special_token(name: str) -> Problem:
-    """The 422 for a request whose field `name` holds a token that is not special."""
+    """The 422 for a request whose field `name` contains a token that is not special."""
     detail = f"{name} names what is no special token of this tokenizer; GET /info lists them"
     return Problem(422, "unknown_special_token", detail, errors=[(f"/{name}", detail)])
 
 
 def job_storage_problem(*, full: bool) -> Problem:
-    """The 507 or 503 for a request about jobs whose disk or database is full or fails."""
+    """The 507 or 503 for a job request when the disk or the database is full or fails."""
     if full:
         return Problem(
             507,
@@ -115,7 +115,7 @@ def _problem_of_disk_error(error: serving.DiskError) -> Problem:
 
 
 def _problem_of_full_disk(error: OSError) -> Problem | None:
-    """Any OSError: a full disk is no defect, whichever code met it."""
+    """Map any OSError for a full disk to the 507; a full disk is never a defect."""
     return problem_of_disk(error) if error.errno in serving.DISK_FULL else None
 
 
@@ -145,7 +145,7 @@ def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
 
 
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
-    if not error.is_away:  # an outage was logged when it began
+    if not error.is_away:  # an outage is logged when it begins
         log.error("the job database cannot be used: %s", error)
     return job_storage_problem(full=error.is_full)
 
@@ -255,7 +255,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "The token files will take about {error.actual} bytes, and {error.limit} are free where "
         "they are kept. Remove token files or corpora, mount a larger volume, or encode less.",
     ),
-    # The library. A detail here replaces an error text that repeats a name from the request.
+    # The library. A detail here replaces an error text that would repeat a name from the request.
     core.InvalidUtf8Error: Row(400),
     core.SpecialTokenForbiddenError: Row(
         422,
@@ -285,13 +285,13 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     HTTPException: _problem_of_http_error,
     OSError: _problem_of_full_disk,
 }
-"""Error class -> how it is answered; the nearest base class that has a row decides."""
+"""Error class -> its problem; the nearest base class with a row decides."""
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Have `app` answer these errors, and what derives from them, with a problem document.
+    """Make `app` respond with a problem document to these errors and their subclasses.
 
-    The outermost middleware answers every other error.
+    The outermost middleware handles all other errors.
     """
     handled: tuple[type[Exception], ...] = (
         Problem,
@@ -309,7 +309,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """`responses=` of a route for OpenAPI: these statuses are problem documents.
 
-    `routes.docs` adds the statuses that any route may answer with.
+    `routes.docs` adds the statuses that any route can return.
     """
     reference = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
@@ -323,7 +323,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 async def _handle(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem is None:  # an error class was registered and not mapped
+    if problem is None:  # a class is registered but not mapped
         problem = internal_error(error, request.scope)
     if problem.status == 405:
         problem.headers["Allow"] = ", ".join(_allowed_methods(request))
@@ -331,7 +331,7 @@ async def _handle(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """The methods of all routes with this path; Starlette names those of one route only."""
+    """The methods of all routes with this path; Starlette reports those of only one route."""
     allowed = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -340,4 +340,4 @@ def _allowed_methods(request: Request) -> list[str]:
             for route in request.app.router.routes
         )
     ]
-    return [*allowed, "HEAD"] if "GET" in allowed else allowed  # the middleware answers HEAD as GET
+    return [*allowed, "HEAD"] if "GET" in allowed else allowed  # the middleware serves HEAD as GET

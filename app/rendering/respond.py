@@ -1,7 +1,7 @@
-"""Serving a request with a body: read it, choose the tokenizer, work, respond.
+"""Serve a request with a body: read it, choose the tokenizer, do the work, respond.
 
-Large requests run on a thread. A request holds its part of the memory budget until its response is
-sent or it fails.
+Large requests run on a thread. A request holds its share of the memory budget until its response
+is sent or it fails.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ async def respond(
     *,
     is_short: bool = True,
 ) -> tuple[Rendered, Response]:
-    """The result of `render` for the body that `parse` reads, and its response.
+    """Call `render` on the body that `parse` reads; return the result and its response.
 
-    Both run on the event loop if the body is small and the work for a small body `is_short`, else
-    on a thread.
+    Both run on the event loop if the body is small and `is_short` holds for the work, otherwise on
+    a thread.
 
     Raises:
-        Problem: whatever is wrong with the request.
+        Problem: the request is invalid.
     """
     scope = request.scope
     services: Services = scope["app"].services
@@ -81,7 +81,7 @@ async def respond(
 
 
 def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
-    """The whole body, within the limits of the settings and of `lease`.
+    """Read the whole body within the limits of the settings and of `lease`.
 
     Raises:
         Problem: as `read_body`.
@@ -102,7 +102,7 @@ def _work(
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     bodies: list[bytes],
 ) -> tuple[Rendered, LiveTokenizer]:
-    """Parse, choose and render on a thread. `bodies` holds one body, which is freed on the way."""
+    """Parse, choose and render on a thread. Frees the one body in `bodies` after parsing it."""
     wanted = parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
     return render(wanted, live), live

@@ -1,9 +1,9 @@
-"""Stream codecs: text to ids and ids to text while the input still arrives.
+"""Stream codecs: text to ids and ids to text while the input is still arriving.
 
-`EncodeCodec` and `DecodeCodec` are the two codecs of `DuplexStream`. Ids arrive raw, cut anywhere,
-or as lines of JSON: arrays of ids, or the records that `/encode_stream` sends, whose end
-`DecodeCodec` checks, because ids that were cut off must not become a text that looks whole. It does
-not take frames: their media type is that of raw ids, so the two could not be distinguished.
+`EncodeCodec` and `DecodeCodec` are the two codecs of `DuplexStream`. Ids arrive raw, split at any
+byte, or as lines of JSON: arrays of ids, or the records that `/encode_stream` sends. `DecodeCodec`
+checks the last of these records, so that a truncated stream never looks like a whole text. It
+does not accept frames: their media type is that of raw ids, so the two are indistinguishable.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from tokenizer_core.streaming import StreamingEncoder
 
 MAX_LINE_BYTES: Final = 1 << 24
-"""Longest line of JSON; it waits in memory until it ends."""
+"""The longest line of JSON; a line is buffered until it ends."""
 
 _ID_WINDOW: Final = 1 << 15
 _TEXT_BYTES: Final = 1 << 18
-"""About as much text stands in one record; a few ids can mean any amount."""
+"""Approximate limit of the text in one record; a few ids can mean any amount of text."""
 
 _PART_FIELDS: Final = frozenset({"seq", "tokens", "byte_end"})
 _END_FIELDS: Final = frozenset({"done", "count", "bytes", "digest"})
@@ -46,13 +46,13 @@ _END_FIELDS: Final = frozenset({"done", "count", "bytes", "digest"})
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:
-    """Ids, and up to which byte of the text they reach."""
+    """Ids, and the byte of the text at which they end."""
 
     ids: list[int]
     byte_end: int
 
     def fields(self) -> dict[str, Any]:
-        """As a line says it."""
+        """The fields of a JSON line."""
         return {"tokens": self.ids, "byte_end": self.byte_end}
 
     def payload(self) -> bytes:
@@ -61,7 +61,7 @@ class EncodedPart:
 
 
 class EncodeCodec:
-    """UTF-8 bytes in, settled ids out; no input or output of its own.
+    """Converts UTF-8 bytes to settled ids; does no input or output.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -80,34 +80,34 @@ class EncodeCodec:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of text taken in."""
+        """The number of text bytes received."""
         return self._text.n_bytes
 
     @property
     def n_pending(self) -> int:
-        """Bytes received whose ids are not given out: what the next call may have to work on."""
+        """Bytes received whose ids were not returned; the next call may have to process them."""
         return self.n_bytes - self.byte_end
 
     def feed(self, data: bytes) -> Iterator[EncodedPart]:
-        """The ids that `data` settles.
+        """Yield the ids that `data` settles.
 
         Raises:
-            Problem: 400 with the byte offset of what is not UTF-8.
+            Problem: 400 with the byte offset of invalid UTF-8.
             TokenizerCoreError: see `StreamingEncoder.feed`.
         """
         yield from self._given_out(self._encoder.feed(self._text.decode(data)), is_last=False)
 
     def finish(self) -> Iterator[EncodedPart]:
-        """The ids of the rest; the text ends here. Raises as `feed`."""
+        """Yield the remaining ids; the text ends here. Raises as `feed`."""
         self._text.decode(b"", final=True)
         yield from self._given_out(self._encoder.finish(), is_last=True)
 
     def totals(self) -> dict[str, int]:
-        """Ids given out and bytes of text taken in."""
+        """The numbers of ids returned and of text bytes received."""
         return {"count": self.n_tokens, "bytes": self.n_bytes}
 
     def count_in(self, metrics: ServiceMetrics) -> None:
-        """Add bytes and ids to the metrics of encoding."""
+        """Add the bytes and ids to the metrics of encoding."""
         metrics.count_encoded(self.n_bytes, self.n_tokens)
 
     def _given_out(self, ids: list[int], *, is_last: bool) -> Iterator[EncodedPart]:
@@ -118,24 +118,24 @@ class EncodeCodec:
 
 
 class IdReader(Protocol):
-    """Bytes in, arrays of ids out."""
+    """Converts bytes to arrays of ids."""
 
     @property
     def n_held(self) -> int:
-        """Bytes that wait for what belongs to them."""
+        """Bytes of an incomplete id or line."""
         ...
 
     def read(self, data: bytes) -> Iterator[NDArray[np.uint32]]:
-        """The ids that `data` completes; raises Problem."""
+        """Yield the ids that `data` completes; raises Problem."""
         ...
 
     def finish(self) -> Iterator[NDArray[np.uint32]]:
-        """The ids of the rest; raises Problem where the body should not end here."""
+        """Yield the remaining ids; raises Problem if the body must not end here."""
         ...
 
 
 class RawIds:
-    """Reads ids as they lie in memory, cut anywhere, also inside an id.
+    """Reads raw ids, split at any byte, even inside an id.
 
     Example:
         >>> from app.http.id_formats import OCTETS, IdsForm
@@ -150,11 +150,11 @@ class RawIds:
 
     @property
     def n_held(self) -> int:
-        """Bytes of an id that has begun."""
+        """Bytes of an incomplete id."""
         return len(self._rest)
 
     def read(self, data: bytes) -> Iterator[NDArray[np.uint32]]:
-        """The ids that `data` completes."""
+        """Yield the ids that `data` completes."""
         data = self._rest + data
         end = len(data) - len(data) % self._form.id_bytes
         self._rest = data[end:]
@@ -162,7 +162,7 @@ class RawIds:
             yield parse_raw_ids(data[:end], self._form)
 
     def finish(self) -> Iterator[NDArray[np.uint32]]:
-        """Nothing; raises Problem where the body ends inside an id."""
+        """Yield nothing; raises Problem if the body ends inside an id."""
         if self._rest:
             raise Problem(
                 400,
@@ -176,7 +176,7 @@ class RawIds:
 class IdLines:
     """Reads ids from lines of JSON: arrays of ids, or the records of `/encode_stream`.
 
-    `digest` is that of the tokenizer that decodes; records end with that of the one that encoded.
+    `digest` identifies the tokenizer that decodes; the last record names the one that encoded.
     """
 
     def __init__(self, digest: str) -> None:
@@ -189,11 +189,11 @@ class IdLines:
 
     @property
     def n_held(self) -> int:
-        """Bytes of a line that has begun."""
+        """Bytes of an incomplete line."""
         return len(self._rest)
 
     def read(self, data: bytes) -> Iterator[NDArray[np.uint32]]:
-        """The ids of the lines that `data` completes."""
+        """Yield the ids of the lines that `data` completes."""
         *ends, rest = data.split(b"\n")
         for end in ends:
             self._hold(end)
@@ -201,7 +201,7 @@ class IdLines:
         self._hold(rest)
 
     def finish(self) -> Iterator[NDArray[np.uint32]]:
-        """The ids of a last line without its end; raises Problem where records have no last one."""
+        """Yield the ids of an unterminated last line; raises Problem without the last record."""
         yield from self._take_line()
         if self._n_records and not self._is_done:
             raise Problem(
@@ -242,7 +242,7 @@ class IdLines:
             yield ids
 
     def _open_record(self, record: dict[str, Any]) -> list[Any]:
-        """The ids of a record, as they stand in it."""
+        """The ids of a record, not yet validated."""
         if "error" in record:
             raise Problem(
                 422,
@@ -292,13 +292,13 @@ class IdLines:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPart:
-    """Text, and how many ids had come when it was settled."""
+    """Text, and the number of ids received when it was settled."""
 
     text: str
     ids_end: int
 
     def fields(self) -> dict[str, Any]:
-        """As a line says it."""
+        """The fields of a JSON line."""
         return {"text": self.text, "ids_end": self.ids_end}
 
     def payload(self) -> bytes:
@@ -307,10 +307,10 @@ class DecodedPart:
 
 
 class DecodeCodec:
-    """Ids in, settled text out; no input or output of its own.
+    """Converts ids to settled text; does no input or output.
 
-    A character is given out when all its bytes have come, so that the text joined is that of all
-    ids decoded at once, wherever they were cut.
+    A character is returned when all its bytes have arrived. The joined text therefore equals that
+    of all ids decoded at once, however the input was split.
     """
 
     def __init__(
@@ -325,33 +325,33 @@ class DecodeCodec:
         self._reader = reader
         self._decoder = StreamingDecoder(live.tokenizer, errors=errors)
         self._skipped = special_ids_of(live) if skip_special_tokens else None
-        self._n_fed = 0  # bytes that the decoder was given
+        self._n_fed = 0  # bytes passed to the decoder
         self.n_tokens = 0
         self.n_bytes = 0
 
     @property
     def n_pending(self) -> int:
-        """Bytes that wait for what belongs to them."""
+        """Bytes of an incomplete id or line."""
         return self._reader.n_held
 
     def feed(self, data: bytes) -> Iterator[DecodedPart]:
-        """The text that `data` settles.
+        """Yield the text that `data` settles.
 
         Raises:
-            Problem: 400 or 422 for what is no id; 422 for an id outside the vocabulary, its index
-                named, and with `errors="strict"` for bytes that are not UTF-8.
+            Problem: 400 or 422 for invalid ids; 422 for an id outside the vocabulary (with its
+                index) and, with `errors="strict"`, for bytes that are not UTF-8.
         """
         for ids in self._reader.read(data):
             yield from self._decode(ids)
 
     def finish(self) -> Iterator[DecodedPart]:
-        """The text of the rest; the ids end here. Raises as `feed`."""
+        """Yield the remaining text; the ids end here. Raises as `feed`."""
         for ids in self._reader.finish():
             yield from self._decode(ids)
         yield from self._settle(None)
 
     def totals(self) -> dict[str, int]:
-        """Ids taken in and bytes of text given out."""
+        """The numbers of ids received and of text bytes returned."""
         return {"count": self.n_tokens, "bytes": self.n_bytes}
 
     def count_in(self, metrics: ServiceMetrics) -> None:
@@ -372,7 +372,7 @@ class DecodeCodec:
                 first = stop
 
     def _settle(self, ids: NDArray[np.uint32] | None) -> Iterator[DecodedPart]:
-        """The text that these ids complete; None: what is left."""
+        """Yield the text that these ids complete; None: the remaining text."""
         if ids is not None and self._skipped is not None:
             ids = ids[~np.isin(ids, self._skipped)]
         if ids is not None:
@@ -380,7 +380,7 @@ class DecodeCodec:
         try:
             text = self._decoder.flush() if ids is None else self._decoder.feed(ids)
         except UnicodeDecodeError as error:
-            # Of the bytes it was given the decoder still had the last ones, `error.object`.
+            # The decoder still held the last of these bytes, `error.object`.
             offset = self._n_fed - len(error.object) + error.start
             raise Problem(
                 422,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     """Count the tokens of the text or the texts of `request`.
 
-    Engines differ in how far they count past the limit, so the response never says it.
+    Engines count different distances past the limit, so the response never contains that count.
 
     Raises:
         Problem: 422 for a forbidden special token or one the tokenizer does not have.
@@ -57,7 +57,7 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],
-        "limit_reached": exceeded if is_batch else exceeded[0],  # the deprecated name
+        "limit_reached": exceeded if is_batch else exceeded[0],  # deprecated name
     }
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return Rendered(chunks, sum(count or 0 for count in counts), n_bytes)
@@ -92,7 +92,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
 
     Raises:
         Problem: as `render_count`; 413 for more chunks than a batch has items, or, with overlaps,
-            more than `max_bytes` of text in all of them; 422 where a character does not fit.
+            for more than `max_bytes` of text in all chunks; 422 where a character does not fit.
     """
     rendered: list[bytes] = []
     n_chunks = n_bytes = n_tokens = 0
@@ -130,7 +130,7 @@ def render_verification(
     """Check that the text or the ids of `request` survive a round trip.
 
     Raises:
-        Problem: as `render_count`; 413 for ids that mean more text than `max_decoded_bytes`.
+        Problem: as `render_count`; 413 for ids of more text than `max_decoded_bytes`.
         UnknownTokenIdError: an id is not in the vocabulary.
     """
     n_bytes = n_tokens = 0

@@ -1,6 +1,6 @@
 """The response of /vocab/{id}: one token, and the merges that produce it.
 
-The merge trees of a tokenizer are kept as long as the tokenizer is alive.
+The merge trees of a tokenizer are cached as long as the tokenizer is alive.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _trees: WeakKeyDictionary[Tokenizer, MergeTrees] = WeakKeyDictionary()
 
 
 def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabResponse:
-    """The token `id_`, its merges at most `max_depth` down. The first call for a large vocabulary
-    takes 0.2 s.
+    """Describe the token `id_` and at most `max_depth` levels of its merges.
+
+    The first call for a large vocabulary takes 0.2 s.
 
     Raises:
-        Problem: 404 where there is no such token.
+        Problem: 404, the vocabulary has no such token.
     """
     spec = live.tokenizer.spec
     if id_ not in spec.vocab:

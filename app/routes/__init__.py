@@ -1,1 +1,1 @@
-"""One file for each group of routes; each holds a `router` that `app.main` includes."""
+"""One module for each group of routes; each defines a `router` that `app.main` includes."""

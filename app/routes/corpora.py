@@ -1,6 +1,6 @@
-"""PUT, GET and DELETE /corpora: text to train on, uploaded as a stream. Admin keys only.
+"""PUT, GET and DELETE /corpora: training text, uploaded as a stream. Admin keys only.
 
-What touches the disk runs in a thread; a text is never in memory whole.
+Disk access runs in a thread; memory never holds a whole text.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ async def upload_corpus(
         str | None, Header(description="`*`: refuse to take the place of another.")
     ] = None,
 ) -> Corpus:
-    """Take the body as the corpus of this id. It is there whole, or not at all.
+    """Store the body as the corpus with this id, either completely or not at all.
 
-    200 where it took the place of another: a job that waits for that one fails, one that runs
-    goes on with what it reads.
+    Responds 200 when the upload replaces an existing corpus. A waiting job that names the old
+    corpus then fails; a running job continues to read the old one.
     """
     services = services_of(request)
     require_text(request, "With curl, use `curl -T FILE`.")
@@ -74,7 +74,7 @@ async def upload_corpus(
     responses=problem_responses(403, 503),
 )
 async def list_corpora(request: Request) -> CorpusList:
-    """All of them by id, and what they take of the quota."""
+    """List all corpora in order of id, and the quota they use."""
     corpora = services_of(request).corpora
     stored = await _off_the_loop(corpora.all)
     return CorpusList(
@@ -92,7 +92,7 @@ async def list_corpora(request: Request) -> CorpusList:
 async def show_corpus(
     request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 ) -> Corpus:
-    """Its size, its sha256 and when it came; not its text."""
+    """Show the size, sha256 and upload time of a corpus, but not its text."""
     corpora = services_of(request).corpora
     return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
 
@@ -106,7 +106,7 @@ async def show_corpus(
 async def remove_corpus(
     request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 ) -> None:
-    """Remove a corpus for good; 409 while a job that has not ended names it."""
+    """Delete a corpus permanently; 409 while an unfinished job names it."""
     services = services_of(request)
 
     def remove() -> None:
@@ -135,10 +135,10 @@ async def _receive(request: Request, services: Services, upload: CorpusUpload) -
 
 
 async def _off_the_loop(work: Callable[[], Answer]) -> Answer:
-    """Run what touches the disk in a thread.
+    """Run disk access in a thread.
 
     Raises:
-        Problem: 507 when no space is left, 503 when the disk fails; what was there stays.
+        Problem: 507 when no space is left, 503 when the disk fails; an existing corpus stays.
     """
     try:
         return await asyncio.to_thread(work)

@@ -45,7 +45,7 @@ _OPTIONS = ("tokenizer", "skip_special_tokens", "errors")
 
 
 def _request() -> dict[str, Any]:
-    """What OpenAPI says of the body, and of the options beside a binary one."""
+    """The OpenAPI description of the body, and of the query options for a binary body."""
     document = json_request(DecodeRequest, IdsRequest)
     content = document["requestBody"]["content"]
     fields = content["application/json"]["schema"]["anyOf"][0]["properties"]
@@ -67,12 +67,12 @@ def _request() -> dict[str, Any]:
 async def decode(request: Request) -> Response:
     """Decode a list of ids, or a batch of lists. Bytes that are not UTF-8 become U+FFFD.
 
-    The ids may also come as `/encode` gives them, with the Content-Type of its answer; the options
-    are query parameters then. With `Accept: application/octet-stream` the answer is the bytes of
-    the text as they are; those of a batch after u32 n and n x u64 lengths.
+    The body may also be a binary response of `/encode`, sent back with its Content-Type; the
+    options are then query parameters. With `Accept: application/octet-stream`, the response is the
+    bytes of the text; for a batch, u32 n and n x u64 lengths come first.
 
-    With `ids` for `tokens` it speaks as text-embeddings-inference: a bare list of texts, special
-    tokens left out unless `skip_special_tokens` is false.
+    With `ids` instead of `tokens`, the route behaves as in text-embeddings-inference: it returns a
+    list of texts and omits special tokens unless `skip_special_tokens` is false.
     """
     form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
@@ -99,7 +99,7 @@ async def decode(request: Request) -> Response:
 def parse(
     body: bytes, form: IdsForm | None = None, options: Mapping[str, str] = MappingProxyType({})
 ) -> DecodeRequest | IdsRequest:
-    """The request in `body`, or for a binary one in `body` and the query; raises Problem."""
+    """Parse the request in `body`, and in the query if the body is binary; raises Problem."""
     if form is None:
         value = parse_strict_json(body)
         if isinstance(value, dict) and "ids" in value and "tokens" not in value:

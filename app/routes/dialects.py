@@ -1,4 +1,4 @@
-"""POST /tokenize, POST /detokenize and GET /tokenizer_info: the dialects clients already speak."""
+"""POST /tokenize, POST /detokenize and GET /tokenizer_info: the APIs of other servers."""
 
 from __future__ import annotations
 
@@ -47,12 +47,11 @@ _PROBLEMS = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
     },
 )
 async def tokenize(request: Request) -> Response:
-    """Encode, in the dialect of the key that holds the text: `prompt` (vLLM, SGLang), `content`
+    """Encode text in the dialect of the key that holds it: `prompt` (vLLM, SGLang), `content`
     (llama.cpp), `inputs` (text-embeddings-inference) or `text` (Cohere).
 
-    Defaults are those of that server: for `prompt` and `inputs` what the tokenizer's
-    post-processor adds is put around the text, for the others it is not. Special tokens in the
-    text are recognised.
+    The defaults are those of each server: `prompt` and `inputs` add the tokens of the tokenizer's
+    post-processor, the other keys do not. Special tokens in the text are recognised.
     """
     require_json(request)
     require_acceptable(request, "application/json")
@@ -69,7 +68,7 @@ async def tokenize(request: Request) -> Response:
     responses={200: {"model": DetokenizeResponse}, **_PROBLEMS},
 )
 async def detokenize(request: Request) -> Response:
-    """Decode a list of ids, or a batch, under the keys of all dialects."""
+    """Decode a list of ids or a batch. The response has the keys of all dialects."""
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
@@ -90,7 +89,7 @@ async def tokenizer_info(
     response: Response,
     tokenizer: TokenizerQuery = None,
 ) -> TokenizerInfoResponse:
-    """What would stand in its `tokenizer_config.json`. There is no chat template."""
+    """Show the values that its `tokenizer_config.json` would have, without a chat template."""
     require_known_query(request, "tokenizer")
     live = await choose_tokenizer(request, tokenizer)
     response.headers.update(live.headers)
@@ -98,10 +97,10 @@ async def tokenizer_info(
 
 
 def parse_tokenize(body: bytes) -> TokenizeRequest:
-    """The request in `body`, in the dialect of its key.
+    """Parse the request in `body`, in the dialect of its key.
 
     Raises:
-        Problem: 422 for none of the keys or several, and for a conversation; else as `validate`.
+        Problem: 422 for no key, several keys, or a conversation; otherwise as `validate`.
     """
     value = _without_nulls(parse_strict_json(body))
     if isinstance(value, dict) and "messages" in value:
@@ -126,12 +125,12 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
 
 
 def parse_detokenize(body: bytes) -> DetokenizeRequest:
-    """The request in `body`; raises Problem."""
+    """Parse the request in `body`; raises Problem."""
     return validate(_without_nulls(parse_strict_json(body)), DetokenizeRequest)
 
 
 def _without_nulls(value: Any) -> Any:
-    """`value` without the members that are null: to those servers they are as if left out."""
+    """`value` without its null members, which those servers treat as absent."""
     if isinstance(value, dict):
         return {key: member for key, member in value.items() if member is not None}
     return value

@@ -1,7 +1,7 @@
-"""GET /docs and /openapi.json: the OpenAPI document of this service, and a page to read and try it.
+"""GET /docs and /openapi.json: the OpenAPI document, and a page to read it and try requests.
 
-The scripts of the page come from an installed package, not from a public server: it works without
-internet access, and no third party learns who reads it. The document describes problems, not
+An installed package provides the scripts of the page, so it works without internet access and
+no third party learns who reads it. The document describes this service's problems instead of
 FastAPI's 422.
 """
 
@@ -62,11 +62,11 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 _DEFAULT_422: Final = "HTTPValidationError"
-"""What FastAPI writes where a route has parameters and says nothing of 422."""
+"""FastAPI's model for the 422 of a route with parameters that declares no 422 itself."""
 
 _OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
-"""Malformed HTTP, headers that come too slowly or are too large, a transfer encoding nobody knows;
-a defect; too many connections, or the server's end."""
+"""Statuses of every route: malformed HTTP, headers that arrive too slowly or are too large, an
+unknown transfer encoding, a defect, too many connections, or a shutdown."""
 
 
 @router.get("/openapi.json")
@@ -77,13 +77,13 @@ async def openapi_json(request: Request) -> JSONResponse:
 
 @router.get("/docs")
 async def docs(request: Request) -> HTMLResponse:
-    """A page to read and try the routes."""
+    """A page to read about the routes and try them."""
     return HTMLResponse(_PAGE.format(title=request.app.title), headers=_HEADERS)
 
 
 @router.get("/docs/{file}")
 async def docs_file(file: str) -> Response:
-    """What the page is made of."""
+    """A script or style sheet of the page."""
     if file == "start.js":
         return Response(_START, media_type="text/javascript", headers=_HEADERS)
     media_type = _MEDIA_TYPES.get(file)
@@ -93,7 +93,7 @@ async def docs_file(file: str) -> Response:
 
 
 def _assets() -> Path:
-    # Found, not imported: the package would make another application class for its two files.
+    # Find the package without importing it: importing it creates another application class.
     package = find_spec("fastapi_offline")
     if package is None or package.origin is None:
         raise RuntimeError("fastapi-offline is a dependency of this package; install it again")
@@ -101,7 +101,7 @@ def _assets() -> Path:
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Make `app.openapi()` give this service's document."""
+    """Make `app.openapi()` return this service's document."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -112,7 +112,7 @@ def install_openapi(app: FastAPI) -> None:
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The document: request bodies and problems refer to shared components."""
+    """The document, in which request bodies and problems refer to shared components."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
@@ -133,7 +133,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"].get(path, {}).get(method.lower())
             if operation is not None:
                 route: Any = context.original_route
-                operation["operationId"] = route.name  # of the endpoint
+                operation["operationId"] = route.name  # the name of the endpoint
                 _describe_keys(operation, {d.call for d in context.dependant.dependencies})
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},
@@ -143,7 +143,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_what_all_answer(responses: dict[str, Any]) -> None:
-    """What the server refuses before it asks a route, defects, and the header on every answer."""
+    """Add the server's problems before a route runs, defects, and the header of all responses."""
     if _DEFAULT_422 in str(responses.get("422")):
         del responses["422"]
         _add_problems(responses, 422)
@@ -153,7 +153,7 @@ def _describe_what_all_answer(responses: dict[str, Any]) -> None:
 
 
 def _describe_keys(operation: dict[str, Any], guards: set[Any]) -> None:
-    """Which keys open a route. No key is one of the ways where read keys may be unset."""
+    """Which keys a route accepts. Read routes also list no key, since read keys may be unset."""
     responses = operation["responses"]
     keys: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     if require_admin in guards:

@@ -36,12 +36,12 @@ router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decod
 async def encode(request: Request) -> Response:
     """Encode a text, or a batch of texts.
 
-    Special tokens in the text are recognised unless `allowed_special` says otherwise: for text
-    that strangers wrote, send `"allowed_special": "none"`.
+    Special tokens in the text are recognised unless `allowed_special` says otherwise. For untrusted
+    text, send `"allowed_special": "none"`.
 
-    With `Accept: application/octet-stream; dtype=u32` (or `u16`) the answer is the ids alone,
-    little-endian; those of a batch after u32 n and n x u64 lengths. With `application/x-npy` the
-    ids of one text are what `numpy.load` reads.
+    With `Accept: application/octet-stream; dtype=u32` (or `u16`), the response is only the ids,
+    little-endian; for a batch, u32 n and n x u64 lengths come first. With `application/x-npy`,
+    `numpy.load` reads the ids of one text.
     """
     fields = header_fields(request.scope)
     require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))

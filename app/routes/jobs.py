@@ -1,4 +1,4 @@
-"""Jobs of every kind over HTTP: list them, show one, follow it, cancel it. Admin keys only."""
+"""Jobs of every kind over HTTP: list, show, follow and cancel them. Admin keys only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
-    """The latest jobs of every kind, newest first."""
+    """List the latest jobs of every kind, newest first."""
     store = services_of(request).jobs
     jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
     return {"jobs": [summary_of(job) for job in jobs]}
@@ -37,7 +37,7 @@ async def list_jobs(
     responses=problem_responses(403, 404, 503),
 )
 async def show_job(request: Request, job_id: str) -> Any:
-    """One job: its state, how far it is, and the end of its log."""
+    """Show one job: its state, its progress and the end of its log."""
     job = await find_job(request, job_id)
     return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
 
@@ -46,9 +46,9 @@ async def show_job(request: Request, job_id: str) -> Any:
 async def follow_any_job(
     request: Request, job_id: str, last_event_id: LastEventId = None
 ) -> Response:
-    """The job as server-sent events: what `GET /jobs/{job_id}` answers, each time it changed.
+    """Stream the job as server-sent events: `GET /jobs/{job_id}` again after each change.
 
-    The last event is the final state; the answer ends after it.
+    The last event is the final state; the response then ends.
     """
     return await follow_job(request, job_id, last_event_id)
 
@@ -62,9 +62,9 @@ async def follow_any_job(
     },
 )
 async def cancel_any_job(request: Request, response: Response, job_id: str) -> Any:
-    """Cancel a job. Any number of times, in any state: one that has ended stays as it is.
+    """Cancel a job in any state, any number of times; a job that has ended stays unchanged.
 
-    202 while a running one is being ended, 200 otherwise.
+    Responds 202 while a running job is being stopped, 200 otherwise.
     """
     job = await cancel_job(request, job_id)
     if not job.is_final:

@@ -22,7 +22,7 @@ router = APIRouter(dependencies=[Depends(require_read)], tags=["service"])
     },
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format."""
+    """The metrics in Prometheus' text format."""
     services = services_of(request)
     services.metrics.count_cache([live.tokenizer for live in services.live.loaded()])
     body = await services.queue.run(services.metrics.render)

@@ -1,7 +1,7 @@
-"""GET / and its assets: the page to see tokens on, to compare, to train. Public.
+"""GET / and its assets: the page that shows, compares and trains tokenizers. Public.
 
-The files lie in `app/playground` and are what the browser gets: there is no build step, and nothing
-comes from another origin. They are read once, with their hashes; who has them asks again and gets a
+The server sends the files in `app/playground` unchanged, without a build step, and all content has
+this origin. The files and their hashes are read once; a browser revalidates its copy and gets a
 304.
 """
 
@@ -31,8 +31,8 @@ _MEDIA_TYPES: Final = {
 }
 
 _HEADERS: Final = {
-    # Everything is of this origin and nothing is inline. The page neither submits forms nor can be
-    # shown inside another one, and no string becomes markup or code in it.
+    # All content has this origin and nothing is inline. The page neither submits forms nor can be
+    # framed, and no string becomes markup or code in it.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -40,14 +40,14 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Asked for anew each time: a page of one version with a script of another would be broken.
+    # Revalidate each time: a page of one version would fail with a script of another.
     "Cache-Control": "no-cache",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the page as it is sent."""
+    """A file of the page, ready to send."""
 
     body: bytes
     media_type: str
@@ -56,7 +56,7 @@ class Asset:
 
 @functools.cache
 def assets() -> Mapping[str, Asset]:
-    """Every file of the page, by name.
+    """All files of the page, by name.
 
     Example:
         >>> assets()["index.html"].media_type
@@ -79,7 +79,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/playground/{file}")
 async def page_file(request: Request, file: str) -> Response:
-    """A script, style sheet or picture of the page."""
+    """A script, style sheet or image of the page."""
     asset = assets().get(file)
     if asset is None:
         raise Problem(404, "not_found", "The page has no such file; it is at `/`.")

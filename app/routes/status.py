@@ -1,5 +1,5 @@
-"""GET /livez, /readyz, /health (public) and /info: does the process serve, what, and within which
-limits."""
+"""GET /livez, /readyz, /health (public) and /info: whether the process serves, which tokenizer it
+serves, and its limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ router = APIRouter()
     response_model_exclude_none=True,
 )
 async def livez() -> HealthResponse:
-    """200 as long as the event loop turns; it says nothing about tokenizers."""
+    """Respond 200 while the event loop runs; independent of tokenizers."""
     return HealthResponse(status="ok")
 
 
@@ -50,8 +50,8 @@ async def livez() -> HealthResponse:
     responses=problem_responses(503),
 )
 async def readyz(request: Request) -> HealthResponse:
-    """200 with `ok`, or `degraded` and the reason when it serves another version than it should, or
-    what jobs need is away."""
+    """Respond 200 with `ok`, or with `degraded` and the reason when the process serves another
+    version than it should or the job database is unavailable."""
     services = services_of(request)
     active = services.live.require_active()
     reason = services.live.reason or services.jobs.database.trouble
@@ -89,7 +89,7 @@ async def health(request: Request) -> JSONResponse:
     responses=problem_responses(503),
 )
 async def info(request: Request, response: Response) -> InfoResponse:
-    """The active tokenizer, the engine behind it, and the limits a client can meet."""
+    """Show the active tokenizer, its engine, and the limits that apply to clients."""
     services = services_of(request)
     live = services.live.require_active()
     response.headers.update(live.headers)

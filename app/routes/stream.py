@@ -1,4 +1,4 @@
-"""POST /encode_stream and /decode_stream: text to ids and back while the body still comes."""
+"""POST /encode_stream and /decode_stream: text to ids and back while the body is arriving."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _IDS_BODY: Final = {
 
 
 def _records(fields: str, payload: str) -> dict[str, object]:
-    """What OpenAPI says of an answer in records."""
+    """The OpenAPI description of a response in records."""
     schema = {"schema": {"type": "string"}}
     return {
         "description": f"Records as the body arrives: lines of JSON `{{{fields}}}`, the last "
@@ -85,10 +85,11 @@ async def encode_stream(
         list[str] | None, Query(description="`all`, or a name; repeat it for several.")
     ] = None,
 ) -> DuplexStream:
-    """Encode a text of any length. The ids joined are those of `/encode`, however it is cut.
+    """Encode a text of any length. However the body is split, the joined ids are those of
+    `/encode`.
 
-    The client may wait for the ids of what it sent before it sends more: a chunk is answered with
-    what it settles. The last ids of the text come when the body ends.
+    Each chunk returns the ids that it settles, so a client may wait for them before it sends more.
+    The last ids of the text arrive when the body ends.
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
     require_known_query(request, "tokenizer", "allowed_special", "disallowed_special")
@@ -124,11 +125,11 @@ async def decode_stream(
         Query(description="Bytes that are not UTF-8 become U+FFFD, or are an error."),
     ] = "replace",
 ) -> DuplexStream:
-    """Decode any number of ids. The text joined is that of `/decode`, however they are cut.
+    """Decode any number of ids. However the body is split, the joined text is that of `/decode`.
 
-    A character is sent when all its bytes have come. What `/encode_stream` answers in lines can be
-    sent here as it comes: without its last record, or with a count that does not agree, the answer
-    ends with an error.
+    A character is sent when all its bytes have arrived. A client may send the lines that
+    `/encode_stream` returns as they arrive. If the last record is missing or its count does not
+    match, the response ends with an error.
     """
     require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
     form = _choose_form(request, "application/json", "application/jsonl")
@@ -155,7 +156,7 @@ def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str
 
 
 def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
-    """Makes what reads the ids of this body."""
+    """Return a function that makes the reader for the ids of this body."""
     require_no_encoding(request)
     kind, charset = content_type_of(request)
     if kind in _JSON_LINES:
@@ -174,7 +175,7 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
 
 
 def _choose_form(request: Request, *also_lines: str) -> str:
-    """Frames for who names them, lines for who takes them, or takes them under another name."""
+    """Frames if Accept names them; lines if it includes them under any of their media types."""
     if accepts(request, FRAMES, by_name=True):
         return FRAMES
     if any(accepts(request, kind) for kind in (NDJSON, *also_lines)):

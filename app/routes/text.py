@@ -1,4 +1,4 @@
-"""POST /count, /truncate, /chunk and /verify: what else one asks of a text."""
+"""POST /count, /truncate, /chunk and /verify: other operations on a text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ router = APIRouter(dependencies=[Depends(require_read)], tags=["text"])
 
 
 def _documented(request: type[TextRequest], response: type[object]) -> dict[str, Any]:
-    """What OpenAPI says of a route with this request and answer."""
+    """The OpenAPI description of a route with this request and response."""
     return {
         "openapi_extra": json_request(request),
         "response_model": None,
@@ -59,9 +59,9 @@ def _documented(request: type[TextRequest], response: type[object]) -> dict[str,
 
 @router.post("/count", summary="How many tokens", **_documented(CountRequest, CountResponse))
 async def count(request: Request) -> Response:
-    """Count the tokens of a text, or of each of a batch, without making them.
+    """Count the tokens of a text, or of each text of a batch, without creating them.
 
-    With `limit` counting stops once it is exceeded: whether a text fits is known early.
+    With `limit`, counting stops once the count exceeds it, so a too long text is detected early.
     """
     return await _respond(request, CountRequest, render_count)
 
@@ -72,23 +72,23 @@ async def count(request: Request) -> Response:
     **_documented(TruncateRequest, TruncateResponse),
 )
 async def truncate(request: Request) -> Response:
-    """The beginning of a text, or its end, of at most `max_tokens` tokens.
+    """Return the beginning or the end of a text, at most `max_tokens` tokens long.
 
-    It is text of the request, never cut inside a character or a special token, and `tokens` are
-    exactly what it encodes to.
+    The cut never splits a character or a special token. Encoding the returned text gives exactly
+    `tokens`.
     """
     return await _respond(request, TruncateRequest, render_truncation)
 
 
 @router.post("/chunk", summary="Cut a text into chunks", **_documented(ChunkRequest, ChunkResponse))
 async def chunk(request: Request) -> Response:
-    """All of a text in chunks of at most `max_tokens` tokens, which may overlap.
+    """Split a text into chunks of at most `max_tokens` tokens, which may overlap.
 
-    The `tokens` of each are exactly what its text encodes to; `start` and `end` say where it
-    stands.
+    Encoding the text of a chunk gives exactly its `tokens`; `start` and `end` are its offsets in
+    the text.
     """
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
-    # A few kB make thousands of chunks, or of overlapping ones many times their text.
+    # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
     return await _respond(
         request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
     )
@@ -96,8 +96,8 @@ async def chunk(request: Request) -> Response:
 
 @router.post("/verify", summary="Does it come back", **_documented(VerifyRequest, VerifyResponse))
 async def verify(request: Request) -> Response:
-    """Whether a text is what decoding its ids gives (after the normalizer), or ids what encoding
-    their text gives, and where the first difference is."""
+    """Check that decoding the ids of a text returns the text (after the normalizer), or that
+    encoding the text of ids returns the ids; reports the first difference."""
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
     return await _respond(
         request, VerifyRequest, partial(render_verification, max_decoded_bytes=maximum)

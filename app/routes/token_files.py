@@ -1,6 +1,7 @@
-"""POST /corpora/{id}/encode, and /token-files: corpora to token files, by a job. Admin keys only.
+"""POST /corpora/{id}/encode, and /token-files: a job encodes corpora to token files. Admin keys
+only.
 
-What cannot work is refused before there is a job. What touches the disk runs in a thread.
+Invalid requests are refused before a job is created. Disk access runs in a thread.
 """
 
 from __future__ import annotations
@@ -76,10 +77,10 @@ async def encode_corpus(
     corpus_id: PlainId,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Encode a corpus, or several, to token files that a model trains on.
+    """Encode one corpus or several to token files for training a model.
 
-    Answers at once with the job; its `Location` shows how it goes. Jobs run one at a time. One
-    whose process or server is killed goes on from where it was, to the same bytes.
+    Responds at once with the job; follow the job at its `Location`. Jobs run one at a time. After
+    its process or server is killed, a job resumes from its checkpoint and writes the same bytes.
     """
     services = services_of(request)
     require_idempotency_key(idempotency_key)
@@ -93,7 +94,7 @@ async def encode_corpus(
         lease.release()
     services.runner.wake()
     prefix = request.url.path.removesuffix("/").removesuffix(f"/corpora/{corpus_id}/encode")
-    # Relative, so that a client behind /v1 or a proxy's prefix stays behind it.
+    # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
     response.headers["Location"] = f"{prefix}/jobs/{job.id}"
     named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
     response.headers.update(identity_headers(ArtifactRef(**named)))
@@ -107,7 +108,7 @@ async def encode_corpus(
     responses=problem_responses(403, 503),
 )
 async def list_token_files(request: Request) -> Any:
-    """All of them by id, and what they take."""
+    """List all token files in order of id, and the disk space they use."""
     store = services_of(request).token_files
     return TokenFilesList(
         token_files=await off_the_loop(store.all),
@@ -122,7 +123,7 @@ async def list_token_files(request: Request) -> Any:
     responses=problem_responses(403, 404, 409, 422, 503),
 )
 async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
-    """What the manifest says: of which tokenizer and corpora, the splits, each file."""
+    """Show the manifest: the tokenizer, the corpora, the splits and each file."""
     store = services_of(request).token_files
     return await off_the_loop(lambda: store.describe(token_files_id))
 
@@ -143,15 +144,15 @@ async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFi
     },
 )
 async def download_token_file(request: Request, token_files_id: PlainId, file: str) -> Response:
-    """A file as it lies there, or a `Range` of it; its ETag is its sha256.
+    """Download a stored file or a `Range` of it; the ETag is its sha256.
 
-    A download that was broken off goes on with `Range` and `If-Range`, as `curl -C -` does.
+    An interrupted download resumes with `Range` and `If-Range`, as with `curl -C -`.
     """
     services = services_of(request)
     opened = await off_the_loop(lambda: services.token_files.open_file(token_files_id, file))
     try:
         etag = f'"{opened.sha256}"'
-        # Private: a cache that several share does not ask for a key.
+        # Private: a shared cache would serve the file without checking a key.
         headers = {"Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
         unchanged = not_modified(request, etag, headers)
         if unchanged is not None:
@@ -182,7 +183,7 @@ async def download_token_file(request: Request, token_files_id: PlainId, file: s
     responses=problem_responses(403, 404, 422, 503, 507),
 )
 async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
-    """Remove them for good. Who has a file open or mapped goes on reading it."""
+    """Delete token files permanently. Programs that have a file open or mapped keep reading it."""
     store = services_of(request).token_files
     await off_the_loop(lambda: store.remove(token_files_id))
 
@@ -199,7 +200,7 @@ def _take(
         live = choose_tokenizer_on_thread(request, asked.tokenizer)
         plan, arguments = plan_encoding(asked, live)
         n_bytes = estimate_bytes(files, live.tokenizer, plan)
-        # A shuffle writes all ids twice, and removes the first ones at its end.
+        # A shuffle writes all ids twice and removes the first copy at its end.
         services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)
         return {
             "token_files_id": token_files_id,
@@ -221,7 +222,7 @@ def _take(
 
 
 def _require_free(services: Services, token_files_id: str) -> None:
-    """Raise TokenFilesExistError where the id is taken, or an unfinished job is to make it."""
+    """Raise TokenFilesExistError if the id is taken, or an unfinished job is to create it."""
     services.token_files.require_free(token_files_id)
     for job in services.jobs.unfinished():
         if job.request.get("token_files_id") == token_files_id:

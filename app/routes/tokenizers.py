@@ -1,5 +1,5 @@
-"""GET /tokenizers, with their files, and PUT /tokenizers/active: what is published, what is served,
-the swap."""
+"""GET /tokenizers, with their files, and PUT /tokenizers/active: published tokenizers, the active
+tokenizer, and how to replace it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     responses=problem_responses(503),
 )
 async def list_tokenizers(request: Request) -> TokenizersResponse:
-    """All versions, names in order, newest first."""
+    """List all versions, ordered by name, newest first."""
     services = services_of(request)
     return await services.queue.run(_list, services, None)
 
@@ -58,7 +58,7 @@ async def list_tokenizers(request: Request) -> TokenizersResponse:
     responses={**_NOT_MODIFIED, **problem_responses(503)},
 )
 async def show_active(request: Request, response: Response) -> TokenizerSummary | Response:
-    """The active version with its manifest; the ETag is what `PUT` takes in If-Match."""
+    """Show the active version with its manifest; `PUT` accepts its ETag in If-Match."""
     services = services_of(request)
     live = services.live.require_active()
     etag = f'"{live.ref.digest}"'
@@ -79,7 +79,7 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
 async def show_tokenizer(
     request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 ) -> Response:
-    """The versions of `name` with their manifests, newest first."""
+    """List the versions of `name` with their manifests, newest first."""
     services = services_of(request)
 
     def render() -> bytes:
@@ -92,7 +92,7 @@ async def show_tokenizer(
 
 
 @router.get(
-    # `:path` so that a version of several parts, `../x`, is refused as what it is.
+    # `:path` so that a version of several parts, `../x`, gets a specific error.
     "/tokenizers/{name}/{version:path}/{file}",
     summary="One file of one version, for other programs",
     dependencies=[Depends(require_read)],
@@ -109,10 +109,10 @@ async def download_file(
     version: str,
     file: Annotated[str, Path(json_schema_extra={"enum": list(MEDIA_TYPES)})],
 ) -> Response:
-    """The tokenizer as `file`; 422 where that format cannot hold it without giving other ids.
+    """Download the tokenizer as `file`; 422 if that format would change its ids.
 
     `tokenizer.json` is for Hugging Face `tokenizers`. `tokenizer.tiktoken`, and `vocab.json` with
-    `merges.txt`, hold neither the split pattern nor which tokens are special: the manifest does.
+    `merges.txt`, store neither the split pattern nor which tokens are special: see the manifest.
     """
     services = services_of(request)
     if file not in MEDIA_TYPES:
@@ -123,7 +123,7 @@ async def download_file(
         )
     ref = await services.queue.run(services.store.resolve, f"{name}@{version}")
     request.state.tokenizer_headers = identity_headers(ref)
-    # Private: a cache that several share does not ask for a key.
+    # Private: a shared cache would serve the file without checking a key.
     headers = {**identity_headers(ref), "Cache-Control": "private, no-cache"}
     etag = f'"{ref.digest}-{file}"'
     unchanged = not_modified(request, etag, headers)
@@ -156,9 +156,10 @@ async def download_file(
 async def remove_version(
     request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)], version: str
 ) -> None:
-    """Remove a version for good; 409 while it is in use.
+    """Delete a version permanently; 409 while it is in use.
 
-    In use is what is served or was before that, the default, and what a job is about to promote.
+    These versions are in use: the active one, the one active before it, the default, and any that
+    a job is about to promote.
     """
     services = services_of(request)
     await services.queue.run(services.retention.remove, name, version)
@@ -172,10 +173,10 @@ async def remove_version(
     responses=problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
 )
 async def promote(request: Request, response: Response) -> PromoteResponse:
-    """Make a version what answers when a request names none.
+    """Make a version the active one, which serves requests that name no tokenizer.
 
-    The answer comes once every server process answers with it. With `If-Match` on the digest that
-    is active now, nobody else's promotion is overwritten.
+    The response is sent once every server process serves the new version. With `If-Match` on the
+    currently active digest, the request cannot overwrite another client's promotion.
     """
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
@@ -199,12 +200,12 @@ def _list(services: Services, name: str | None) -> TokenizersResponse:
     else:
         refs = services.store.versions(name)
         if not refs:
-            services.store.resolve(name)  # says whether the name or its files are wrong
+            services.store.resolve(name)  # raises an error for a wrong name or wrong files
     newest_first = sorted(refs, key=lambda ref: ref.version, reverse=True)
     newest_first.sort(key=lambda ref: ref.name)
     summaries = []
     for ref in newest_first:
-        with contextlib.suppress(ArtifactNotFoundError):  # removed since it was listed
+        with contextlib.suppress(ArtifactNotFoundError):  # removed after it was listed
             summaries.append(_summary(services, ref, name is not None))
     return TokenizersResponse(
         tokenizers=summaries,

@@ -1,6 +1,6 @@
-"""Training over HTTP: take a job, show it, follow it, list them, cancel it. Admin keys only.
+"""Training over HTTP: submit, show, follow, list and cancel jobs. Admin keys only.
 
-A request is answered as soon as its job is on the disk; the run itself happens in a child process
+The response to a request is sent once its job is on the disk; training runs in a child process
 (`app.jobs`).
 """
 
@@ -53,10 +53,10 @@ _MAX_LISTED: Final = 200
 async def start_training(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> Any:
-    """Train a tokenizer on corpora, files or documents and, by default, serve what comes out.
+    """Train a tokenizer on corpora, files or documents and, by default, serve the result.
 
-    Answers at once with the job; its `Location` shows how it goes. Only one run goes on at a
-    time, with PostgreSQL on each host; the others wait.
+    Responds at once with the job; follow the job at its `Location`. Only one job runs at a time
+    (with PostgreSQL, one on each host); the others wait.
     """
     services = services_of(request)
     require_idempotency_key(idempotency_key)
@@ -68,7 +68,7 @@ async def start_training(
     finally:
         lease.release()
     services.runner.wake()
-    # Relative, so that a client behind /v1 or a proxy's prefix stays behind it.
+    # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{job.id}"
     return view_of(job, services.settings.artifacts_dir)
 
@@ -77,7 +77,7 @@ async def start_training(
 async def list_training_jobs(
     request: Request, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50
 ) -> Any:
-    """The latest training jobs, newest first."""
+    """List the latest training jobs, newest first."""
     store = services_of(request).jobs
     jobs = await off_the_loop(lambda: store.latest(limit=limit, kind="train"))
     return {"jobs": [summary_of(job) for job in jobs]}
@@ -85,7 +85,7 @@ async def list_training_jobs(
 
 @router.get("/train/{job_id}", response_model=JobView, responses=problem_responses(403, 404, 503))
 async def show_training_job(request: Request, job_id: str) -> Any:
-    """One training job: its state, how far it is, and the end of its log."""
+    """Show one training job: its state, its progress and the end of its log."""
     job = await find_job(request, job_id, "train")
     return await asyncio.to_thread(view_of, job, services_of(request).settings.artifacts_dir)
 
@@ -94,9 +94,9 @@ async def show_training_job(request: Request, job_id: str) -> Any:
 async def follow_training_job(
     request: Request, job_id: str, last_event_id: LastEventId = None
 ) -> Response:
-    """The job as server-sent events: what `GET /train/{job_id}` answers, each time it changed.
+    """Stream the job as server-sent events: `GET /train/{job_id}` again after each change.
 
-    The last event is the final state; the answer ends after it.
+    The last event is the final state; the response then ends.
     """
     return await follow_job(request, job_id, last_event_id, "train")
 
@@ -110,9 +110,9 @@ async def follow_training_job(
     },
 )
 async def cancel_training_job(request: Request, response: Response, job_id: str) -> Any:
-    """Cancel a job. Any number of times, in any state: one that has ended stays as it is.
+    """Cancel a job in any state, any number of times; a job that has ended stays unchanged.
 
-    202 while a running one is being ended, 200 otherwise.
+    Responds 202 while a running job is being stopped, 200 otherwise.
     """
     job = await cancel_job(request, job_id, "train")
     if not job.is_final:

@@ -1,4 +1,4 @@
-"""GET /vocab/{id}: one token, and the merges behind it."""
+"""GET /vocab/{id}: one token, and the merges that produce it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def show_token(
         int, Query(ge=0, le=MAX_TREE_DEPTH, description="Merges the tree goes down.")
     ] = 8,
 ) -> VocabResponse:
-    """Bytes, rank, the two tokens it is merged from, and theirs, down to `depth`."""
+    """Show its bytes, its rank and its merge tree, down to `depth` levels."""
     require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)

@@ -1,8 +1,8 @@
 """Engines compute ids. This module chooses which engine runs.
 
-`auto` takes `native` if its compiled module is installed, and `python` otherwise. Asking by name
-for an engine that cannot run is an error, never a silent fallback. `choose_engine` says which
-engine runs and why.
+`auto` selects `native` if its compiled module is installed, and `python` otherwise. A request by
+name for an engine that cannot run is an error, never a silent fallback. `choose_engine` returns the
+engine and the reason.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ENGINE_VARIABLE: Final = "TOKENIZER_ENGINE"
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The engine that runs (`python` or `native`), and why, as a clause for people to read.
+    """The engine that runs (`python` or `native`), and the reason, as a clause for readers.
 
-    `native_unavailable` says why the native engine cannot run here; None if it can.
+    `native_unavailable` is the reason why the native engine cannot run here; None if it can.
     """
 
     name: str
@@ -48,19 +48,19 @@ class EngineChoice:
 
     @property
     def is_fallback(self) -> bool:
-        """Whether `auto` took the Python engine because the native one cannot run."""
+        """Whether `auto` selected the Python engine because the native one cannot run."""
         return self.name == "python" and self.reason == self.native_unavailable
 
 
 def choose_engine(engine: str = "auto") -> EngineChoice:
     """The engine that runs for `auto`, `python` or `native`, and why.
 
-    `auto` reads the environment variable TOKENIZER_ENGINE first. If it is unset, `auto` takes
-    `native` if the compiled module is installed and fits, and `python` otherwise.
+    `auto` reads the environment variable TOKENIZER_ENGINE first. If it is unset, `auto` selects
+    `native` if the compiled module is installed and matches, and `python` otherwise.
 
     Raises:
         EngineUnavailableError: this installation does not have the engine, or TOKENIZER_ENGINE
-            names none.
+            names an unknown one.
         ValueError: `engine` names no engine.
     """
     asked = (os.environ.get(ENGINE_VARIABLE) or "auto") if engine == "auto" else engine
@@ -90,5 +90,5 @@ def resolve_engine(engine: str = "auto") -> str:
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
-    """An engine for `spec`; see `choose_engine` for the names and what is raised."""
+    """Create an engine for `spec`; see `choose_engine` for the names and the errors."""
     return NativeEngine(spec) if resolve_engine(engine) == "native" else PythonEngine(spec)

@@ -1,7 +1,7 @@
 """BaseEngine: everything an engine does beyond encoding plain text.
 
 It cuts out special tokens, joins results and renders JSON. Every engine inherits it; a faster
-engine overrides what it does faster.
+engine overrides the methods that it speeds up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON_WINDOW: Final = 1 << 15
 
 
 class BaseEngine(ABC):
-    """`protocol.Engine` on top of `_encode_plain`, which each engine must implement."""
+    """`protocol.Engine` based on `_encode_plain`, which each engine must implement."""
 
     has_threads = False
 
@@ -37,7 +37,7 @@ class BaseEngine(ABC):
         self._added = {token.content: token.id for token in spec.added_tokens}
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`; each special token that `matcher` finds is one id."""
+        """Ids of `text`; each special token that `matcher` finds becomes one id."""
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain(text)
         ids: list[int] = []
@@ -55,7 +55,7 @@ class BaseEngine(ABC):
         matcher: SpecialTokenMatcher | None = None,
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode` of the text with `changes`, as uint32 of shape (n_tokens,). Always uses one
+        """As `encode`, of the text with `changes`; uint32 of shape (n_tokens,). Always uses one
         thread."""
         del num_threads
         text = changed(text, changes)
@@ -78,7 +78,7 @@ class BaseEngine(ABC):
         prefix_ids: Sequence[int] = (),
         suffix_ids: Sequence[int] = (),
     ) -> tuple[bytes, int]:
-        """The ids as the text of a JSON array without white space, and their number."""
+        """The ids as a JSON array without white space, and their number."""
         ids = [*prefix_ids, *self.encode(changed(text, changes), matcher), *suffix_ids]
         starts = range(0, len(ids), _JSON_WINDOW)
         windows = (ids[start : start + _JSON_WINDOW] for start in starts)
@@ -113,14 +113,14 @@ class BaseEngine(ABC):
         *,
         as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, each between its begin and end id."""
+        """The ids of all texts, each with its begin and end id."""
         encoded = (self.encode_to_numpy(text.decode(), None, matcher) for text in texts)
         return join_documents(texts, encoded, begin_end_ids, as_uint16=as_uint16)
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
-        """The number of ids of `text`; counting may stop once it is over `limit`."""
+        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
         if matcher is None or not matcher.may_match(text):
             return self._count_plain(text, limit)
         total = 0
@@ -136,12 +136,12 @@ class BaseEngine(ABC):
         return changes_by_nfc(text)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+        """A JSON array, without white space, of ids of shape (n_tokens,)."""
         return json.dumps(ids.tolist(), separators=(",", ":")).encode()
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]:
-        """Ids of `text`, taken as plain text."""
+        """Ids of `text`, treated as plain text."""
 
     def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
         return np.array(self._encode_plain(text), dtype=np.uint32)
@@ -158,7 +158,7 @@ def join_documents(
     *,
     as_uint16: bool,
 ) -> EncodedDocuments:
-    """The ids of the texts, each between its begin and end id, as `Engine.encode_documents`."""
+    """The ids of the texts, each with its begin and end id, as `Engine.encode_documents`."""
     begin, end = (np.array([] if id_ is None else [id_], np.uint32) for id_ in begin_end_ids)
     ids, offsets = join_with_offsets([np.concatenate((begin, i, end)) for i in encoded])
     n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
@@ -172,7 +172,7 @@ def join_documents(
 def join_with_offsets(
     parts: Sequence[NDArray[np.uint32]],
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """The parts joined, shape (n_tokens,), and their offsets, shape (n_parts + 1,)."""
+    """Join the parts, shape (n_tokens,), and return their offsets, shape (n_parts + 1,)."""
     offsets = np.zeros(len(parts) + 1, dtype=np.uint64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.uint32), offsets

@@ -1,8 +1,8 @@
 """The native engine: a thin adapter over the compiled module `tokenizer_core._native`.
 
-One call splits, looks up and merges a text, special tokens and batches included. The module cannot
-split by a custom pattern or decode other objects than ints: there this engine does what the Python
-engine does, so that the results stay the same.
+A single call splits, looks up and merges a text, including special tokens and batches. The module
+can neither split by a custom pattern nor decode objects other than ints; in these cases this engine
+does the same as the Python engine, so the results are identical.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MODULE: Final = "tokenizer_core._native"
 _STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"
 _MAX_MATCHERS: Final = 64
 
-# With more runs of marks than one to so many characters a text is normalized as a whole: about as
-# fast, and the list of them stays small.
+# With more than one run of marks per this many characters, the whole text is normalized: this is
+# about as fast and keeps the list of runs small.
 _CHARS_PER_RUN: Final = 128
 
 _Key = TypeVar("_Key")
@@ -50,26 +50,26 @@ _Value = TypeVar("_Value")
 
 
 def _is_stale(stub_path: Path) -> bool:
-    """Whether the module was compiled for other Python code than this.
+    """Whether the module was compiled for a different version of this Python code.
 
-    The stub is the contract between the two, so it is compared, and no version number has to be
-    raised. The comparison goes line by line, as a checkout may have other line ends. Without an
-    installed stub the module and its callers came in one package.
+    The stub is the contract between the two. Comparing it makes a version number unnecessary. The
+    comparison ignores line endings, which may differ in a checkout. Without an installed stub, the
+    module and its callers came in one package.
     """
     try:
         stub = stub_path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
-    # A module from before there was a `STUB` has none.
+    # A module compiled before `STUB` existed does not have it.
     return getattr(_native, "STUB", "").splitlines() != stub.splitlines()
 
 
-# Compared once, at import: this process keeps its code even if another version is checked out.
+# Compare once, at import: this process keeps its code even if another version is checked out.
 _stale: Final = _import_error is None and _is_stale(_STUB_PATH)
 
 
 def unavailable_reason() -> str | None:
-    """Why the native engine cannot run here, for people to read; None when it can."""
+    """The reason why the native engine cannot run here, for readers; None if it can."""
     if isinstance(_import_error, ModuleNotFoundError) and _import_error.name == _MODULE:
         return (
             f"the compiled module {_MODULE} is not in this installation: it was installed without "
@@ -77,7 +77,7 @@ def unavailable_reason() -> str | None:
             "TOKENIZER_REQUIRE_NATIVE=1 in the environment to see why"
         )
     if _import_error is not None:
-        # The loader's message begins with the path of the file, which the service would publish.
+        # The loader's message begins with the path of the file, which the service must not publish.
         message = str(_import_error).replace(f"{_import_error.path}: ", "")
         return f"the compiled module {_MODULE} does not load: {message}"
     if _stale:
@@ -95,7 +95,7 @@ def unavailable_reason() -> str | None:
 
 
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
-    """The JSON string whose opening quote is at `start`, and the index after its closing quote.
+    """Decode the JSON string whose opening quote is at `start`; also returns the index after it.
 
     None if no valid string begins there; a lone surrogate is invalid. Requires the compiled module.
     """
@@ -109,7 +109,7 @@ class NativeEngine(BaseEngine):
     has_threads = True
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        """Raises EngineUnavailableError where the compiled module is missing or does not fit."""
+        """Raises EngineUnavailableError if the compiled module is missing or does not match."""
         reason = unavailable_reason()
         if reason is not None:
             raise EngineUnavailableError(f"there is no native engine: {reason}")
@@ -128,7 +128,7 @@ class NativeEngine(BaseEngine):
         self._specials = _SpecialsOfMatchers(self._added)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
-        """Ids of `text`, split by the spec's pattern; what `matcher` finds is one id each."""
+        """Ids of `text`, split by the spec's pattern; each match of `matcher` becomes one id."""
         if self._is_compiled:
             return self._encoder.encode(text, self._specials[matcher])
         return super().encode(text, matcher)
@@ -140,8 +140,8 @@ class NativeEngine(BaseEngine):
         matcher: SpecialTokenMatcher | None = None,
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
-        """As `encode`, as uint32 of shape (n_tokens,), by up to `num_threads` threads; by one
-        when none are asked for, and with a custom pattern. No `str` is made of the changed text."""
+        """As `encode`, as uint32 of shape (n_tokens,), with up to `num_threads` threads. Uses one
+        thread by default and for custom patterns. Never builds the changed text as a `str`."""
         if self._is_compiled:
             n_threads, specials = max(1, num_threads or 1), self._specials[matcher]
             return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
@@ -156,8 +156,8 @@ class NativeEngine(BaseEngine):
         prefix_ids: Sequence[int] = (),
         suffix_ids: Sequence[int] = (),
     ) -> tuple[bytes, int]:
-        """The ids as the text of a JSON array without white space, and their number: one call of
-        the module."""
+        """The ids as a JSON array without white space, and their number, in one call of the
+        module."""
         if not self._is_compiled:
             return super().encode_to_json(
                 text, matcher, changes, prefix_ids=prefix_ids, suffix_ids=suffix_ids
@@ -175,7 +175,7 @@ class NativeEngine(BaseEngine):
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
     ) -> list[list[int]]:
-        """As `encode`, of each text in order, in one call by up to `num_threads` threads."""
+        """As `encode`, of each text in order, in one call with up to `num_threads` threads."""
         if self._is_compiled:
             n_threads = max(1, num_threads or 1)
             return self._encoder.encode_batch(list(texts), n_threads, self._specials[matcher])
@@ -187,7 +187,7 @@ class NativeEngine(BaseEngine):
         num_threads: int | None = None,
         matcher: SpecialTokenMatcher | None = None,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-        """The ids of all texts, and where those of each begin and the last end."""
+        """The ids of all texts, and the offsets of each text's ids."""
         if self._is_compiled:
             specials, n_threads = self._specials[matcher], max(1, num_threads or 1)
             return self._encoder.encode_batch_to_numpy(list(texts), n_threads, specials)
@@ -201,7 +201,7 @@ class NativeEngine(BaseEngine):
         *,
         as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """The ids of all texts, each between its begin and end id."""
+        """The ids of all texts, each with its begin and end id."""
         if self._is_compiled:
             specials = self._specials[matcher]
             arrays = self._encoder.encode_documents(list(texts), begin_end_ids, as_uint16, specials)
@@ -209,19 +209,19 @@ class NativeEngine(BaseEngine):
         return super().encode_documents(texts, begin_end_ids, matcher, as_uint16=as_uint16)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
-        """Ids of pre-tokens, one after the other."""
+        """Ids of pre-tokens, joined."""
         return self._encoder.encode_pre_tokens(pre_tokens)
 
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
-        """The number of ids of `text`; counting may stop once it is over `limit`."""
+        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
         if self._is_compiled and (limit is None or limit >= 0):
             return self._encoder.count(text, limit, self._specials[matcher])
         return super().count(text, limit, matcher)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
-        """What `normalize_nfc` changes in `text`, in order; nothing where it is in NFC."""
+        """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
         runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
         return changes_by_nfc(text, runs)
 
@@ -231,19 +231,19 @@ class NativeEngine(BaseEngine):
         return decoded if isinstance(decoded, bytes) else decoded.encode()
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
-        """The text of `ids`; bytes that are not UTF-8 as `errors` says."""
+        """The text of `ids`; `errors` as in `bytes.decode`."""
         decoded = self._decode(ids, as_text=True)
         return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
-        """The bytes of `ids`; a str instead only if it was asked for and they are ASCII."""
+        """The bytes of `ids`; a str if one was requested and the bytes are ASCII."""
         if isinstance(ids, np.ndarray):
             fitting = _as_uint32(ids)
             if fitting is not None:
                 try:
                     return self._encoder.decode_array(fitting, as_text)
                 except _native.UnknownIdError:
-                    pass  # a list of the ids names the one that was given
+                    pass  # a list makes the error name the original id
             ids = ids.tolist()
         listed = ids if type(ids) is list else list(ids)
         try:
@@ -255,14 +255,14 @@ class NativeEngine(BaseEngine):
         return join_tokens(self._vocab, listed)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
-        """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""
+        """A JSON array, without white space, of ids of shape (n_tokens,)."""
         if ids.dtype != np.uint32 or not ids.flags.aligned:
             ids = np.require(ids, np.uint32, ["ALIGNED"])
         return _native.json_of_ids(ids)
 
     def cache_statistics(self) -> CacheStatistics:
-        """Hits, misses and size of the cache that all calls share; pieces of 32 bytes and more are
-        kept elsewhere."""
+        """Hits, misses and size of the cache that all calls share, without the separate cache for
+        pieces of 32 bytes and more."""
         return CacheStatistics(*self._encoder.cache_statistics())
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -275,7 +275,7 @@ class NativeEngine(BaseEngine):
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpecials | None"]):
-    """The compiled form of each matcher that was used; of the last few, as requests may name any
+    """The compiled form of the most recently used matchers; bounded, because requests may name any
     set of tokens."""
 
     def __init__(self, ids: dict[str, int]) -> None:
@@ -292,15 +292,15 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
 
 
 def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:
-    """A dict; the copy of a proxy is made at once, `dict` would ask it for each key."""
+    """A dict of `mapping`. Copies a proxy in one step; `dict` would look up each key."""
     return mapping.copy() if isinstance(mapping, MappingProxyType) else dict(mapping)
 
 
 def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
-    """The same ids as uint32; None where that would change one, or they are not in one row."""
+    """The same ids as uint32; None if that would change one, or if they are not one-dimensional."""
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         return None
     if ids.dtype != np.uint32 and ids.size and (ids.min() < 0 or ids.max() > 0xFFFF_FFFF):
         return None
-    # The module reads whole words where they lie.
+    # The module reads aligned words in place.
     return np.require(ids, np.uint32, ["ALIGNED"])

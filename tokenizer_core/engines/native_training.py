@@ -1,9 +1,9 @@
 """The compiled trainer: a thin adapter over the counting and learning part of `_native`.
 
-Callers ask `resolve_engine` first whether there is a native engine.
+Callers first check with `resolve_engine` that the native engine is available.
 
-Counts stay packed in the compiled module between counting and learning. `NativeCounts` is a
-mapping like any other, which makes its dict when it is first asked for an entry.
+Counts stay packed in the compiled module between counting and learning. `NativeCounts` is a mapping
+that makes its dict at the first lookup of an entry.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BATCH: Final = 1 << 16
 
 
 class NativeCounts(Mapping[str, int]):
-    """Pre-token -> occurrences, held by the compiled module. Equal to a dict of the same entries.
+    """Pre-token -> occurrences, stored by the compiled module. Equal to a dict of the same entries.
 
-    Pickled, it is a dict.
+    Pickling makes a dict.
     """
 
     def __init__(self, words: WordCounts) -> None:
@@ -34,7 +34,7 @@ class NativeCounts(Mapping[str, int]):
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> NativeCounts:
-        """`counts` packed; they themselves if they are packed already.
+        """Pack `counts`; returns them unchanged if they are already packed.
 
         Raises:
             ValueError: a count is below 1, or does not fit 64 bits.
@@ -61,7 +61,7 @@ class NativeCounts(Mapping[str, int]):
         return self._words.n_bytes
 
     def sorted(self) -> NativeCounts:
-        """The same in the order of the pre-tokens, which they are in under a memory ceiling."""
+        """The same counts, sorted by pre-token. Under a memory ceiling they are already sorted."""
         return NativeCounts(self._words.sorted())
 
     @property
@@ -72,7 +72,7 @@ class NativeCounts(Mapping[str, int]):
     def columns(self) -> tuple[Iterator[bytes], Iterator[bytes], Iterator[bytes]]:
         """The columns of a file of counts, sorted and in blocks; see `training.counts`."""
         ordered = self.sorted()
-        # Each column makes its own pass, so that no column is ever whole in memory.
+        # Each column makes its own pass, so no column is ever completely in memory.
         return (
             (lengths for lengths, _, _ in ordered._blocks()),
             (counts for _, counts, _ in ordered._blocks()),
@@ -88,7 +88,7 @@ class NativeCounts(Mapping[str, int]):
             yield lengths, counts, text
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """The entries, without a dict of them."""
+        """Iterate over the entries, without making a dict."""
         for lengths, counts, joined in self._blocks():
             text, start = joined.decode(), 0
             sizes = struct.iter_unpack("<I", lengths)
@@ -106,7 +106,7 @@ class NativeCounts(Mapping[str, int]):
         max_token_length: int | None = None,
         first_merges: Sequence[tuple[bytes, bytes]] = (),
     ) -> tuple[list[tuple[bytes, bytes]], bool, list[int]]:
-        """`(merges, whether no pair was left, tokens after each)`; see `training.learn_merges`.
+        """`(merges, whether no pair was left, tokens after each merge)`; see `learn_merges`.
 
         `after_merge` is called several times a second and after the last merge.
         """
@@ -114,7 +114,7 @@ class NativeCounts(Mapping[str, int]):
             n_merges,
             tie_break,
             after_merge,
-            # No count is as large: the sum of all symbols fits 64 bits.
+            # No count can be larger: the sum of all symbols fits 64 bits.
             min(min_frequency, _MAX_COUNT),
             None if max_token_length is None else min(max_token_length, _MAX_COUNT),
             list(first_merges),
@@ -140,7 +140,7 @@ class NativeCounts(Mapping[str, int]):
 
 
 class ChunkFailedError(Exception):
-    """The first chunk that could not be counted; `number` counts the calls of `submit` from 0."""
+    """The first chunk that could not be counted; `number` is the index of its `submit` call."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"chunk {number} could not be counted")
@@ -148,9 +148,10 @@ class ChunkFailedError(Exception):
 
 
 class NativeCounter:
-    """Counts chunks of open files in threads; a context manager that ends them.
+    """Counts chunks of open files in threads; a context manager that stops the threads.
 
-    Special tokens are cut out first, leftmost, then longest. Chunks must be UTF-8.
+    Special tokens are cut out first: the leftmost match, the longest of equals. Chunks must be
+    UTF-8.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class NativeCounter:
         num_threads: int,
         ceiling: tuple[int, str] | None = None,
     ) -> None:
-        """`ceiling`: bytes that all tables together may take, and the folder for what is more.
+        """`ceiling`: limit in bytes of all tables together, and the folder for further counts.
 
         Raises ValueError for a pattern without a compiled scanner.
         """
@@ -182,24 +183,25 @@ class NativeCounter:
         self._counter.close()
 
     def submit(self, descriptor: int, start: int, end: int) -> bool:
-        """Hand out the bytes from `start` to `end` of an open file, which may be closed after.
+        """Queue the bytes from `start` to `end` of an open file, which may be closed afterwards.
 
-        Waits while enough chunks are under way. False when one has failed and no more are wanted.
+        Blocks while enough chunks are queued. Returns False once a chunk has failed and no more are
+        needed.
         """
         return self._counter.submit(descriptor, start, end)
 
     def bytes_done(self) -> int:
-        """Bytes of the chunks counted so far."""
+        """The number of bytes in the chunks counted so far."""
         return self._counter.bytes_done()
 
     def finish(self) -> tuple[NativeCounts, int, int]:
         """The counts of all chunks, the number of documents (stretches of text between special
-        tokens, each counted in the chunk that it begins in), and how often a table was written to
-        the disk.
+        tokens, each counted in the chunk where it begins), and how often a table was written to
+        disk.
 
         Raises:
             ChunkFailedError: a chunk is not UTF-8 or could not be read to its end.
-            OSError: the folder of the ceiling is full or cannot be used.
+            OSError: the folder of the ceiling is full or unusable.
         """
         from tokenizer_core._native import UncountableChunkError
 

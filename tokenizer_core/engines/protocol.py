@@ -1,8 +1,8 @@
 """The interface between the tokenizer and the engine that computes its ids.
 
-An engine takes a normalized text and the special tokens to look for, and returns ids; or it takes
-ids and returns bytes. The special-token policy, normalization and streaming are the same for every
-engine, and the layers above implement them. Every engine gives identical results; only the speed
+An engine takes a normalized text and the special tokens to search for, and returns ids; or it takes
+ids and returns bytes. The layers above implement the special-token policy, normalization and
+streaming, which are the same for every engine. All engines give identical results; only their speed
 differs.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """Use of an engine's pre-token cache; it holds at most `maximum` entries."""
+    """Use of an engine's pre-token cache, which holds at most `maximum` entries."""
 
     hits: int
     misses: int
@@ -55,7 +55,7 @@ class Engine(Protocol):
         without a matcher the whole text is plain.
 
         Raises:
-            UnicodeEncodeError: `text` holds a lone surrogate.
+            UnicodeEncodeError: `text` contains a lone surrogate.
         """
         ...
 
@@ -67,7 +67,7 @@ class Engine(Protocol):
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes` applied.
-        `nfc_changes` gives them; an engine need not build the changed text."""
+        `nfc_changes` computes them; an engine need not build the changed text."""
         ...
 
     def encode_to_json(
@@ -111,8 +111,8 @@ class Engine(Protocol):
         *,
         as_uint16: bool = False,
     ) -> EncodedDocuments:
-        """As `encode_batch_to_numpy` with one thread, of texts in UTF-8. Each text's ids get the
-        begin id before them and the end id after them, if not None. With `as_uint16` the ids are
+        """As `encode_batch_to_numpy` with one thread, for texts in UTF-8. The begin id precedes
+        each text's ids and the end id follows them, if not None. With `as_uint16` the ids are
         uint16.
 
         Raises:
@@ -128,14 +128,14 @@ class Engine(Protocol):
     def count(
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
-        """The number of ids of `text`; counting may stop above `limit`."""
+        """The number of ids of `text`; counting may stop once it exceeds `limit`."""
         ...
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC.
 
         Raises:
-            UnicodeEncodeError: the text holds a lone surrogate. Not every engine checks.
+            UnicodeEncodeError: the text contains a lone surrogate. Not every engine checks.
         """
         ...
 

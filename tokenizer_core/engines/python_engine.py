@@ -1,14 +1,14 @@
 """The Python engine: exact byte-level BPE without the compiled module.
 
-`pretokenize` splits a text. Each pre-token goes through an LRU cache in front of `_bpe`, which
-merges the pair of the lowest rank first, the leftmost of equals. For a short pre-token it scans a
-list; for a long one it uses a heap, so a megabyte of one letter costs O(n log n).
+`pretokenize` splits a text. Each pre-token is looked up in an LRU cache and, on a miss, merged by
+`_bpe`: the pair of the lowest rank first, the leftmost of equals. For a short pre-token `_bpe`
+scans a list; for a long one it uses a heap, so a megabyte of one letter costs O(n log n).
 
 One algorithm serves both kinds of tokenizer because of how it writes symbols:
 - kind `ranks`: a symbol is its bytes, and the key of a pair is their concatenation;
 - kind `merges`: a symbol is the character `chr(id)`, and the key of a pair is the two-character
   string. Ids are below 2^20, and every number below that is a character.
-Either way `left + right` is the key, and one dict gives its rank.
+Either way, `left + right` is the key, and one dict maps it to the rank.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 CACHE_ENTRIES: Final = 1 << 16
 MAX_CACHED_CHARS: Final = 64
-"""Longer pre-tokens are not cached. Together with the number of entries this bounds the cache:
+"""Longer pre-tokens are not cached. Together with the number of entries, this bounds the cache:
 160 MB if every entry is 64 four-byte characters that stay single tokens, 15 to 20 MB on real text
 (measured)."""
 
 HEAP_FROM_SYMBOLS: Final = 160
 """Pre-tokens of more symbols than this are merged with a heap. The scan costs n^2 at the speed of
-`min` over a list, the heap n log n at the speed of Python; the two cross between 120 and 200."""
+`min` over a list, the heap n log n at the speed of Python; they cost the same between 120 and
+200."""
 
 _NO_RANK: Final = 1 << 30
 
@@ -55,18 +56,18 @@ class PythonEngine(BaseEngine):
         super().__init__(spec)
         self._pattern = spec.pattern
         self._vocab = dict(spec.vocab)
-        # A plain function over tables, not a method: a cache that refers to the engine would keep
+        # A plain function over tables, not a method: a cache that references the engine would keep
         # a retired tokenizer alive after a swap.
         self._bpe = _make_bpe(spec)
         self._cached_bpe = lru_cache(maxsize=CACHE_ENTRIES)(self._bpe)
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
-        """Ids of pre-tokens, one after the other."""
+        """Ids of pre-tokens, joined."""
         return list(chain.from_iterable(self._tokens_of(pre_tokens)))
 
     def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer]) -> bytes:
         """The bytes of `ids`, joined."""
-        # `tolist` gives Python ints; a dict finds these faster than NumPy's.
+        # `tolist` makes Python ints, for which dict lookups are faster than for NumPy's.
         return join_tokens(self._vocab, ids.tolist() if isinstance(ids, np.ndarray) else list(ids))
 
     def decode(self, ids: Iterable[int] | NDArray[np.integer], errors: str = "replace") -> str:
@@ -100,8 +101,8 @@ class PythonEngine(BaseEngine):
         return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
-        # Two passes in C, one for the lengths and one over the cache: a check of each pre-token in
-        # Python would cost more than everything else.
+        # Two passes in C, one over the lengths and one over the cache: a check of each pre-token in
+        # Python would cost more than all other work.
         if max(map(len, pre_tokens), default=0) <= MAX_CACHED_CHARS:
             return map(self._cached_bpe, pre_tokens)
         return (
@@ -113,7 +114,7 @@ def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
     """The bytes of `ids` joined.
 
     Raises:
-        UnknownTokenIdError: one is not in `vocab`.
+        UnknownTokenIdError: an id is not in `vocab`.
     """
     try:
         return b"".join(map(vocab.__getitem__, ids))
@@ -130,10 +131,10 @@ def _is_known(vocab: Mapping[int, bytes], id_: object) -> bool:
 
 
 def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
-    """The function pre-token -> ids of a spec."""
+    """Make the function pre-token -> ids for a spec."""
     token_to_id = dict(spec.token_to_id)
     whole: dict[bytes, int] = token_to_id if spec.kind == "ranks" or spec.ignore_merges else {}
-    # `Any`: symbols are bytes or str, the same for all tables of one spec (see the module).
+    # `Any`: symbols are bytes or str, the same for all tables of a spec (see the module docstring).
     start: tuple[Any, ...]
     rank_of_pair: dict[Any, int]
     product: Mapping[int, Any]
@@ -196,11 +197,11 @@ def _merge_by_scan(
 def _merge_by_heap(
     symbols: list[Any], rank_of_pair: Mapping[Any, int], product: Mapping[int, Any]
 ) -> list[Any]:
-    """As `_merge_by_scan` in O(n log n); returns the merged symbols.
+    """As `_merge_by_scan`, in O(n log n); returns the merged symbols.
 
     Symbols keep their index; `after` and `before` link the remaining ones. A heap entry is
     `rank << 32 | index`, so the heap orders by rank, then from the left. An entry is stale when
-    the pair at its index has another rank by now.
+    the pair at its index now has another rank.
     """
     get = rank_of_pair.get
     n = len(symbols)

@@ -1,9 +1,9 @@
-"""Evaluates tokenizers: figures on text, figures of the vocabulary, differences of two tokenizers.
+"""Evaluates tokenizers: figures on text and of the vocabulary, and differences of two tokenizers.
 
     from tokenizer_core.evaluation import TextFile, build_report
 
-`measures` and `unreachable` define the figures, `samples` chooses the text, and `report` combines
-them. `diff` compares two tokenizers. `tables` and `report_page` show the results.
+`measures` and `unreachable` define the figures, `samples` selects the text, and `report` combines
+them. `diff` compares two tokenizers. `tables` and `report_page` display the results.
 """
 
 from tokenizer_core.evaluation.measures import save_token_bytes, token_byte_lengths

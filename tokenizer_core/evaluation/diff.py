@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OtherIds:
-    """A token that both have, with different ids."""
+    """A token of both vocabularies with different ids."""
 
     text: str
     ids_a: list[int]
@@ -44,7 +44,7 @@ class SettingDifference:
 
 @dataclass(frozen=True, slots=True)
 class AddedTokenDifference:
-    """An added token that differs: `<id> special`, `<id>` for content, None if it is missing."""
+    """An added token that differs: `<id> special`, `<id>` for content, None if missing."""
 
     content: str
     a: str | None
@@ -53,8 +53,8 @@ class AddedTokenDifference:
 
 @dataclass(frozen=True, slots=True)
 class MergeDifference:
-    """Merges that only one side has, and common merges in another order. `first_rank` is the first
-    index where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
+    """Merges of only one side, and common merges in another order. `first_rank` is the first index
+    where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
 
     n_common: int
     only_in_a: list[str]
@@ -65,7 +65,7 @@ class MergeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SpecDiff:
-    """All differences; the lists are complete, in the order of ids or ranks."""
+    """All differences; the lists are complete and ordered by id or rank."""
 
     fingerprint_a: str
     fingerprint_b: str
@@ -79,7 +79,7 @@ class SpecDiff:
     settings: list[SettingDifference]
 
     def to_dict(self) -> dict[str, Any]:
-        """The differences as a dict that `json.dumps` takes."""
+        """The differences as a JSON-serialisable dict."""
         return asdict(self)
 
 
@@ -195,8 +195,8 @@ Vocab = Mapping[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class DifferingPreToken:
-    """A pre-token that the two encode differently, its number of occurrences, and, at its first
-    one, the tokens that overlap it and their ids."""
+    """A pre-token that the two tokenizers encode differently, its number of occurrences, and the
+    tokens (with ids) that overlap its first occurrence."""
 
     pre_token: str
     count: int
@@ -210,8 +210,8 @@ class DifferingPreToken:
 class TextDiff:
     """Counts over a sample; pre-tokens are those of A's split pattern.
 
-    `n_texts_not_aligned`: texts that one of the two normalizes to other bytes, so that boundaries
-    cannot be compared; they count among the texts, and none of their pre-tokens does.
+    `n_texts_not_aligned`: texts that only one of the two normalizes to other bytes, so their
+    boundaries cannot be compared. They are included in the texts, but not in the pre-tokens.
     """
 
     n_bytes: int = 0
@@ -227,7 +227,7 @@ class TextDiff:
     examples: list[DifferingPreToken] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as a dict that `json.dumps` takes."""
+        """The counts as a JSON-serialisable dict."""
         return asdict(self)
 
 
@@ -243,8 +243,8 @@ def diff_on_text(
 
     A pre-token has other boundaries if a token begins or ends in it on one side only. It has other
     ids if it has other boundaries or one of its tokens has another id. The examples are the most
-    frequent pre-tokens with other boundaries, or, if there are none, with other ids. `progress`
-    gets the bytes of each piece.
+    frequent pre-tokens with other boundaries; if none have, those with other ids. `progress` gets
+    the bytes of each piece.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -322,7 +322,7 @@ class _Comparison:
                     kept[pre_tokens[i]] = made
 
     def finish(self, n_examples: int) -> TextDiff:
-        """The counts with examples."""
+        """The counts, with examples."""
         commonest, kept = self._other_boundaries, self._made_of_recut
         if not commonest:
             commonest, kept = self._other_ids, self._made_of_numbered
@@ -373,7 +373,7 @@ def _ends_of_renumbered(
     ends_b: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """The common ends of tokens with different ids. If such tokens begin at different offsets, the
-    boundary that one side lacks is in the same pre-token, or at its beginning."""
+    boundary that one side lacks is inside or at the start of the same pre-token."""
     ends, in_a, in_b = np.intersect1d(ends_a, ends_b, assume_unique=True, return_indices=True)
     found: NDArray[np.int64] = ends[ids_a[in_a] != ids_b[in_b]]
     return found
@@ -382,8 +382,8 @@ def _ends_of_renumbered(
 def _pre_tokens_at(
     ends: NDArray[np.int64], places: NDArray[np.int64], *, is_boundary: bool
 ) -> NDArray[np.int64]:
-    """The indices of the pre-tokens that hold these offsets or end there. A boundary between two
-    pre-tokens that one side lacks concerns both."""
+    """The indices of the pre-tokens that contain these offsets or end there. If one side lacks a
+    boundary between two pre-tokens, both are affected."""
     numbers = np.searchsorted(ends, places, side="left")
     if is_boundary:
         between = numbers[ends[numbers] == places] + 1

@@ -1,12 +1,12 @@
 """The figures of a tokenizer, each a function of counts, words or the vocabulary.
 
-Each docstring says where the figure is defined; `docs/evaluation.md` says what it means. `counts`
-has shape (largest id + 1,) and holds how often each id occurred.
+Each docstring cites the definition of the figure; `docs/evaluation.md` explains its meaning.
+`counts` has shape (largest id + 1,) and contains the number of occurrences of each id.
 
-**Words.** Most published figures of fertility do not say what a word is. Here a word is a run of
-letters, marks and digits, with apostrophes inside it, in a script that puts spaces between words;
-punctuation is never part of one. Chinese, Japanese, Thai, Lao, Khmer and Burmese text has no words
-in this sense: finding them needs a dictionary.
+**Words.** Most published figures of fertility do not define a word. Here a word is a run of
+letters, marks and digits, with apostrophes inside it, in a script that separates words by spaces;
+punctuation is never part of a word. Chinese, Japanese, Thai, Lao, Khmer and Burmese text has no
+words in this sense: finding them requires a dictionary.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ RENYI_ALPHA: Final = 2.5
 
 
 def bytes_per_token(n_bytes: int, n_tokens: int) -> float:
-    """UTF-8 bytes of a text over its tokens: the compression ratio of Stanford's CS336
-    (assignment 1, `tokenizer_experiments`). Tokens per byte is one over it. 0 without tokens.
+    """UTF-8 bytes of a text divided by its tokens: the compression ratio of Stanford's CS336
+    (assignment 1, `tokenizer_experiments`), and the inverse of tokens per byte. 0 without tokens.
 
     Example:
         >>> bytes_per_token(12, 4)
@@ -47,8 +47,8 @@ def bytes_per_token(n_bytes: int, n_tokens: int) -> float:
 
 
 def fertility(n_word_tokens: int, n_words: int) -> float:
-    """Tokens per word: the mean, over words, of the number of tokens that hold a byte of the word
-    (Rust et al. 2021, "How Good is Your Tokenizer?", section 4). 1 is the least; 0 without words.
+    """Tokens per word: the mean, over words, of the number of tokens with a byte of the word (Rust
+    et al. 2021, "How Good is Your Tokenizer?", section 4). At least 1; 0 without words.
 
     `word_spans` defines words.
 
@@ -60,8 +60,8 @@ def fertility(n_word_tokens: int, n_words: int) -> float:
 
 
 def single_token_share(n_single: int, n_words: int) -> float:
-    """The share of word occurrences inside one token: 1 minus the "proportion of continued words"
-    of Rust et al. (2021). 0 without words.
+    """The fraction of word occurrences within one token: 1 minus the "proportion of continued
+    words" of Rust et al. (2021). 0 without words.
 
     Example:
         >>> single_token_share(3, 4)
@@ -99,12 +99,12 @@ def renyi_efficiency(
     counts: NDArray[np.integer], vocab_size: int, alpha: float = RENYI_ALPHA
 ) -> float:
     """The Rényi entropy divided by its maximum, `log2(vocab_size)`: 1 if all tokens are equally
-    frequent, near 0 if few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
-    Channel"). 0 for a vocabulary of one.
+    frequent, near 0 if a few make up the text (Zouhar et al. 2023, "Tokenization and the Noiseless
+    Channel"). 0 for a vocabulary of one token.
 
-    Compare figures only for the same `alpha` and the same meaning of `vocab_size`. The authors'
-    program by default divides by the number of ids that occurred. Cognetta et al. (2024) show that
-    the figure can be raised without any benefit.
+    Compare figures only for the same `alpha` and the same definition of `vocab_size`. By default,
+    the authors' program divides by the number of ids that occurred. Cognetta et al. (2024) show
+    that the figure can be raised without any benefit.
 
     Example:
         >>> renyi_efficiency(np.array([1, 1, 1, 1]), vocab_size=16)
@@ -114,8 +114,8 @@ def renyi_efficiency(
 
 
 def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
-    """The share of the vocabulary's ids that occurred. It grows with the sample: compare figures of
-    equal samples only.
+    """The fraction of the vocabulary's ids that occurred. It grows with the sample: compare only
+    figures of equal samples.
 
     Example:
         >>> vocabulary_use(np.array([5, 0, 1, 0]), vocab_size=4)
@@ -125,9 +125,9 @@ def vocabulary_use(counts: NDArray[np.integer], vocab_size: int) -> float:
 
 
 def rank_frequency(counts: NDArray[np.integer], n_points: int = 60) -> list[tuple[int, float]]:
-    """`(rank, share)`: the share of all tokens that the id of that rank makes up, the commonest
-    being rank 1; at most `n_points` ranks, evenly apart in their logarithm, first and last always
-    among them (Zipf's curve).
+    """`(rank, fraction)`: the fraction of all tokens with the id of that rank; rank 1 is the most
+    frequent. Contains at most `n_points` ranks, evenly spaced in their logarithm, always with the
+    first and the last (Zipf's curve).
 
     Example:
         >>> rank_frequency(np.array([1, 0, 3]))
@@ -144,9 +144,9 @@ def rank_frequency(counts: NDArray[np.integer], n_points: int = 60) -> list[tupl
 def length_shares(
     lengths: NDArray[np.integer], weights: NDArray[np.integer], longest: int = 16
 ) -> list[float]:
-    """The share, by weight, of tokens of 1, 2, ... bytes; the last place holds all of `longest`
-    bytes and more. `lengths` and `weights` (how often each came, or 1 each) have one place an id;
-    ids of length 0 (special tokens) are left out.
+    """The weighted fraction of tokens of 1, 2, ... bytes; the last element includes all tokens of
+    `longest` bytes and more. `lengths` and `weights` (occurrences, or 1 each) have one element per
+    id; ids of length 0 (special tokens) are excluded.
 
     Example:
         >>> length_shares(np.array([1, 2, 9, 0]), np.array([2, 1, 1, 5]), longest=3)
@@ -160,13 +160,13 @@ def length_shares(
 
 
 def parity(n_tokens: Mapping[str, float], reference: str) -> dict[str, float]:
-    """For each language the number of tokens over that of the reference, for the same content:
+    """The number of tokens of each language divided by that of the reference, for the same content:
     the tokenization premium of Petrov et al. (2023), "Language Model Tokenizers Introduce
     Unfairness Between Languages".
 
-    Only on parallel text is it that premium. Given tokens *per byte* of unlike texts it is a
-    cruder figure: an alphabet of two or three bytes a letter looks better than it is. Languages
-    without tokens are left out.
+    Only parallel text gives that premium. Tokens *per byte* of different texts give a cruder
+    figure: alphabets with two or three bytes per letter look better than they are. Languages
+    without tokens are excluded.
 
     Example:
         >>> parity({"en": 100, "ja": 230}, "en")
@@ -177,9 +177,9 @@ def parity(n_tokens: Mapping[str, float], reference: str) -> dict[str, float]:
 
 
 def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
-    """The median over pieces `(bytes, seconds)` of their rate, in bytes a second: a pause of the
-    machine in one piece does not move it. 0 without pieces. It says something only of the machine
-    it was measured on, and there only beside others of the same run.
+    """The median rate of the pieces `(bytes, seconds)`, in bytes per second, which a pause of the
+    machine in one piece does not change. 0 without pieces. Compare it only with other rates of the
+    same run on the same machine.
 
     Example:
         >>> bytes_per_second([(100, 1.0), (100, 0.5), (100, 50.0)])
@@ -197,13 +197,13 @@ def word_spans(text: str) -> NDArray[np.int64]:
     """The byte offsets (start, end) of the words of `text` in UTF-8: shape (n_words, 2).
 
     Raises:
-        UnicodeEncodeError: the text holds a lone surrogate.
+        UnicodeEncodeError: the text contains a lone surrogate.
 
     Example:
         >>> word_spans("naïve, don't 世界").tolist()
         [[0, 6], [8, 13]]
     """
-    # Arrays of the whole text: matching words one by one took ten times as long as encoding.
+    # Arrays of the whole text: matching each word separately took ten times as long as encoding.
     points = _code_points(text)
     is_letter = _classes()[points] == _LETTER
     is_word = is_letter.copy()
@@ -221,10 +221,10 @@ def word_spans(text: str) -> NDArray[np.int64]:
 
 
 def count_unspaced_letters(text: str) -> int:
-    """The number of letters in scripts without spaces between words; no word here includes them.
+    """The number of letters in scripts without spaces between words; words never include them.
 
     Raises:
-        UnicodeEncodeError: the text holds a lone surrogate.
+        UnicodeEncodeError: the text contains a lone surrogate.
 
     Example:
         >>> count_unspaced_letters("in 世界")
@@ -241,7 +241,7 @@ def _code_points(text: str) -> NDArray[np.uint32]:
 
 @cache
 def _classes() -> NDArray[np.uint8]:
-    """For each code point, whether it is a letter, mark or digit, and the kind of its script."""
+    """For each code point: whether it is a letter, mark or digit, and the type of its script."""
     points = np.arange(0x110000, dtype="<u4")
     points[0xD800:0xE000] = ord(" ")  # surrogates are not text
     every = points.tobytes().decode("utf-32-le")
@@ -258,9 +258,9 @@ def _classes() -> NDArray[np.uint8]:
 def tokens_of_words(
     spans: NDArray[np.integer], token_ends: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """The number of tokens that hold a byte of each word: shape (n_words,).
+    """The number of tokens with a byte of each word: shape (n_words,).
 
-    `token_ends`: the rising end offsets of the text's tokens, in bytes.
+    `token_ends`: the ascending end offsets of the text's tokens, in bytes.
 
     Example:
         >>> tokens_of_words(np.array([[0, 3], [4, 6]]), np.array([2, 3, 6])).tolist()
@@ -275,7 +275,7 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
     """The number of bytes of each id: shape (largest id + 1,), int32; 0 for special tokens and for
     ids without a token.
 
-    It converts a model's loss into bits per byte, which does not depend on the tokenizer:
+    These lengths convert a model's loss into bits per byte, which does not depend on the tokenizer:
     `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, without the loss of special
     tokens, as nanochat evaluates. Added tokens that are content count with their bytes.
 
@@ -294,7 +294,7 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
 
 
 def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write `token_byte_lengths` as a `.npy` file, under exactly this name, whole or not at all.
+    """Write `token_byte_lengths` to a `.npy` file of exactly this name, completely or not at all.
 
     Raises:
         OSError: the file cannot be written.
@@ -305,8 +305,8 @@ def save_token_bytes(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
 
 
 def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
-    """`(id, bytes)` of the `n` longest tokens, in bytes, special tokens left out; the smaller id
-    first among equals.
+    """`(id, bytes)` of the `n` longest tokens in bytes, without special tokens; among equals, the
+    smaller id first.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -320,10 +320,9 @@ def longest_tokens(spec: TokenizerSpec, n: int = 10) -> list[tuple[int, bytes]]:
 
 
 def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
-    """The rising ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
-    sequences"
-    in Land and Bartolo (2024), "Fishing for Magikarp". The 128 single bytes above 0x7F are always
-    included.
+    """The ascending ids whose bytes alone are not UTF-8 and decode to U+FFFD: "partial UTF-8
+    sequences" in Land and Bartolo (2024), "Fishing for Magikarp". Always includes the 128 single
+    bytes above 0x7F.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -334,7 +333,7 @@ def partial_utf8_tokens(spec: TokenizerSpec) -> list[int]:
 
 
 def is_utf8(token: bytes) -> bool:
-    """Whether the bytes are whole characters.
+    """Whether the bytes are complete characters.
 
     Example:
         >>> is_utf8("é".encode()), is_utf8(b"\\xc3")

@@ -1,7 +1,7 @@
-"""The HTML of the evaluation's pages: elements, the document, sections, tables and the style.
+"""The HTML of the evaluation pages: elements, the document, sections, tables and the style.
 
-Elements are escaped by construction: `element` escapes everything that is not `Markup` already, so
-a page can only ever show a token `<script>`.
+Elements are escaped by construction: `element` escapes everything that is not already `Markup`, so
+a token `<script>` is always displayed and never becomes an element.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Markup(str):
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """The element with its children; strings and numbers are escaped.
+    """An element with its children; strings and numbers are escaped.
 
     Attributes are named as in HTML, with `_` for `-` and a `_` after Python's keywords (`class_`).
     Attributes that are None are left out.
@@ -49,12 +49,12 @@ def joined(*parts: object) -> Markup:
     return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
 
 
-# The page has no script and no address; the policy enforces that.
+# The page has no scripts and no URLs; the policy enforces that.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(title: str, header: Markup, main: Markup) -> str:
-    """An HTML document without scripts or requests, light or dark as the reader prefers."""
+    """An HTML document without scripts or requests, in the reader's light or dark theme."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -68,7 +68,7 @@ def page(title: str, header: Markup, main: Markup) -> str:
 
 
 def section(title: str, *content: Markup) -> Markup:
-    """A section with its heading."""
+    """A section with a heading."""
     return element("section", element("h2", title), *content)
 
 
@@ -79,7 +79,7 @@ def table(
     n_text: int = 0,
 ) -> Markup:
     """A table. The first `n_left` columns are row headings, the last `n_text` are text, the others
-    are numbers. A row that is a string is a heading of the rows below it."""
+    are numbers. A row given as a string is a heading for the rows below it."""
     end = len(header) - n_text
 
     def kind(place: int) -> str | None:
@@ -99,7 +99,7 @@ def table(
 
 
 def wide(head: Sequence[Markup], body: Sequence[Markup]) -> Markup:
-    """A table of these rows in a frame that scrolls."""
+    """A table of these rows in a scrollable frame."""
     whole = element("table", element("thead", element("tr", *head)), element("tbody", *body))
     # Focusable, so that the keyboard can scroll a table wider than the screen.
     return element("div", whole, class_="wide", tabindex=0)

@@ -1,8 +1,8 @@
 """Plots as inline SVG: bars, lines and columns, without a library or a script.
 
-A plot is 380 units wide, so a phone shows its letters in their nominal size. It takes its colours
-from the page (`.s0` to `.s7`), for light and dark. Each plot has a text description, and the page
-has a table beside it.
+A plot is 380 units wide, so a phone displays its text at nominal size. It uses the colours of the
+page (`.s0` to `.s7`), for light and dark themes. Each plot has a text description, and the page
+also shows its data as a table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Series = tuple[str, Sequence[tuple[float, float]]]
 
 
 def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) -> Markup:
-    """Groups of horizontal bars on one scale from zero, each with its name before it and its value
-    after it. The index of a bar in its group decides its colour.
+    """Groups of horizontal bars on one scale from zero, each with its name on the left and its
+    value on the right. The index of a bar in its group determines its colour.
 
     Example:
         >>> "<svg" in bars([("news", [("a", 4.5), ("b", 4.1)])], "Bytes per token")
@@ -57,7 +57,7 @@ def lines(
 ) -> Markup:
     """Lines over two logarithmic axes; with `y_is_linear`, over a logarithmic x axis that ends with
     the data and a linear y axis. All values are above zero. Each series has its own colour and
-    dashes, in order; the page names them beside the plot.
+    dashes, in order; the page has the legend.
 
     Example:
         >>> "polyline" in lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
@@ -85,14 +85,14 @@ def lines(
 def columns(
     labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], title: str, x_title: str
 ) -> Markup:
-    """Columns of shares (0 to 1) over labelled places, those of the series side by side.
+    """Columns of fractions (0 to 1) over labelled positions; those of the series are side by side.
 
     Example:
         >>> "<rect" in columns(["1", "2"], [("a", [0.25, 0.75])], "Lengths", "bytes")
         True
     """
     largest = max((share for _, shares in series for share in shares), default=1)
-    step = _round_step(max(largest / 4, 0.01))  # the labels are whole per cents
+    step = _round_step(max(largest / 4, 0.01))  # the labels are whole percentages
     top = step * max(math.ceil(largest / step - 1e-9), 1)
     floor, height = _HEIGHT - _BOTTOM, _HEIGHT - _BOTTOM - _TOP
     drawn = []
@@ -121,7 +121,7 @@ def columns(
 
 
 def swatch(place: int, *, is_line: bool) -> Markup:
-    """The colour (and dashes) of the series at this place, to stand before its name."""
+    """The colour (and dashes) of the series with index `place`, shown before its name."""
     if not is_line:
         square = _rect(0, 0, 12, 12, place)
         return element("svg", square, viewBox="0 0 12 12", width=12, height=12, aria_hidden="true")
@@ -138,8 +138,8 @@ def swatch(place: int, *, is_line: bool) -> Markup:
 
 
 class _LogAxis:
-    """A logarithmic axis from one coordinate to another: of whole powers of ten, or as long as its
-    values ask for."""
+    """A logarithmic axis from one coordinate to another, extended to whole powers of ten or just
+    as long as its values need."""
 
     def __init__(
         self, values: Sequence[float], start: float, end: float, *, is_snug: bool = False
@@ -158,7 +158,7 @@ class _LogAxis:
         return self._start + share * (self._end - self._start)
 
     def ticks(self) -> list[float]:
-        """The powers of ten on it; of a snug one, their doubles and halves too."""
+        """The powers of ten on the axis; for a snug axis, also their doubles and halves."""
         powers = [10.0**power for power in range(math.floor(self._low), math.ceil(self._high) + 1)]
         if not self._is_snug:
             return powers
@@ -214,7 +214,7 @@ def _axis_titles(x_title: str, y_title: str) -> list[Markup]:
 
 
 def _power(value: float) -> str:
-    """A power of ten in few letters, from thousandths to billions."""
+    """A short form of a power of ten, from thousandths to billions."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"

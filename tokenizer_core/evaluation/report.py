@@ -1,8 +1,8 @@
 """The report: every measure of some tokenizers on some corpora, as plain data.
 
-`build_report` reads each corpus once, piece by piece, and gives each piece to every tokenizer. It
-holds one piece, and the counts of the ids for each tokenizer and corpus. `tables` and `report_page`
-show a report.
+`build_report` reads each corpus once, piece by piece, and passes each piece to every tokenizer.
+Memory holds one piece, and the id counts for each tokenizer and corpus. `tables` and `report_page`
+display a report.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def build_report(
     is_parallel: bool = False,
     progress: Progress | None = None,
 ) -> Report:
-    """Measure each tokenizer on each corpus; both are given by the name they are shown under.
+    """Measure each tokenizer on each corpus; the keys of both are their displayed names.
 
-    Text is plain text: no special token is recognised in it. `seed` is what the corpora were
-    sampled with, to be recorded; `is_parallel` says that they are translations line by line.
-    `progress` is called with a word and the bytes done since the last call, counted once for each
+    Text is plain text: special tokens in it are not recognised. `seed` is recorded as the sampling
+    seed of the corpora; `is_parallel` means that they are line-by-line translations. `progress` is
+    called with a label and the bytes processed since the last call, counted once for each
     tokenizer.
 
     Raises:
@@ -116,7 +116,7 @@ def build_report(
 
 
 class _Tally:
-    """What is gathered of one tokenizer on one corpus."""
+    """The data collected for one tokenizer on one corpus."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -128,7 +128,7 @@ class _Tally:
         self._timed: list[tuple[int, float]] = []
 
     def add(self, texts: Sequence[str], n_bytes: int, spans: Sequence[NDArray[np.int64]]) -> None:
-        """Encode the texts of a piece; `spans` are the words of each."""
+        """Encode the texts of a piece; `spans` are the words of each text."""
         begin = time.perf_counter()
         ids, offsets = self.tokenizer.encode_batch_to_numpy(texts, allowed_special=())
         self._timed.append((n_bytes, time.perf_counter() - begin))
@@ -146,7 +146,7 @@ class _Tally:
     def _spans_as_encoded(
         self, texts: Sequence[str], spans: Sequence[NDArray[np.int64]]
     ) -> Iterator[NDArray[np.int64]]:
-        """Where the words are in the text as it is encoded: in NFC, for some tokenizers."""
+        """The words in the text as encoded, which is in NFC for some tokenizers."""
         is_nfc = self.tokenizer.spec.normalizer == "nfc"
         for text, words in zip(texts, spans, strict=True):
             if is_nfc and (changes := self.tokenizer.engine.nfc_changes(text)):
@@ -155,7 +155,7 @@ class _Tally:
                 yield words
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:
-        """The figures."""
+        """The figures of the tokenizer on the corpus."""
         n_tokens, vocab_size = int(self.counts.sum()), self.tokenizer.vocab_size
         per_token = measures.bytes_per_token(self.n_bytes, n_tokens)
         n_used = int(np.count_nonzero(self.counts))
@@ -209,7 +209,7 @@ def _read_corpus(
         n_texts=n_texts,
         n_pieces_cut_elsewhere=n_unsafe,
         n_words=n_words,
-        # Letters of scripts without spaces have three bytes nearly always.
+        # Letters of scripts without spaces nearly always have three bytes.
         has_words=n_words > 0 and n_word_bytes > 3 * n_unspaced,
     )
 
@@ -219,7 +219,7 @@ def _vocabulary(name: str, tokenizer: Tokenizer, tallies: Sequence[_Tally]) -> V
     lengths = token_byte_lengths(spec)
     counts = sum((tally.counts for tally in tallies), np.zeros(len(lengths), dtype=np.int64))
     is_token = (lengths > 0).astype(np.int64)
-    # What was tried is little beside the samples: a token that came there can be given.
+    # The samples are far larger than the texts tried: a token that occurred in them is reachable.
     unreachable = [token for token in unreachable_tokens(tokenizer) if not counts[token.id]]
     reasons = Counter(token.reason for token in unreachable)
     return Vocabulary(
@@ -236,7 +236,7 @@ def _vocabulary(name: str, tokenizer: Tokenizer, tallies: Sequence[_Tally]) -> V
         n_unreachable=sum(n for reason, n in reasons.items() if reason in PROVEN),
         n_not_found=reasons["not_found"],
         unreachable_by_reason=dict(sorted(reasons.items())),
-        # Bytes that are in no UTF-8 are the same in every vocabulary, and would fill the list.
+        # Bytes outside UTF-8 are the same in every vocabulary, and would fill the list.
         unreachable_examples=[
             shown_token(token.id, token.token, token.reason)
             for token in unreachable
@@ -269,5 +269,5 @@ def _parity(
 
 
 def _machine() -> str:
-    # The number of processors is not asked for: one thread encodes.
+    # Omit the number of processors: only one thread encodes.
     return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"

@@ -1,7 +1,7 @@
-"""The plain data of a report, and tokens as text for people.
+"""The plain data of a report, and tokens as readable text.
 
-`Report.to_dict` is the JSON of `tokenizer report --json`; its fields are described in
-`docs/evaluation.md`. `SCHEMA` changes when a field changes its meaning or is removed.
+`Report.to_dict` is the JSON of `tokenizer report --json`; `docs/evaluation.md` describes its
+fields. `SCHEMA` changes when a field is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _RUN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """A token: `text` for people (see `show_token`), `bytes` in base64 for programs. `reason` says
-    why an unreachable token is unreachable."""
+    """A token: `text` for readers (see `show_token`), `bytes` in base64 for programs. `reason`
+    explains why an unreachable token is unreachable."""
 
     id: int
     text: str
@@ -56,7 +56,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSample:
-    """The sample of a corpus. `has_words`: most of its letters are in scripts with spaces."""
+    """The sample of a corpus. `has_words`: most letters are in scripts with spaces."""
 
     name: str
     size_bytes: int
@@ -92,8 +92,8 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Tokens on each corpus over those on `reference`, by tokenizer; `basis` is `parallel lines`,
-    or `equal bytes` where the corpora do not say the same."""
+    """Tokens on each corpus divided by those on `reference`, by tokenizer; `basis` is `parallel
+    lines`, or `equal bytes` if the corpora have different content."""
 
     basis: str
     reference: str
@@ -113,14 +113,14 @@ class Report:
     parity: Parity | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as a dict that `json.dumps` takes."""
+        """The report as a JSON-serialisable dict."""
         return asdict(self)
 
     def measurement(self, tokenizer: str, corpus: str) -> Measurement:
         """The figures of this tokenizer on this corpus.
 
         Raises:
-            LookupError: no such pair.
+            LookupError: the report has no such pair.
         """
         for found in self.measurements:
             if (found.tokenizer, found.corpus) == (tokenizer, corpus):
@@ -129,13 +129,13 @@ class Report:
 
 
 def shown_token(id_: int, token: bytes, reason: str | None = None) -> ShownToken:
-    """The token with its texts for people and for programs."""
+    """The token as text for readers and as bytes for programs."""
     encoded = base64.b64encode(token).decode()
     return ShownToken(id_, show_token(token), encoded, len(token), reason)
 
 
 def show_token(token: bytes) -> str:
-    """The bytes in quotes on one line, for people: escapes for unprintable characters, `\\x..` for
+    """The bytes in quotes on one line, for readers: escapes for unprintable characters, `\\x..` for
     bytes that are not UTF-8, a count for a run of one character, and at most 60 characters.
 
     Example:

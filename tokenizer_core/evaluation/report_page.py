@@ -1,4 +1,4 @@
-"""A report as one HTML page: no script, nothing fetched, light or dark as the reader has it."""
+"""A report as one HTML page, without scripts or requests, in the reader's light or dark theme."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEFINITIONS: Final = (
 def render_page(report: Report) -> str:
     """The report as an HTML document.
 
-    Everything that comes from tokenizers, names and files is escaped.
+    All text from tokenizers, names and files is escaped.
     """
     names = ", ".join(tokenizer.name for tokenizer in report.tokenizers)
     header = element(
@@ -218,7 +218,7 @@ def _legend(report: Report, *, are_lines: bool) -> Markup:
 def _heat_table(
     header: Sequence[str], matrix: Sequence[tuple[str, Sequence[float | None]]]
 ) -> Markup:
-    """A table whose cells have the more colour the larger their figure: a heat map one can read."""
+    """A heat map as a readable table: the larger the figure of a cell, the stronger its colour."""
     known = [value for _, values in matrix for value in values if value is not None]
     low, high = min(known, default=0), max(known, default=1)
     span = (high - low) or 1

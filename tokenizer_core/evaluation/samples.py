@@ -1,13 +1,13 @@
-r"""Samples of text files, which tokenizers are measured on: pieces of a file, or parallel lines.
+r"""Samples of text files for measuring tokenizers: pieces of a file, or parallel lines.
 
 `TextFile` takes pieces spread evenly over a file. Each piece begins and ends where a cut changes no
-pre-token, so the tokens of the sample are tokens of the file. Such places are the cuts of
+pre-token, so the tokens of the sample are tokens of the file. Such positions are the cuts of
 `find_safe_cut`, document separators, and beginnings of lines (`\n` between two characters that are
 neither white space nor `/` ends a pre-token in every named pattern). A custom pattern has no such
-place; with one, only the tokens beside a cut can differ. Separators are not part of the text. Only
-one piece is in memory at a time.
+position; with one, only the tokens next to a cut can differ. Separators are not part of the text.
+Only one piece is in memory at a time.
 
-`parallel_files` takes the same lines of files that are translations of each other, for parity
+`parallel_files` selects the same lines of files that are translations of each other, for parity
 across languages.
 """
 
@@ -49,7 +49,7 @@ class SamplePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A UTF-8 file to sample: its `sample_bytes` (None for all), the `seed` that chooses the
+    """A UTF-8 file to sample: its `sample_bytes` (None for all), the `seed` that selects the
     pieces, and the `separator` of its documents (empty: none).
 
     Example:
@@ -71,7 +71,7 @@ class TextFile:
         """The size of the file.
 
         Raises:
-            CorpusError: it is not a regular file, or it is empty.
+            CorpusError: the file is empty or not a regular file.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -88,7 +88,7 @@ class TextFile:
             CorpusError: the file is missing, empty, or not UTF-8 (names the byte).
         """
         size = self.size_bytes()
-        known = {0: (0, True), size: (size, True)}  # a piece mostly begins where one has ended
+        known = {0: (0, True), size: (size, True)}  # a piece usually begins where one ended
         with Path(self.path).open("rb") as file:
             for nominal, nominal_end in self._spans(size):
                 start, starts_safe = known.get(nominal) or self._cut(file, nominal, size)
@@ -102,7 +102,7 @@ class TextFile:
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
-        """The intended beginnings and ends of pieces, before the search for cuts."""
+        """The intended starts and ends of pieces, before the search for cuts."""
         wanted = size if self.sample_bytes is None else self.sample_bytes
         if wanted >= size:
             for start in range(0, size, self.piece_bytes):
@@ -126,7 +126,7 @@ class TextFile:
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
             text = self._decode(data[skipped:], start + skipped, is_end=end == size)
-            # In the first window the text before `place` is only for look-behind.
+            # In the first window the text before `place` only provides context for the cut.
             aim = _boundary(data, place - start) if window == 0 else skipped
             first = start + aim if first is None else first
             begin = len(data[skipped:aim].decode())
@@ -138,10 +138,10 @@ class TextFile:
         return first or place, False
 
     def _cut_in(self, text: str, begin: int) -> int | None:
-        """The first safe cut of `text` from the character `begin` on."""
+        """The first safe cut of `text` at or after the character `begin`."""
         while True:
             places = [find_safe_cut(text, begin, _ANY_NAMED)]
-            # Only up to there: lines, and separators, are looked for in what is before.
+            # Search for lines and separators only before that cut.
             end = len(text) if places[0] is None else places[0] + 1
             line = _LINE_START.search(text, begin, end)
             places.append(line.start() if line else None)
@@ -158,7 +158,7 @@ class TextFile:
             begin = within
 
     def _separator_over(self, text: str, place: int) -> int | None:
-        """Where the separator that reaches across `place` ends, if there is one."""
+        """The end of the separator that spans `place`, or None."""
         length = len(self.separator)
         found = text.find(self.separator, max(place - length + 1, 0), place + length - 1)
         return found + length if length and 0 <= found < place else None
@@ -175,7 +175,7 @@ class TextFile:
 
 
 def _boundary(data: bytes, place: int) -> int:
-    """The first place from `place` on where a character begins, or the end."""
+    """The first character boundary at or after `place`, or the end."""
     while place < len(data) and data[place] & 0xC0 == 0x80:
         place += 1
     return place
@@ -189,7 +189,7 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ParallelFile:
     """One of several parallel files, reduced to the lines whose number, from 0, has the remainder
-    `offset` modulo `stride`. Line ends and empty lines are left out."""
+    `offset` modulo `stride`. Line ends and empty lines are excluded."""
 
     path: str | os.PathLike[str]
     stride: int
@@ -201,10 +201,10 @@ class ParallelFile:
         return TextFile(self.path).size_bytes()
 
     def pieces(self) -> Iterator[SamplePiece]:
-        """The chosen lines in order, grouped into pieces.
+        """The selected lines in order, grouped into pieces.
 
         Raises:
-            CorpusError: not UTF-8 (names the byte).
+            CorpusError: the file is not UTF-8 (names the byte).
         """
         texts: list[str] = []
         start = place = held = 0
@@ -234,8 +234,8 @@ class ParallelFile:
 def parallel_files(
     paths: Sequence[str | os.PathLike[str]], sample_bytes: int | None = None, seed: int = 0
 ) -> list[ParallelFile]:
-    """The same lines of each file: as many as give about `sample_bytes` of the largest file (None:
-    all). `seed` chooses the lines.
+    """Select the same lines of each file: enough for about `sample_bytes` of the largest file
+    (None: all). `seed` selects the lines.
 
     Raises:
         CorpusError: the numbers of lines differ, or a file is missing or empty.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 ABSENT: Final = "–"
-"""Stands where a figure has no meaning."""
+"""Shown where a figure has no meaning."""
 
 MEASURE_COLUMNS: Final = (
     "bytes/token",
@@ -35,7 +35,7 @@ VOCABULARY_COLUMNS: Final = (
 
 
 def render_report(report: Report) -> str:
-    """The report as text, lines of about a hundred columns, ending with a line break."""
+    """The report as text, in lines of about a hundred columns, ending with a line break."""
     parts = [_heading(report), _measures(report)]
     if len(report.corpora) > 1 and len(report.tokenizers) > 1:
         parts.append(_matrix(report))
@@ -74,7 +74,7 @@ def vocabulary_rows(report: Report) -> list[list[str]]:
 
 
 def sample_of(report: Report) -> str:
-    """How much was read of what."""
+    """A description of the sample: how much of which file was read."""
     sampled = sum(corpus.sample_bytes for corpus in report.corpora)
     whole = sum(corpus.size_bytes for corpus in report.corpora)
     seeds = ", ".join(str(seed) for seed in sorted({corpus.seed for corpus in report.corpora}))
@@ -83,7 +83,7 @@ def sample_of(report: Report) -> str:
 
 
 def show_size(n_bytes: int) -> str:
-    """A number of bytes for people.
+    """A number of bytes in readable form.
 
     Example:
         >>> show_size(1500), show_size(40_000_000)
@@ -93,14 +93,14 @@ def show_size(n_bytes: int) -> str:
 
 
 def parity_title(basis: str, reference: str) -> str:
-    """What the figures of the parity table are."""
+    """The title of the parity table."""
     if basis == "parallel lines":
         return f"Tokens for the same lines, {reference} = 1"
     return f"Tokens per byte, {reference} = 1 (the texts do not say the same)"
 
 
 def align(rows: Sequence[Sequence[str]], n_left: int = 1) -> str:
-    """The rows as columns two spaces apart, the first `n_left` of them to the left.
+    """The rows as columns two spaces apart; the first `n_left` columns are aligned left.
 
     Example:
         >>> print(align([["", "a"], ["row", "1.5"]]))
@@ -191,7 +191,7 @@ def render_diff(
     on_text: TextDiff | None,
     n_examples: int,
 ) -> str:
-    """What `diff_specs` and `diff_on_text` found, with at most `n_examples` of each kind."""
+    """Render the results of `diff_specs` and `diff_on_text`, at most `n_examples` of each kind."""
     parts = [f"A  {_describe(*a)}\nB  {_describe(*b)}"]
     if found.is_same:
         parts.append("They are the same: every text has the same ids.")

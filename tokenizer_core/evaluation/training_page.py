@@ -22,7 +22,7 @@ _OPTIONS: Final = {
 
 
 def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page of the sizes of one run, by name.
+    """The page for the sizes of one run, by name.
 
     All text from tokenizers, names and files is escaped.
 
@@ -77,7 +77,7 @@ def _curve(curve: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _is_round(size: int) -> bool:
-    """Whether it is one of 500, 1,000, 2,000, 5,000 and so on."""
+    """Whether `size` is one of 500, 1,000, 2,000, 5,000 and so on."""
     return str(size).rstrip("0") in ("1", "2", "5")
 
 
@@ -121,7 +121,7 @@ def _run(run: Mapping[str, Any]) -> Markup:
         ["ties", run["tie_break"]],
         ["size asked for", f"{run['learned_vocab_size']:,}"],
         *([words, options[k]] for k, (words, default) in _OPTIONS.items() if options[k] != default),
-        *_pruning(run.get("pruning")),  # none before there was any
+        *_pruning(run.get("pruning")),  # absent in manifests of older releases
         *([["merges of seed tokens", run["n_seed_merges"]]] if run["n_seed_merges"] else []),
         ["seconds counting", f"{run['seconds_counting']:.1f}"],
         ["seconds learning", f"{run['seconds_learning']:.1f}"],

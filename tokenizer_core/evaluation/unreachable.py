@@ -1,13 +1,13 @@
 """Tokens that no text encodes to. Each costs a row of the model's embedding that is never trained.
 
 Land and Bartolo (2024), "Fishing for Magikarp", call a token unreachable if its own text encodes to
-something else. That is a test, not a proof: `"\\n\\n "` alone is cut where it is not before another
-line break. This module distinguishes proven tokens from those that were only not found.
+something else. That is a test, not a proof: `"\\n\\n "` alone is split unless another line break
+follows it. This module distinguishes proven tokens from those that were merely not found.
 
 The proof: no merge crosses the ends of a token in an encoded text, so the merges inside it are
-those of its bytes alone. If these do not make the token, no text gives it (except in tokenizers
-that take a pre-token whole). Likewise if no UTF-8 text holds the bytes, if the normalizer changes
-them, or if another id has the same bytes and is taken instead.
+those of its bytes alone. If these do not produce the token, no text does (except in tokenizers that
+look up a whole pre-token first). The same holds if no UTF-8 text contains the bytes, if the
+normalizer changes them, or if another id with the same bytes takes precedence.
 
 Special tokens count as plain text; added tokens are not examined.
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 Reason = Literal["bytes", "normalizer", "same_bytes", "merges", "not_found"]
 
 PROVEN: Final[frozenset[Reason]] = frozenset({"bytes", "normalizer", "same_bytes", "merges"})
-"""The reasons that are proofs; `not_found` says only that no tried text gave the token."""
+"""The reasons that are proofs; `not_found` means only that no tried text produced the token."""
 
-_TRIES: Final = 4096  # all two-byte continuations of the first byte of three
+_TRIES: Final = 4096  # all two-byte continuations of a three-byte character's first byte
 _BEFORE: Final = ("", " ", "a", "1", "\n", " \n", "a'", *".?!);}:,*/'-#\"")
 _AFTER: Final = (
     *("", " ", "a", "1", ".", "\n", " \n", "\r\n", "a\n", "A", "/", "/\n"),
@@ -52,13 +52,13 @@ _LEADS: Final[Mapping[int, range]] = {
 
 @dataclass(frozen=True, slots=True)
 class UnreachableToken:
-    """A token that no text gives, and the reason.
+    """A token that no text produces, and the reason.
 
-    - `bytes`: no UTF-8 text holds its bytes (0xFF, for one);
+    - `bytes`: no UTF-8 text contains its bytes (for example 0xFF);
     - `normalizer`: the normalizer changes its text;
-    - `same_bytes`: another id has the same bytes and is taken;
-    - `merges`: the merges of its bytes do not make it;
-    - `not_found`: merging makes it, but in every tried text the split pattern cuts it or its
+    - `same_bytes`: another id with the same bytes takes precedence;
+    - `merges`: the merges of its bytes do not produce it;
+    - `not_found`: merging produces it, but in every tried text the split pattern cuts it or its
       neighbours merge with it.
     """
 
@@ -68,10 +68,10 @@ class UnreachableToken:
 
 
 def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
-    """The tokens that no text gives, by rising id; see the module for the proofs.
+    """The tokens that no text produces, by ascending id; the module docstring has the proofs.
 
-    For most tokens one encoding of their text shows that they are reachable. The others take up to
-    some milliseconds each; o200k takes some seconds.
+    For most tokens, encoding their own text once shows that they are reachable. The others take up
+    to some milliseconds each; o200k takes some seconds.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -90,7 +90,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     given, offsets = tokenizer.encode_batch_to_numpy(
         [spec.vocab[id_].decode() for id_ in whole], allowed_special=()
     )
-    # If the first token of the token's text is the token, it is the whole text.
+    # If the first token of the token's text is the token, it covers the whole text.
     is_itself = given[offsets[:-1].astype(np.int64)] == np.array(whole)
     reached = {id_ for id_, is_it in zip(whole, is_itself.tolist(), strict=True) if is_it}
     ranks = _ranks(spec)
@@ -111,10 +111,10 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     if spec.token_to_id.get(token) != id_:
         return "same_bytes"
     if spec.normalizer == "nfc" and is_text and normalize_nfc(token.decode()) != token.decode():
-        return "normalizer"  # every part of a text in NFC is in NFC
+        return "normalizer"  # every substring of an NFC text is in NFC
     if _merge(token, spec, ranks) != [token]:
         takes_whole = spec.kind == "ranks" or spec.ignore_merges
-        # Half a character is no pre-token, so it is never taken whole.
+        # Part of a character is never a pre-token, so it is never looked up whole.
         if not takes_whole or not is_text:
             return "merges"
     texts = _texts_around(token.decode()) if is_text else _completions(token)
@@ -137,9 +137,9 @@ def _ranks(spec: TokenizerSpec) -> Mapping[Any, int]:
 
 def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[bytes]:
     """Merge the bytes of a token alone, one merge after the other. Engines cannot do this: they
-    take text, and a token may be half a character.
+    take text, and a token may be part of a character.
 
-    The token is not taken whole; for kind `ranks` its own rank is among the merges.
+    The token is not looked up whole; for kind `ranks` its own rank is among the merges.
     """
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
@@ -155,7 +155,7 @@ def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[
 
 
 def _may_stand_in_text(token: bytes) -> bool:
-    """Whether a UTF-8 text can hold these bytes: at most three continuation bytes, then whole
+    """Whether a UTF-8 text can contain these bytes: at most three continuation bytes, then complete
     characters, then the beginning of one."""
     begin = _leading_continuations(token)
     if begin > 3:
@@ -165,8 +165,8 @@ def _may_stand_in_text(token: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     missing = _missing_at_end(token[begin:])
-    # The decoder takes the beginning of a surrogate for that of a character. Once two bytes of one
-    # are there, any continuation completes it, or none.
+    # The decoder accepts the beginning of a surrogate as that of a character. After its first two
+    # bytes, either every continuation completes a character or none does.
     return not missing or token[-1] & 0xC0 != 0x80 or is_utf8(token[begin:] + b"\x80" * missing)
 
 
@@ -175,8 +175,8 @@ def _leading_continuations(token: bytes) -> int:
 
 
 def _completions(token: bytes) -> Iterator[str]:
-    """The shortest texts of whole characters that hold the bytes: all if they are few, else a
-    random selection that is the same in every run."""
+    """The shortest texts of complete characters that contain the bytes: all if they are few,
+    otherwise a random selection that is the same in every run."""
     begin = _leading_continuations(token)
     missing = _missing_at_end(token[begin:])
     shapes: list[tuple[int, int, int]] = []  # length of the first character, bytes before, after

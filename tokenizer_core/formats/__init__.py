@@ -1,7 +1,7 @@
-"""The file formats of tokenizers, one module each; here, detecting a format and reading any.
+"""The file formats of tokenizers, one module each; this module detects and reads any format.
 
-Formats read and write a TokenizerSpec. For a format without a split pattern the pattern must be
-given, never guessed, except for the course's pickles and GPT-2's pair of files, whose pattern is
+Formats read and write a TokenizerSpec. If a format has no split pattern, the caller must pass it;
+it is never guessed. Exceptions are the course's pickles and GPT-2's pair of files, whose pattern is
 `gpt2` by definition.
 """
 
@@ -77,7 +77,7 @@ def detect_format(path: StrPath) -> FormatName:
     """The format of a file, from its content; `gpt2` for both `vocab.json` and `merges.txt`.
 
     Raises:
-        FormatError: none of the formats known here.
+        FormatError: the file has no known format.
         OSError: the file cannot be read.
     """
     data = read_whole_file(path, max_bytes=_MAX_BYTES)
@@ -85,11 +85,11 @@ def detect_format(path: StrPath) -> FormatName:
         return "pickle"
     if data.lstrip()[:1] == b"{":
         table = parse_strict_json(data, "the file")
-        # `model` is also a word, and a token of GPT-2: there its value is an id.
+        # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return "tokenizer_json" if is_json else "gpt2"
     line = data[: data.find(b"\n") + 1 or len(data)]
-    # Four base64 characters are the least, and no first merge has a left side of four.
+    # A rank line has at least four base64 characters; no first merge has a left side of four.
     if _TIKTOKEN_LINE.fullmatch(line) and line.index(b" ") % 4 == 0:
         return "tiktoken"
     if line.startswith(b"#version") or len(line.split(b" ")) == 2:
@@ -126,14 +126,14 @@ def load_files_spec(
     special_tokens: Iterable[str] | None = None,
     pattern: str | SplitPattern | None = None,
 ) -> TokenizerSpec:
-    """The spec of two pickles and the manifest beside them, or of GPT-2's two files.
+    """The spec of two pickles and the manifest in their folder, or of GPT-2's two files.
 
-    A `manifest.json` of a published artifact in the folder of the pickles decides pattern,
-    special tokens and the rest. Without one the pattern is `gpt2` unless given.
+    If the folder contains the `manifest.json` of a published artifact, it defines the pattern,
+    the special tokens and the rest. Otherwise the pattern is `gpt2` unless given.
 
     Raises:
         FormatError: a file is malformed, or an argument disagrees with the manifest.
-        InvalidSpecError: the parts do not make a tokenizer.
+        InvalidSpecError: the parts do not form a tokenizer.
         OSError: a file cannot be read.
     """
     fields = _manifest_beside(Path(vocab_path), Path(merges_path))
@@ -159,7 +159,7 @@ def load_files_spec(
 
 
 def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | None:
-    """The fields of the artifact's manifest in the folder of both pickles, if there is one."""
+    """The fields of the artifact's manifest in the folder of both pickles, or None."""
     path = vocab_path.parent / MANIFEST_NAME
     if merges_path.parent != vocab_path.parent or not path.is_file():
         return None
@@ -170,18 +170,18 @@ def _manifest_beside(vocab_path: Path, merges_path: Path) -> dict[str, Any] | No
     fields = parse_manifest_json(data)
     names = fields.get("files", {})
     if vocab_path.name not in names or merges_path.name not in names:
-        return None  # other files that happen to lie in an artifact's folder
+        return None  # other files in an artifact's folder
     return fields
 
 
 def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: StrPath) -> None:
-    """Write `spec` as two bare pickles, as `Tokenizer.from_files` reads them.
+    """Write `spec` as two bare pickles, which `Tokenizer.from_files` reads.
 
-    They do not say which tokens are special: give those again when loading.
+    They do not record which tokens are special: pass those again when loading.
 
     Raises:
-        FormatError: ids depend on what bare pickles cannot say: another split pattern than gpt2, a
-            normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps, a special
+        FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
+            a normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps, a special
             token that is spelt like another token. Publish an artifact instead.
         OSError: a file cannot be written.
     """
@@ -216,13 +216,13 @@ def load_spec(
 ) -> TokenizerSpec:
     """The spec of one file (`.tiktoken`, `tokenizer.json`) or of two (vocabulary, then merges).
 
-    `special_tokens` is a mapping of content to id (needed for `.tiktoken`), or contents that get
-    the next free ids where the vocabulary lacks them. A `tokenizer.json` says both itself, so
-    neither argument may be given for one.
+    `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
+    next free ids if the vocabulary lacks them. A `tokenizer.json` contains both, so neither
+    argument may be given for it.
 
     Raises:
-        FormatError: no such format, too many or too few files, an argument missing or too much.
-        InvalidSpecError, UnknownPatternError: the parts do not make a tokenizer.
+        FormatError: an unknown format, too many or too few files, an argument missing or too much.
+        InvalidSpecError, UnknownPatternError: the parts do not form a tokenizer.
         OSError: a file cannot be read.
     """
     if len(paths) not in (1, 2):

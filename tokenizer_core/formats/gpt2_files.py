@@ -1,9 +1,9 @@
-"""GPT-2's `vocab.json` and `merges.txt`, and their alphabet.
+"""GPT-2's `vocab.json` and `merges.txt`, and their byte alphabet.
 
 JSON and text cannot hold arbitrary bytes, so GPT-2 writes each byte as a printable character
 (github.com/openai/gpt-2, `encoder.py`, `bytes_to_unicode`). `tokenizer.json` uses the same
 alphabet. The pair of files has no split pattern, no normalizer and no list of special tokens; the
-caller gives these.
+caller passes these.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _VERSION: Final = "#version"
 
 @cache
 def byte_to_unicode() -> Mapping[int, str]:
-    """Byte -> the character that stands for it.
+    """Byte -> its character in the alphabet.
 
-    Bytes 33-126, 161-172 and 174-255 stand for themselves; the other 68, in order, are U+0100
+    Bytes 33-126, 161-172 and 174-255 map to themselves; the other 68 map, in order, to U+0100
     onward.
 
     Example:
@@ -56,13 +56,13 @@ def byte_to_unicode() -> Mapping[int, str]:
 
 @cache
 def _tables() -> tuple[dict[int, str], dict[int, int]]:
-    """For `str.translate`: Latin-1 character -> alphabet character, and back."""
+    """Tables for `str.translate`: Latin-1 character -> alphabet character, and back."""
     forward = dict(byte_to_unicode())
     return forward, {ord(character): byte for byte, character in forward.items()}
 
 
 def render_token(token: bytes) -> str:
-    """`token` in the alphabet: one character a byte.
+    """`token` in the alphabet: one character per byte.
 
     Example:
         >>> render_token(b" caf\\xc3\\xa9")
@@ -72,7 +72,7 @@ def render_token(token: bytes) -> str:
 
 
 def parse_token(text: str) -> bytes | None:
-    """The bytes that `text` stands for, or None where a character is not of the alphabet.
+    """The bytes of `text`, or None if a character is not in the alphabet.
 
     Example:
         >>> parse_token("Ġa"), parse_token("a b")
@@ -86,7 +86,7 @@ def parse_token(text: str) -> bytes | None:
 
 
 def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
-    """As `parse_token`, of each text in order; all at once, as a file has hundreds of thousands.
+    """As `parse_token`, for each text in order; processes hundreds of thousands at once.
 
     Example:
         >>> parse_tokens(["Ġa", "", "a b"])
@@ -111,10 +111,10 @@ def load_gpt2_files(
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Vocabulary (id -> bytes) and merges, in order, of a GPT-2 pair of files.
 
-    `vocab.json` lists special tokens like all others; give them to the tokenizer by name.
+    `vocab.json` does not mark special tokens; pass their names to the tokenizer.
 
     Raises:
-        FormatError: what is wrong, with the key or the line number.
+        FormatError: the file is malformed; names the key or the line number.
         OSError: a file cannot be read.
     """
     vocab = parse_vocab_json(read_whole_file(vocab_json, max_bytes=MAX_FILE_BYTES))
@@ -122,10 +122,10 @@ def load_gpt2_files(
 
 
 def parse_vocab_json(data: bytes) -> dict[int, bytes]:
-    """id -> bytes of the text of a `vocab.json`.
+    """Parse a `vocab.json` to id -> bytes.
 
     Raises:
-        FormatError: not an object of tokens and ids, an id or a token given twice.
+        FormatError: not an object of tokens and ids, or an id or a token given twice.
 
     Example:
         >>> parse_vocab_json('{"a": 0, "Ġ": 1}'.encode())
@@ -149,7 +149,7 @@ def parse_vocab_json(data: bytes) -> dict[int, bytes]:
 
 
 def check_id(id_: object, text: str) -> None:
-    """Refuse what is not an id: no integer (a bool is none), negative, too large."""
+    """Refuse values that are not ids: non-integers (also bools), negative or too large integers."""
     if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
         raise FormatError(
             f"the token {text!r:.60} has the id {id_!r:.40}, no integer in 0..{MAX_TOKEN_ID}"
@@ -160,7 +160,7 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
     """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`.
 
     Raises:
-        FormatError: a line that is not two tokens with one space between, with its number.
+        FormatError: a line is not two tokens separated by one space; names the line.
 
     Example:
         >>> parse_merges_txt("#version: 0.2\\nĠ t\\nĠt he\\n".encode())
@@ -197,16 +197,16 @@ def save_gpt2_files(
     vocab_json: str | os.PathLike[str],
     merges_txt: str | os.PathLike[str],
 ) -> None:
-    """Write `spec` as `vocab.json` and `merges.txt`, each whole or not at all.
+    """Write `spec` as `vocab.json` and `merges.txt`, each completely or not at all.
 
-    The format has no split pattern and does not mark special tokens; the files' reader must get
-    both separately.
+    The format has no split pattern and does not mark special tokens; pass both separately to the
+    program that reads the files.
 
     Raises:
-        FormatError: ids depend on something that the format cannot hold: a normalizer,
-            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids;
-            or what readers of the format do not agree on: a special token that the byte alphabet
-            spells otherwise, a merge that looks like the line of the version.
+        FormatError: ids depend on something that the format cannot store: a normalizer,
+            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids.
+            Also for specs on which readers of the format disagree: a special token that the byte
+            alphabet spells differently, a merge that looks like the version line.
         OSError: a file cannot be written.
     """
     vocab, merges = render_gpt2_files(spec)
@@ -240,14 +240,14 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
                 f"the merge {line!r:.60} looks like the line of the version in merges.txt, and "
                 f"Hugging Face's tokenizers would leave it out; save a tokenizer.json instead"
             )
-    # In pieces: `dumps` would keep every other thread waiting for 0.1 s at 200,000 tokens.
+    # Render in pieces: `dumps` would block every other thread for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
 
 
 def _check_special_tokens(spec: TokenizerSpec) -> None:
-    """Refuse a special token that vocab.json spells otherwise: Hugging Face looks for its content
-    there, does not find it, and gives it a new id."""
+    """Refuse a special token that vocab.json spells differently: Hugging Face would not find its
+    content there and would give it a new id."""
     for token in spec.added_tokens:
         if render_token(token.content.encode()) != token.content:
             raise FormatError(

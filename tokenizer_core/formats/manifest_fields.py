@@ -1,8 +1,8 @@
-"""`manifest.json`: the fields that decide ids and that two pickles cannot hold.
+"""`manifest.json`: the fields that affect ids but are not in the two pickles.
 
-Pickles hold vocabulary and merges. Split pattern, added tokens, normalizer and declared gaps decide
-ids too; the manifest beside the pickles holds them, so that `Tokenizer.from_files` on a published
-folder gives the published tokenizer. `sealed_json` protects its text with a checksum.
+Pickles contain the vocabulary and merges. The split pattern, added tokens, normalizer and declared
+gaps affect ids too. They are in the manifest, so that `Tokenizer.from_files` on a published folder
+returns the published tokenizer. `sealed_json` protects the manifest with a checksum.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _FORMAT: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFE
 
 
 def render_manifest_json(fields: Mapping[str, object]) -> bytes:
-    """The text of a manifest: its format, `fields`, and the sha256 that seals them.
+    """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
     Raises:
-        FormatError: a value that JSON cannot hold (NaN, bytes, a lone surrogate).
+        FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
     """
     return _FORMAT.render(fields)
 
 
 def parse_manifest_json(data: bytes) -> dict[str, Any]:
-    """The fields of a manifest, its seal checked and taken off.
+    """Parse a manifest; checks and removes its seal.
 
     Raises:
-        FormatError: no manifest of this format and version, or changed since it was written.
+        FormatError: the format or version is different, or the manifest was changed.
     """
     return _FORMAT.parse(data)
 
 
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
-    """The fields of a manifest that give `spec` together with vocabulary and merges."""
+    """The manifest fields that define `spec` together with the vocabulary and merges."""
     by_rank = "by rank: merges.pkl holds an empty list"
     return {
         "fingerprint": spec.fingerprint,
@@ -72,12 +72,12 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
 def build_spec(
     fields: Mapping[str, Any], vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]
 ) -> TokenizerSpec:
-    """The spec of a manifest's `fields`, a vocabulary and merges; checks the fingerprint.
+    """Build the spec from `fields`, a vocabulary and merges; checks the fingerprint.
 
     Raises:
         FormatError: a field is missing or malformed, a gap is not declared, the fingerprint
             differs, or the split pattern was made for other Unicode tables.
-        InvalidSpecError: the parts do not make a tokenizer.
+        InvalidSpecError: the parts do not form a tokenizer.
     """
     try:
         pattern = _parse_pattern(fields["pattern"])
@@ -120,10 +120,10 @@ def build_spec(
 
 
 def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The gaps in the ids that a manifest declares, first and last id of each.
+    """The gaps in the ids that a manifest declares: the first and last id of each.
 
     Raises:
-        FormatError: they are missing or malformed.
+        FormatError: the gaps are missing or malformed.
     """
     try:
         return [(typed(first, int), typed(last, int)) for first, last in fields["gaps"]]
@@ -132,7 +132,7 @@ def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def check_unicode_tables(spec: TokenizerSpec) -> None:
-    """Refuse a spec whose split was made for other Unicode tables: its ids could differ here."""
+    """Refuse a spec whose pattern was made for other Unicode tables: its ids could differ here."""
     if spec.unicode_tables != UNICODE_TABLES:
         raise FormatError(
             f"the tokenizer was made with the Unicode tables of {spec.unicode_tables!r:.40}, here "
@@ -145,7 +145,7 @@ def _parse_pattern(table: Mapping[str, Any]) -> SplitPattern:
     name, expression = typed(table["name"], str), typed(table["expression"], str)
     if name == CUSTOM:
         pattern = SplitPattern(CUSTOM, expression)
-        resolve_pattern(expression)  # refuses what does not compile
+        resolve_pattern(expression)  # raises if it does not compile
         return pattern
     if PATTERNS.get(name) != SplitPattern(name, expression):
         raise FormatError(f"the split pattern {name!r:.40} has another expression in this release")

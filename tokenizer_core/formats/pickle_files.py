@@ -1,17 +1,16 @@
 r"""`vocab.pkl` and `merges.pkl`: the service's own files, read without trusting them.
 
-A pickle is a program. Refusing every global is not enough: nine bytes can ask for two gigabytes of
-memo, and keys that collide in the hash table cost seconds. So the bytes are read first by a
-scanner that knows the two shapes these files have (`dict[int, bytes]` and
-`list[tuple[bytes, bytes]]`), allows only the opcodes CPython's pickler writes for them, and checks
-every length, index and integer against what is there; only then does an unpickler that can look
-up nothing build the objects. The scanner is written by hand rather than over
-`pickletools.genops`, which reads and decodes an argument before one can refuse its opcode (a
-32 MB escaped string becomes 128 MB); a test holds the two to the same reading. It is as fast: a
-million opcodes, the merges of o200k, take 0.2 s.
+A pickle is a program. Refusing every global is not enough: nine bytes can request two gigabytes of
+memo, and keys that collide in the hash table cost seconds. A scanner therefore reads the bytes
+first. It knows the two shapes of these files (`dict[int, bytes]` and `list[tuple[bytes, bytes]]`),
+allows only the opcodes that CPython's pickler writes for them, and checks every length, index and
+integer against the data. Only then does an unpickler that cannot look up any global build the
+objects. The scanner is handwritten because `pickletools.genops` decodes an argument before its
+opcode can be refused (a 32 MB escaped string becomes 128 MB); a test compares both. It is as fast:
+a million opcodes, the merges of o200k, take 0.2 s.
 
-Protocols 3, 4 and 5 are read. Protocols 0 to 2 have no opcode for bytes: they call the global
-`_codecs.encode`, which no safe reader can admit.
+Protocols 3, 4 and 5 are supported. Protocols 0 to 2 have no opcode for bytes: they call the global
+`_codecs.encode`, which no safe reader can allow.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ MAX_PICKLE_BYTES: Final = 32 << 20
 """The default size cap; the 200,000 entries of o200k take 3 MB."""
 
 MAX_ITEMS: Final = MAX_TOKEN_ID + 1
-"""The most entries a vocabulary, or merges a list, may have."""
+"""Limit of the entries of a vocabulary or of a list of merges."""
 
 _REMEDY: Final = "re-save it with pickle.dump(plain_object, file, protocol=4)"
-_BATCH: Final = 1000  # items a MARK, as CPython writes them
+_BATCH: Final = 1000  # items per MARK, as CPython writes them
 
 _PROTO, _FRAME, _STOP, _MARK = 0x80, 0x95, ord("."), ord("(")
 _MEMOIZE, _BINPUT, _LONG_BINPUT = 0x94, ord("q"), ord("r")
@@ -46,9 +45,9 @@ _BINGET, _LONG_BINGET = ord("h"), ord("j")
 _SHORT_BINBYTES, _BINBYTES = ord("C"), ord("B")
 _BININT1, _BININT2, _BININT = ord("K"), ord("M"), ord("J")
 
-# One state is a table: what may come next, and the state it leads to. Words: i an int, b bytes,
-# t TUPLE2, ( MARK, u SETITEMS, s SETITEM, e APPENDS, a APPEND. No batch is empty, so that the
-# number of opcodes is bounded by the number of items.
+# A state is a table: each possible next word, and the state it leads to. Words: i an int, b bytes,
+# t TUPLE2, ( MARK, u SETITEMS, s SETITEM, e APPENDS, a APPEND. No batch is empty, so the number of
+# items bounds the number of opcodes.
 _State = dict[str, "_State"]
 
 
@@ -72,7 +71,7 @@ _ITEM_ENDS: Final = frozenset("usea")
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Builds plain data; looks up nothing. The scanner has refused whatever would ask it to."""
+    """Builds plain data and looks up no global; the scanner has refused pickles that need one."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise UnsafePickleError(f"the pickle asks for {module_name}.{global_name!s:.60}; {_REMEDY}")
@@ -82,13 +81,13 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def parse_plain_pickle(data: bytes, *, max_bytes: int = MAX_PICKLE_BYTES) -> PlainObject:
-    """The `dict[int, bytes]` or `list[tuple[bytes, bytes]]` that `data` is the pickle of.
+    """Parse a pickle of a `dict[int, bytes]` or a `list[tuple[bytes, bytes]]`.
 
-    Nothing else is ever built, imported or called, and refusing takes no more memory than `data`.
+    Nothing else is ever built, imported or called, and a refusal uses no more memory than `data`.
 
     Raises:
-        UnsafePickleError: an opcode or a structure that such a pickle does not have.
-        FormatError: too large, cut short, or bytes after the end.
+        UnsafePickleError: an opcode or a structure that such a pickle never has.
+        FormatError: the data is too large, truncated, or continues after the end.
 
     Example:
         >>> parse_plain_pickle(pickle.dumps({0: b"a", 1: b"b"}))
@@ -114,15 +113,15 @@ def parse_plain_pickle(data: bytes, *, max_bytes: int = MAX_PICKLE_BYTES) -> Pla
 
 
 def _scan(data: bytes) -> int:
-    """Check `data` opcode by opcode; the number of items of its dict or list.
+    """Check `data` opcode by opcode; returns the number of items of its dict or list.
 
-    One loop, longer than a function should be: it runs a million times for a large vocabulary.
-    Raises IndexError where the data end too early.
+    A single long loop, because it runs a million times for a large vocabulary. Raises IndexError
+    if the data ends too early.
     """
     position, state = _scan_head(data)
     size = len(data)
-    memo = bytearray()  # what each memo entry is: b bytes, t tuple, c the container
-    last = ord("c")  # what was pushed last and can be memoized; 0 for nothing
+    memo = bytearray()  # the type of each memo entry: b bytes, t tuple, c the container
+    last = ord("c")  # the last pushed type if it can be memoized; 0 for none
     n_items = 0
     while True:
         opcode = data[position]
@@ -146,7 +145,7 @@ def _scan(data: bytes) -> int:
         elif opcode in (_BININT1, _BININT2, _BININT):
             width = {_BININT1: 2, _BININT2: 3, _BININT: 5}[opcode]
             value = int.from_bytes(data[position + 1 : position + width], "little")
-            # Negative ints read as large ones here, and are refused with them.
+            # Negative ints look like large ones here, so this check refuses them too.
             if value > MAX_TOKEN_ID:
                 raise FormatError(f"byte {position}: a token id is not in 0..{MAX_TOKEN_ID}")
             word, last = "i", 0
@@ -166,7 +165,7 @@ def _scan(data: bytes) -> int:
             break
         else:
             _refuse(data, position)
-        position += width  # beyond the end, the next look raises IndexError
+        position += width  # beyond the end, the next access raises IndexError
         if word:
             following = state.get(word)
             if following is None:
@@ -181,7 +180,7 @@ def _scan(data: bytes) -> int:
 
 
 def _scan_head(data: bytes) -> tuple[int, _State]:
-    """The position after the container's opcode, and where its grammar starts."""
+    """The position after the container's opcode, and the start state of its grammar."""
     if data[0] != _PROTO or data[1] < 3:
         raise UnsafePickleError(
             f"this is no pickle of protocol 3, 4 or 5, and older ones cannot hold bytes without "
@@ -200,7 +199,7 @@ def _scan_head(data: bytes) -> tuple[int, _State]:
 
 
 def _check_frame(data: bytes, position: int) -> int:
-    """The width of the FRAME opcode at `position`; the frame must fit and hold something."""
+    """The width of the FRAME opcode at `position`; the frame must fit and not be empty."""
     length = int.from_bytes(data[position + 1 : position + 9], "little")
     following = position + 9
     if length > len(data) - following:
@@ -220,10 +219,11 @@ def _refuse(data: bytes, position: int) -> NoReturn:
 
 
 def render_pickle(value: Mapping[int, bytes] | Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Protocol 4 pickle of a vocabulary (by rising id) or of merges; equal values, equal bytes.
+    """A protocol 4 pickle of a vocabulary (by ascending id) or of merges; equal values give equal
+    bytes.
 
-    `pickle.dumps` writes a back-reference where two values are one object, so that equal
-    vocabularies can give different files. This writes none; `pickle.load` reads it all the same.
+    `pickle.dumps` writes a back-reference where two values are the same object, so equal
+    vocabularies can give different files. This function writes none; `pickle.load` reads both.
 
     Example:
         >>> render_pickle([(b"a", b"b")]) == render_pickle([(bytes([97]), bytes([98]))])
@@ -263,13 +263,13 @@ def load_pickles(
     *,
     declared_gaps: Iterable[tuple[int, int]] = (),
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """The vocabulary and merges of two pickles as the course and the trainer write them.
+    """The vocabulary and merges of two pickles, as the course and the trainer write them.
 
-    Ids must run from 0 without a hole, except for `declared_gaps` (first and last id of each):
-    a bare pickle cannot say that a hole is meant, a manifest can.
+    Ids must run from 0 without gaps, except for `declared_gaps` (the first and last id of each): a
+    manifest can declare a gap, a bare pickle cannot.
 
     Raises:
-        FormatError: what `parse_plain_pickle` raises, the two files swapped, an undeclared gap.
+        FormatError: as `parse_plain_pickle`, or the two files are swapped, or a gap is undeclared.
         OSError: a file cannot be read.
     """
     vocab = parse_plain_pickle(read_whole_file(vocab_path, max_bytes=MAX_PICKLE_BYTES))
@@ -279,13 +279,13 @@ def load_pickles(
     if not isinstance(merges, list):
         raise FormatError("the merges must be a pickled list of pairs of bytes, this is a dict")
     check_gaps(vocab, declared_gaps)
-    # One object a token: the merges name each token several times.
+    # Share one object per token: the merges name each token several times.
     known = {token: token for token in vocab.values()}
     return vocab, [(known.get(left, left), known.get(right, right)) for left, right in merges]
 
 
 def check_gaps(vocab: Mapping[int, bytes], declared_gaps: Iterable[tuple[int, int]]) -> None:
-    """Refuse a hole in the ids that is not declared, and a declared one that is not there."""
+    """Refuse undeclared gaps in the ids, and declared gaps that do not exist."""
     found, expected = [], 0
     for id_ in sorted(vocab):
         if id_ > expected:
@@ -309,10 +309,10 @@ def save_pickles(
     vocab_path: str | os.PathLike[str],
     merges_path: str | os.PathLike[str],
 ) -> None:
-    """Write both pickles, each whole or not at all; equal values give equal files.
+    """Write both pickles, each completely or not at all; equal values give equal files.
 
     Raises:
-        FormatError: the ids have a hole, which two bare pickles cannot declare.
+        FormatError: the ids have a gap, which two bare pickles cannot declare.
         OSError: a file cannot be written.
     """
     try:

@@ -1,7 +1,7 @@
-"""A manifest's text: JSON that names its format and carries a sha256 over its own fields.
+"""Manifests as sealed JSON, which names its format and contains a sha256 over its own fields.
 
-Two kinds of manifest are written like this (artifacts, token files): the text must be exactly what
-is rendered here, so that no flipped bit goes unnoticed.
+Two kinds of manifest use this format (artifacts, token files). The text must be exactly the one
+rendered here, so that every flipped bit is detected.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class SealedFormat:
     max_bytes: int
 
     def render(self, fields: Mapping[str, object]) -> bytes:
-        """The text of a manifest: its format, `fields`, and the sha256 that seals them.
+        """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
         Raises:
-            FormatError: a value that JSON cannot hold (NaN, bytes, a lone surrogate).
+            FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
 
         Example:
             >>> kind = SealedFormat("example", 1, "an example", 1 << 20)
@@ -47,10 +47,10 @@ class SealedFormat:
             raise FormatError(f"the manifest cannot be written as JSON: {error!s:.120}") from None
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """The fields of a manifest, its seal checked and taken off.
+        """Parse a manifest; checks and removes its seal.
 
         Raises:
-            FormatError: no manifest of this format and version, or changed since it was written.
+            FormatError: the format or version is different, or the manifest was changed.
         """
         if len(data) > self.max_bytes:
             raise FormatError(f"the manifest is larger than {self.max_bytes} bytes")
@@ -64,7 +64,7 @@ class SealedFormat:
             )
         try:
             unchanged = _render(table) == data and table.pop("checksum", None) == _checksum(table)
-        except (ValueError, RecursionError):  # JSON that is never written: a lone surrogate, 1e999
+        except (ValueError, RecursionError):  # never written: a lone surrogate, 1e999
             unchanged = False
         if not unchanged:
             raise FormatError("the manifest was changed or damaged after it was written")
@@ -73,7 +73,7 @@ class SealedFormat:
 
 
 def typed(value: Any, kind: type[_T]) -> _T:
-    """`value` if its type is `kind` itself, else TypeError: JSON's true is no id."""
+    """Return `value` if its type is exactly `kind`, else raise TypeError: JSON's true is no id."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.60} is no {kind.__name__}")
     return value

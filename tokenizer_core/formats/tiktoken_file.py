@@ -1,18 +1,18 @@
 """`.tiktoken` files: one token per line (base64, a space, its rank); and ranks turned into merges.
 
-The format has no split pattern and no special tokens, so the caller gives both. Two neighbours
+The format has no split pattern and no special tokens, so the caller passes both. Two neighbours
 whose joined bytes have a rank may merge, lowest rank first, leftmost on ties; a pre-token that has
-a rank is taken whole. Other formats need a list of pairs instead.
+a rank becomes one token. Other formats need a list of pairs instead.
 
 One pair per token is enough, for any rank file. Take a token T and a moment when two neighbours
-spell T. No merge has crossed T's edges until then, because a crossed edge is gone. Merges outside T
-change nothing inside. Merges inside T happened in the order (rank, position), as when T is encoded
-alone. So the inside of T is a state of encoding T alone, and that passes through at most one state
-of two parts. Therefore the last merge of T alone is the only pair that makes T in any text. If the
-merges of T alone do not make T, no merge does: only a whole pre-token becomes T.
+spell T. No merge has crossed T's edges until then, because a crossed edge disappears. Merges
+outside T change nothing inside. Merges inside T happened in the order (rank, position), as when T
+is encoded alone. The inside of T is therefore a state of encoding T alone, which passes through at
+most one state of two parts. Therefore the last merge of T alone is the only pair that makes T in
+any text. If the merges of T alone do not make T, no merge does: only a whole pre-token becomes T.
 
-So any other pair of a list of merges never finds its two parts side by side. It may be anywhere in
-the list and changes nothing. Llama 3's `tokenizer.json` has 152,991 such pairs.
+Any other pair in a list of merges therefore never finds its two parts adjacent. Its position in the
+list does not matter, and it changes nothing. Llama 3's `tokenizer.json` has 152,991 such pairs.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ MAX_FILE_BYTES: Final = 64 << 20
 _PLAIN_LINES: Final = re.compile(
     rb"(?:(?! )(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+ [0-9]{1,7}+\n)++"
 )
-"""Complete lines of complete base64. Decoding them need not be strict, which would take twice the
-time."""
+"""Complete lines of complete base64. Decoding them need not be strict, which would take twice as
+long."""
 
 _SHORT: Final = 64
 _NO_RANK: Final = MAX_TOKEN_ID + 1
 
 
 def load_tiktoken_ranks(path: str | os.PathLike[str]) -> dict[bytes, int]:
-    """token bytes -> rank, which is also the id, of a `.tiktoken` file.
+    """Read a `.tiktoken` file: token bytes -> rank, which is also the id.
 
     Raises:
-        FormatError: what is wrong, with the line number.
+        FormatError: the file is malformed; names the line number.
         OSError: the file cannot be read.
     """
     return parse_tiktoken_ranks(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
 def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
-    """token bytes -> rank of the text of a `.tiktoken` file; raises as `load_tiktoken_ranks`.
+    """Parse a `.tiktoken` file: token bytes -> rank; raises as `load_tiktoken_ranks`.
 
     Example:
         >>> parse_tiktoken_ranks(b"IQ== 0\\nIg== 1\\n")
@@ -88,7 +88,7 @@ def _parse_line_by_line(data: bytes) -> dict[bytes, int]:
         if not line:
             continue
         encoded, space, digits = line.removesuffix(b"\r").partition(b" ")
-        # isdigit on bytes is ASCII only; more than 7 digits is over the largest id.
+        # isdigit on bytes is ASCII only; more than 7 digits exceeds the largest id.
         if not (space and digits.isdigit() and len(digits) <= 7 and int(digits) <= MAX_TOKEN_ID):
             raise FormatError(
                 f"line {number} of the .tiktoken file, {line!r:.60}, is not a base64 token, a "
@@ -117,7 +117,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     Takes about a second for o200k's 200,000 tokens.
 
     Raises:
-        FormatError: tokens that no merge makes, which a list of merges alone cannot reach; the
+        FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
             message names the first of them.
 
     Example:
@@ -156,8 +156,8 @@ def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], l
 
 
 def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
-    """The two parts `token`, encoded alone, consists of before its last merge; None where its
-    merges stop at three parts or more."""
+    """The two parts of `token`, encoded alone, before its last merge; None if its merges stop at
+    three parts or more."""
     ends = _merge_long(token, ranks) if len(token) > _SHORT else _merge_short(token, ranks)
     if len(ends) != 2:
         return None
@@ -165,10 +165,10 @@ def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
 
 
 def _merge_short(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """Ends of the parts once no merge but into the whole of `token` is left.
+    """Ends of the parts when the only remaining merge is the one into the whole `token`.
 
-    The lowest rank is looked for anew each time: quadratic, and the fastest there is for the few
-    bytes that nearly all tokens have.
+    Each step searches for the lowest rank again: quadratic, but the fastest way for the few bytes
+    of nearly all tokens.
     """
     get = ranks.get
     ends = list(range(1, len(token) + 1))
@@ -189,9 +189,9 @@ def _merge_short(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
 
 
 def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    """As `_merge_short`, over a heap: a token of 100 kB must not take minutes."""
+    """As `_merge_short`, with a heap: a token of 100 kB must not take minutes."""
     size = len(token)
-    following = list(range(1, size + 1))  # where the part starting here ends; 0: no part
+    following = list(range(1, size + 1))  # end of the part that starts here; 0: no part
     preceding = list(range(-1, size))
     heap = [
         (rank, start, start + 2)
@@ -221,14 +221,14 @@ def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
 
 
 def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write the learned tokens of `spec` as a `.tiktoken` file, whole or not at all.
+    """Write the learned tokens of `spec` as a `.tiktoken` file, completely or not at all.
 
-    The format has no split pattern, special tokens or post-processor; the file's reader must get
-    them separately.
+    The format has no split pattern, special tokens or post-processor; pass them separately to the
+    program that reads the file.
 
     Raises:
         FormatError: the spec has a normalizer, merges that ranks do not reproduce, one token
-            with two ids, or a special token that is a learned token as well.
+            with two ids, or a special token that is also a learned token.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tiktoken(spec))
@@ -265,12 +265,12 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
 
 
 def _check_ranks_reproduce(spec: TokenizerSpec, ranks: Mapping[bytes, int]) -> None:
-    """Refuse unless ranks give the ids that the merges give.
+    """Refuse unless the ranks give the same ids as the merges.
 
-    By the argument at the top, ranks are the same as the pairs recovered from them with whole
-    pre-tokens looked up first. So the merges must be those pairs in that order, leaving out pairs
-    that never apply, and where whole pre-tokens are not looked up, every token must come out of
-    its own merges.
+    By the argument in the module docstring, ranks are equivalent to the pairs recovered from them
+    if whole pre-tokens are looked up first. The merges must therefore be those pairs in that
+    order, except for pairs that never apply. If whole pre-tokens are not looked up, each token
+    must also result from its own merges.
     """
     recovered, unreached = recover_reachable_merges(ranks)
     applying = set(recovered)

@@ -7,8 +7,8 @@ ids, so the reader refuses an unknown field by its name and never skips it.
 The rules for ids come from the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
 `models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise: `tokenizers` ignores the `id`
 of an added token. A token whose content is a model entry gets that entry's id; any other gets the
-next id after the model's *number* of entries. The reader refuses a file that says otherwise. If ids
-have gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
+next id after the model's *number* of entries. The reader refuses a file with other ids. If ids have
+gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     Merge = tuple[bytes, bytes]
 
 MAX_FILE_BYTES: Final = 128 << 20
-"""The size cap; o200k with all its splits has some 20 MB."""
+"""The size cap; o200k with all its splits has about 20 MB."""
 
 
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
     """The spec of a `tokenizer.json`, of kind `merges`.
 
     Raises:
-        FormatError: no JSON, or a field whose effect on ids is not supported, by name.
-        InvalidSpecError: vocabulary, merges and added tokens do not make a tokenizer.
+        FormatError: not JSON, or a field whose effect on ids is not supported (named).
+        InvalidSpecError: vocabulary, merges and added tokens do not form a tokenizer.
         OSError: the file cannot be read.
     """
     return parse_tokenizer_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
 def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
-    """The spec that the text of a `tokenizer.json` describes; raises as `load_tokenizer_json`."""
+    """Parse the text of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
     root = check_fields(
         parse_strict_json(data, "tokenizer.json"),
         "tokenizer",
@@ -106,7 +106,7 @@ def _check_model(value: object) -> dict[str, object]:
 
 
 def _check_texts(value: object) -> dict[str, int]:
-    """The model's vocabulary as in the file; checks each id, and that no id occurs twice."""
+    """The model's vocabulary as in the file; checks each id, and that each id occurs only once."""
     if not isinstance(value, dict):
         raise FormatError("tokenizer.json: model.vocab is no object")
     owners: dict[int, str] = {}
@@ -123,7 +123,7 @@ def _check_texts(value: object) -> dict[str, int]:
 def _bytes_of(
     texts: Mapping[str, int], tokens: Mapping[str, bytes | None], added: Sequence[AddedToken]
 ) -> dict[int, bytes]:
-    """id -> bytes of the model's entries; `tokens` has each entry read in the byte alphabet.
+    """id -> bytes of the model's entries; `tokens` has each entry decoded from the byte alphabet.
     Entries of added tokens are plain text, the others use the alphabet; an ambiguous entry is
     refused."""
     contents = {token.content for token in added}
@@ -169,10 +169,10 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
 
 
 def _sides_of(merges: list[Any]) -> list[str]:
-    """Left and right of each merge, one after the other."""
+    """Left and right side of each merge, in one list."""
     are_texts = set(map(type, merges)) == {str}
     if are_texts and set(map(str.count, merges, repeat(" "))) == {1}:
-        # One text at a time takes three times as long, for hundreds of thousands of merges.
+        # Splitting each of hundreds of thousands of texts separately takes three times as long.
         return " ".join(merges).split(" ")
     pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in merges]
     for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
@@ -182,7 +182,7 @@ def _sides_of(merges: list[Any]) -> list[str]:
 
 
 def _are_pairs(values: list[Any]) -> bool:
-    """Whether all of them are lists of two strings; none at all are."""
+    """Whether all values are lists of two strings (true for an empty list)."""
     if not set(map(type, values)) <= {list} or not set(map(len, values)) <= {2}:
         return False
     return set(map(type, chain.from_iterable(values))) <= {str}
@@ -196,8 +196,8 @@ def _merge_error(place: int, merges: list[object]) -> FormatError:
 
 
 def _parse_normalizer(value: object) -> Normalizer:
-    """`none` or `nfc`."""
-    # A loop: newer Pythons read JSON deeper than they call functions.
+    """Parse the normalizer: `none` or `nfc`."""
+    # A loop, not recursion: newer Pythons parse JSON deeper than their recursion limit.
     while isinstance(value, dict) and value.get("type") == "Sequence":
         table = check_fields(
             value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
@@ -215,7 +215,7 @@ def _parse_normalizer(value: object) -> Normalizer:
 def _parse_added_tokens(
     value: object, texts: Mapping[str, int], normalizer: Normalizer
 ) -> list[AddedToken]:
-    """The added tokens in the file's order, if `tokenizers` gives them the ids the file says."""
+    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: added_tokens is no list")
     added: list[AddedToken] = []
@@ -241,7 +241,7 @@ def _parse_added_tokens(
                 f"tokenizer.json: added_tokens[{place}].content is {content!a:.60}, no text"
             )
         check_id(id_, content)
-        assert isinstance(id_, int)  # noqa: S101 - check_id has refused all else; for mypy
+        assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
         added.append(AddedToken(content, id_, fields["special"] is True))
         by_normalized[fields["normalized"] is True].append(content)
     _check_two_passes(by_normalized[False], by_normalized[True])
@@ -257,15 +257,16 @@ def _parse_added_tokens(
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether `text` has no lone surrogate, which JSON can write and UTF-8 cannot."""
+    """Whether `text` has no lone surrogate, which JSON can express and UTF-8 cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check_two_passes(first: Sequence[str], second: Sequence[str]) -> None:
     """Refuse tokens of both kinds that can overlap.
 
-    `tokenizers` cuts out all tokens with `normalized: false` before it looks for the others; we
-    take the leftmost of all. That differs only where one of each kind can overlap in a text.
+    `tokenizers` cuts out all tokens with `normalized: false` before it searches for the others;
+    this library takes the leftmost of all. The results differ only where one token of each kind
+    can overlap in a text.
     """
     for one in first:
         for other in second:
@@ -282,7 +283,7 @@ def _can_overlap(left: str, right: str) -> bool:
 
 
 def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[int]:
-    """The ids that `tokenizers` gives to added tokens, in order; it ignores those of the file.
+    """The ids that `tokenizers` gives to added tokens, in order; it ignores the ids in the file.
 
     Example:
         >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])
@@ -300,20 +301,20 @@ def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[
 
 
 def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
-    """Write `spec` so that Hugging Face `tokenizers` gives the same ids; whole or not at all.
+    """Write `spec` for the same ids in Hugging Face `tokenizers`, completely or not at all.
 
-    Ranks are written as the merges they amount to (see `tiktoken_file`) with `ignore_merges`.
+    Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
 
     Raises:
-        FormatError: a custom split pattern, or tokens whose spelling `tokenizers` would take for
-            another token.
+        FormatError: a custom split pattern, or tokens whose spelling means another token to
+            `tokenizers`.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tokenizer_json(spec))
 
 
 def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
-    """The text of the `tokenizer.json`, as UTF-8; raises as `save_tokenizer_json`."""
+    """Render the `tokenizer.json` as UTF-8; raises as `save_tokenizer_json`."""
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
@@ -339,7 +340,7 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
             "merges": [[render_token(left), render_token(right)] for left, right in merges],
         },
     }
-    # In pieces: `dumps` would keep every other thread waiting for 0.2 s at 200,000 tokens.
+    # Render in pieces: `dumps` would block every other thread for 0.2 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False).iterencode(table)
     return "".join([*pieces, "\n"]).encode()
 
@@ -357,7 +358,7 @@ def _render_added_token(token: AddedToken) -> dict[str, object]:
 
 
 def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
-    """The model's vocabulary, with the added tokens in it where their ids need it."""
+    """The model's vocabulary, including the added tokens if their ids require it."""
     ids = {token.id for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
     texts: dict[str, int] = {}
@@ -380,6 +381,6 @@ def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
                     f"the added token {added.content!r:.60} (id {added.id}) is spelt like the "
                     f"token of id {texts[added.content]}; tokenizers would mix them up"
                 )
-    # What cannot be read back is not written.
+    # Refuse to write a file that cannot be read back.
     _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), spec.added_tokens)
     return dict(sorted(texts.items(), key=lambda item: item[1]))

@@ -1,13 +1,13 @@
 r"""Parts of a `tokenizer.json`: its `pre_tokenizer` and `post_processor`, read field by field.
 
-`check_fields` refuses a field that is unknown, or has a value whose effect on ids is not supported,
-by its name.
+`check_fields` refuses an unknown field, or a value whose effect on ids is not supported, and names
+the field.
 
-**Split expressions.** Oniguruma runs the expressions of this file. There `{1,3}+` repeats a
-repetition (in `regex` it is possessive), and `$` also matches before every newline. So this module
-reads only the spellings that are published for Hugging Face, and writes a named pattern in the
-spelling that Oniguruma reads as we do. Custom expressions have no such proof and are refused both
-ways.
+**Split expressions.** Oniguruma runs the expressions of this file. In Oniguruma, `{1,3}+` repeats a
+repetition (in `regex` it is possessive), and `$` also matches before every newline. This module
+therefore reads only the spellings that are published for Hugging Face, and writes a named pattern
+in a spelling with the same meaning in Oniguruma. Custom expressions have no such proof and are
+refused in both directions.
 
 **Templates.** Only the template for a single text matters; the library has no pairs of texts.
 """
@@ -32,17 +32,17 @@ def check_fields(
     free: tuple[str, ...] = (),
     required: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """`table`, if it is an object whose `fixed` fields have one of the values given, whose others
-    are all in `free`, and which has all of `required`; else a FormatError that names the field."""
+    """Return `table` if it is an object with all `required` fields, whose `fixed` fields have one
+    of the given values and whose other fields are in `free`; else a FormatError names the field."""
     if not isinstance(table, dict):
         raise FormatError(f"tokenizer.json: {where} is no object")
     for key, value in table.items():
         if key in free:
             continue
         if key not in fixed:
-            shown = ascii(key)[1:-1]  # a line break in it would be one in the log
+            shown = ascii(key)[1:-1]  # escapes line breaks, which would break the log
             raise FormatError(f"tokenizer.json: the field {where}.{shown:.60} is not known here")
-        # By type as well: True == 1 in Python, not in JSON.
+        # Compare the type too: True == 1 in Python, but not in JSON.
         if not any(type(value) is type(known) and value == known for known in fixed[key]):
             known = " or ".join(repr(known) for known in fixed[key])
             raise FormatError(
@@ -55,7 +55,7 @@ def check_fields(
 
 
 def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> dict[str, object]:
-    """A ByteLevel object, with the values allowed for some of its fields."""
+    """Check a ByteLevel object, whose `fixed` fields have one of the given values."""
     either: dict[str, tuple[object, ...]] = dict.fromkeys(
         ("add_prefix_space", "trim_offsets", "use_regex"), (True, False)
     )
@@ -65,7 +65,7 @@ def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> 
 
 
 def render_byte_level(*, use_regex: bool = True) -> dict[str, object]:
-    """A ByteLevel object that adds no prefix space."""
+    """A ByteLevel object without a prefix space."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -80,7 +80,7 @@ _LLAMA3: Final = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2: Final = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}", 1)
-# Our own spelling: no published tokenizer.json has tiktoken's cl100k, they all have Llama 3's.
+# Our own spelling: published tokenizer.json files contain Llama 3's cl100k, not tiktoken's.
 _CL100K: Final = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++\z|\s*[\r\n]|\s+(?!\S)|\s"
@@ -103,8 +103,8 @@ SPELLINGS: Final = MappingProxyType(
 
 _NAMES: Final = {expression: name for name, expression in SPELLINGS.items()}
 
-# All our patterns cover every character, so removing what is not matched removes nothing: these
-# two ways to split are the same, and both are in use.
+# All our patterns match every character, so removing the unmatched text removes nothing: these two
+# ways to split are equivalent, and both are in use.
 _BEHAVIORS: Final = (("Isolated", False), ("Removed", True))
 
 
@@ -112,7 +112,7 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
     """The split pattern of a `pre_tokenizer`: ByteLevel, or a sequence of Split and ByteLevel.
 
     Raises:
-        FormatError: anything else, by name.
+        FormatError: any other value (named).
 
     Example:
         >>> parse_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": False}).name
@@ -166,7 +166,7 @@ def _require(table: dict[str, object], where: str, *fields: str) -> None:
 
 
 def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
-    """The `pre_tokenizer` that splits as `pattern` does.
+    """The `pre_tokenizer` that splits like `pattern`.
 
     Raises:
         FormatError: a custom pattern.
@@ -189,10 +189,10 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
 
 
 def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids put before and after a single text.
+    """The ids to insert before and after a single text.
 
     Raises:
-        FormatError: a post-processor other than ByteLevel and TemplateProcessing, by name.
+        FormatError: a post-processor other than ByteLevel and TemplateProcessing (named).
 
     Example:
         >>> parse_post_processor({"type": "ByteLevel", "trim_offsets": False})
@@ -202,7 +202,7 @@ def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...
     if value is None:
         return (), ()
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "ByteLevel":  # trims offsets, touches no id
+    if kind == "ByteLevel":  # trims offsets, changes no id
         check_byte_level(value, where)
         return (), ()
     if kind == "TemplateProcessing":
@@ -252,7 +252,7 @@ def _ids_of_template_token(value: object, name: str) -> list[int]:
 
 
 def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
-    """The `post_processor` that puts the prefix and suffix ids of `spec` around a text."""
+    """The `post_processor` that adds the prefix and suffix ids of `spec` around a text."""
     byte_level = render_byte_level()
     if not spec.prefix_ids and not spec.suffix_ids:
         return byte_level

@@ -1,1 +1,1 @@
-"""Functions of a text and a tokenizer: truncating and chunking, round trips, merge trees."""
+"""Operations on a text with a tokenizer: truncating, chunking, round trips and merge trees."""

@@ -1,5 +1,5 @@
-"""The merges that make a token: the two tokens it is made of, their two, and so on down to
-bytes."""
+"""The merges that make a token: the two tokens it consists of, the two parts of each, and so on
+down to bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_TREE_TOKEN_BYTES: Final = 1024
-"""Longer tokens have no tree: it would have twice as many nodes as the token has bytes."""
+"""Longer tokens have no tree, which would have twice as many nodes as the token has bytes."""
 
 _NO_RANK: Final = 1 << 31
 
@@ -22,7 +22,7 @@ _NO_RANK: Final = 1 << 31
 @dataclass(frozen=True, slots=True)
 class MergeTree:
     """A token and the trees of its two parts. A byte, an added token, and a token that no merge
-    makes have no parts. `is_cut`: the token has parts, but the tree ends at `max_depth`."""
+    makes have no parts. `is_cut`: the token has parts, but the tree ends here at `max_depth`."""
 
     id: int
     parts: tuple[MergeTree, MergeTree] | None = None
@@ -30,7 +30,7 @@ class MergeTree:
 
 
 class MergeTrees:
-    """Ranks, parts and merge trees of the tokens of a spec. Uses 4 bytes a merge and 8 a token.
+    """Ranks, parts and merge trees of the tokens of a spec. Uses 4 bytes per merge, 8 per token.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -45,7 +45,7 @@ class MergeTrees:
         self._added = {token.id for token in spec.added_tokens}
         products = (spec.token_to_id[left + right] for left, right in spec.merges)
         product_of = np.fromiter(products, np.int32, len(spec.merges))
-        # The ranks of the merges that make each id, one id after the other, and where those begin.
+        # The ranks of the merges that make each id, grouped by id, and the start of each group.
         self._ranks = np.argsort(product_of, kind="stable").astype(np.int32)
         ids = np.arange(spec.largest_id + 2)
         self._starts = np.searchsorted(product_of, ids, sorter=self._ranks)
@@ -55,8 +55,8 @@ class MergeTrees:
         no merge makes it.
 
         If several merges make it, as in lists made from ranks, this is the last merge when the
-        token's own bytes are encoded, because every text uses that one. If these do not become the
-        token, or it is longer than `MAX_TREE_TOKEN_BYTES`, this is the first.
+        token's own bytes are encoded, because every text uses that merge. If encoding these bytes
+        does not give the token, or it is longer than `MAX_TREE_TOKEN_BYTES`, this is the first.
         """
         if self._spec.kind == "ranks":
             return None if id_ in self._added else id_
@@ -69,8 +69,8 @@ class MergeTrees:
     def parts(self, id_: int) -> tuple[int, int] | None:
         """The ids of the two tokens that merge into this one; None if no merge makes it.
 
-        A spec of kind `ranks` lists no merges; there it is the last merge when the token's own
-        bytes are encoded."""
+        For a spec of kind `ranks`, which lists no merges, this is the last merge when the token's
+        own bytes are encoded."""
         token_to_id = self._spec.token_to_id
         if self._spec.kind == "ranks":
             token = self._spec.vocab[id_]
@@ -91,7 +91,7 @@ class MergeTrees:
         return next((rank for rank in ranks if merges[rank] == (left, right)), _NO_RANK)
 
     def _last_rank(self, token: bytes) -> int:
-        """The rank of the merge that makes all of `token`, encoded alone; or none."""
+        """The rank of the last merge when `token` is encoded alone, or no rank."""
         parts = [token[place : place + 1] for place in range(len(token))]
         ranks = list(map(self._rank_of, parts, parts[1:]))
         while len(parts) > 2 and (lowest := min(ranks)) != _NO_RANK:
@@ -103,7 +103,7 @@ class MergeTrees:
         return ranks[0] if len(parts) == 2 else _NO_RANK
 
     def tree(self, id_: int, max_depth: int) -> MergeTree:
-        """The token with its parts, their parts, and so on, at most `max_depth` merges down."""
+        """The token with its parts, their parts, and so on, at most `max_depth` merges deep."""
         parts = self.parts(id_)
         if parts is None:
             return MergeTree(id_)

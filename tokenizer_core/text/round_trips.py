@@ -1,4 +1,4 @@
-"""Round trips: whether a text, or ids, come back unchanged, and where they first differ."""
+"""Round trips: whether a text or ids return unchanged, and where they first differ."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def first_difference_of_text(
     NFC applies to the text between special tokens, as in encoding.
 
     Raises:
-        SpecialTokenForbiddenError: the text holds a disallowed special token.
-        UnicodeEncodeError: the text holds a lone surrogate.
+        SpecialTokenForbiddenError: the text contains a disallowed special token.
+        UnicodeEncodeError: the text contains a lone surrogate.
     """
     ids = tokenizer.encode_to_numpy(
         text, allowed_special=allowed_special, disallowed_special=disallowed_special
@@ -55,11 +55,11 @@ def first_difference_of_ids(
     """The first index where `encode(decode(ids))` differs from `ids`, shape (n_tokens,); None if
     they are equal.
 
-    Ids whose bytes are not UTF-8 decode to U+FFFD, so they never come back.
+    Ids whose bytes are not UTF-8 decode to U+FFFD, so encoding never returns them.
 
     Raises:
         UnknownTokenIdError: an id is not in the vocabulary; names index and id.
-        SpecialTokenForbiddenError: the decoded text holds a disallowed special token.
+        SpecialTokenForbiddenError: the decoded text contains a disallowed special token.
 
     Example:
         >>> from tokenizer_core import Tokenizer

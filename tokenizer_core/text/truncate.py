@@ -1,8 +1,8 @@
 """Truncates a text to a number of tokens, or cuts all of it into chunks.
 
 Cutting the list of ids instead has two faults: the text may end inside a character, and it may not
-encode to these ids, because splitting looks ahead and later text changes earlier tokens. So this
-module cuts the text where one of its tokens ends, never inside a character (a code point) or a
+encode to these ids, because splitting looks ahead and later text changes earlier tokens. This
+module therefore cuts the text where a token ends, never inside a character (a code point) or a
 special token, and encodes the kept part again.
 """
 
@@ -50,23 +50,23 @@ def truncate_text(
     """The beginning of `text` with at most `max_tokens` tokens, or all of it if it has no more.
     `side` is the side that is cut off: with `"left"` the result is the end of the text.
 
-    Promised of the part, for every text and either side:
+    Guaranteed for every text and either side:
 
-    - it is a prefix (a suffix) of `text` as given, not of its normalized form;
+    - the part is a prefix (a suffix) of `text` as given, not of its normalized form;
     - its `ids` are exactly `tokenizer.encode(part.text)` with the same `allowed_special`, and
       there are at most `max_tokens` of them;
-    - the cut is where a token of the whole text ends (begins), so it is in no special token, and
-      in no character; with NFC also in no run of marks that normalizing changes.
+    - the cut is where a token of the whole text ends (begins), so it is never inside a special
+      token or a character, nor, with NFC, inside a run of marks that normalizing changes.
 
-    Not promised, but nearly always true: `ids` begin (end) the ids of the whole text, and there are
-    `max_tokens` of them. If a token ends inside a character, the cut is before that character. If
-    the shorter text is split differently and has too many tokens, more are cut off: one, then two,
-    then four.
+    Not guaranteed, but nearly always true: `ids` begin (end) the ids of the whole text, and there
+    are `max_tokens` of them. If a token ends inside a character, the cut is before that character.
+    If the shorter text is split differently and has too many tokens, more tokens are cut off: one,
+    then two, then four.
 
     Raises:
-        ValueError: `max_tokens` is negative, or no such side.
-        SpecialTokenForbiddenError: the text, as given, holds a disallowed special token.
-        UnicodeEncodeError: the text holds a lone surrogate.
+        ValueError: `max_tokens` is negative, or `side` is unknown.
+        SpecialTokenForbiddenError: the text, as given, contains a disallowed special token.
+        UnicodeEncodeError: the text contains a lone surrogate.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -111,27 +111,27 @@ def chunk_text(
 ) -> Iterator[TextPart]:
     """Yield `text` in chunks of at most `max_tokens` tokens, in order; none for an empty text.
 
-    Promised, for every text:
+    Guaranteed for every text:
 
-    - each chunk is `text[start:end]` (in bytes), its `ids` are exactly
+    - each chunk is `text[start:end]` (in bytes), and its `ids` are exactly
       `tokenizer.encode(chunk.text)` with the same `allowed_special`, at most `max_tokens` and at
       least one;
-    - the first begins and the last ends with the text; each begins at or before the end of the
-      previous one, and begins and ends later than that one. So without the overlap they join to
-      `text`;
-    - the overlap with the previous chunk is in the last `overlap_tokens` tokens of the text up to
-      there; it is shorter if it would begin inside a character;
-    - cuts are between tokens of the whole text, so in no special token. Only if one token's span
-      cannot be kept whole (for instance a run of marks that NFC reorders), a cut may be between any
-      two characters.
+    - the first chunk begins and the last ends with the text; each begins at or before the end of
+      the previous one, and begins and ends later than that one. Without the overlaps they
+      therefore join to `text`;
+    - the overlap with the previous chunk is within the last `overlap_tokens` tokens of the text up
+      to that point; it is shorter if it would begin inside a character;
+    - cuts are between tokens of the whole text, so never inside a special token. Only if one
+      token's span cannot be kept whole (for instance a run of marks that NFC reorders), a cut may
+      be between any two characters.
 
-    Not promised: that the chunks' ids joined are those of the text; see `truncate_text`.
+    Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`.
 
     Raises:
-        ValueError: `max_tokens` below 1, or `overlap_tokens` not below it.
+        ValueError: `max_tokens` is below 1, or `overlap_tokens` is not below it.
         MaxTokensTooSmallError: a single character has more tokens than `max_tokens`.
-        SpecialTokenForbiddenError: the text holds a disallowed special token.
-        UnicodeEncodeError: the text holds a lone surrogate.
+        SpecialTokenForbiddenError: the text contains a disallowed special token.
+        UnicodeEncodeError: the text contains a lone surrogate.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -151,7 +151,7 @@ def chunk_text(
 
 
 class _Fitting:
-    """Makes parts of a text that have at most `max_tokens` tokens."""
+    """Makes parts of a text with at most `max_tokens` tokens."""
 
     def __init__(
         self, tokenizer: Tokenizer, data: bytes, max_tokens: int, options: dict[str, Any]
@@ -160,8 +160,8 @@ class _Fitting:
         self._tokenizer, self._options = tokenizer, options
 
     def longest(self, spans: list[tuple[int, int]]) -> TextPart | None:
-        """The longest of `spans` (each longer than the previous) that holds whole characters and
-        fits; None if none does. After a span that does not fit, the search goes back by one, then
+        """The longest of `spans` (each longer than the previous) that contains whole characters and
+        fits; None if none does. After a span that does not fit, the search steps back by one, then
         two, then four, so that it encodes few spans."""
         index, step = len(spans) - 1, 1
         while index >= 0:
@@ -205,7 +205,7 @@ def _chunks(
         near = ends[first : first + fitting.max_tokens].tolist()
         part = fitting.longest([(start, end) for end in near]) or fitting.character(start)
         if part.end <= covered:
-            start = covered  # with the overlap it gets no further than the one before
+            start = covered  # with the overlap, it ends no later than the previous chunk
             continue
         yield part
         covered = part.end
@@ -220,7 +220,7 @@ def _chunks(
 def _first_ends(
     tokenizer: Tokenizer, text: str, n_tokens: int, options: dict[str, Any]
 ) -> list[int]:
-    """Where the first tokens end, in bytes; of a long text no more is encoded than that takes."""
+    """The byte offsets where the first tokens end; encodes no more of a long text than needed."""
     if not _is_changed(tokenizer, text):
         windows = (
             text[start : start + _WINDOW_CHARS] for start in range(0, len(text), _WINDOW_CHARS)
@@ -228,7 +228,7 @@ def _first_ends(
         try:
             ids = list(islice(tokenizer.encode_iterable(windows, **options), n_tokens))
         except PreTokenTooLongError:
-            pass  # a stream holds less than a text may be
+            pass  # a stream's buffer is smaller than the longest text
         else:
             return list(accumulate(_lengths(tokenizer, ids)))
     _, offsets = tokenizer.encode_with_offsets(text, **options)
@@ -238,7 +238,7 @@ def _first_ends(
 def _last_starts(
     tokenizer: Tokenizer, text: str, n_tokens: int, options: dict[str, Any]
 ) -> list[int]:
-    """Where the last tokens begin, in bytes, the last one first."""
+    """The byte offsets where the last tokens begin, the last token first."""
     if _is_changed(tokenizer, text):
         _, offsets = tokenizer.encode_with_offsets(text, **options)
         return list(map(int, offsets[::-1][:n_tokens, 0]))
@@ -248,7 +248,7 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, so that bytes of tokens are not bytes of it."""
+    """Whether normalizing changes `text`, so that bytes of tokens are not bytes of the text."""
     return tokenizer.spec.normalizer == "nfc" and bool(tokenizer.engine.nfc_changes(text))
 
 

@@ -1,8 +1,8 @@
 """Adds up several counts with weights, in whole numbers.
 
 A weight says how much a source counts compared with the others. Only the ratio of the weights
-decides merges, so they are scaled to the smallest whole numbers in that ratio: no count is rounded,
-and equal weights have no effect. The result records the weights with its sources.
+affects the merges, so they are scaled to the smallest whole numbers in that ratio: no count is
+rounded, and equal weights have no effect. The result records the weights with its sources.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tokenizer_core.training.pretoken_counts import MAX_SUM, PretokenCounts, Pru
 def combine_counts(parts: Sequence[tuple[PretokenCounts, int | Fraction]]) -> PretokenCounts:
     """The weighted sum of these counts.
 
-    The figures of the result (bytes, documents, pre-tokens) are weighted too: they are those of a
-    corpus that holds each source that many times. Pruned pre-tokens add up likewise.
+    The totals of the result (bytes, documents, pre-tokens) are weighted too: they are those of a
+    corpus that contains each source that many times. Pruned pre-tokens are added in the same way.
 
     Raises:
         CorpusError: the counts have different patterns, special tokens or Unicode tables; two of
-            them hold the same file; a weight is not above 0; the sum does not fit 64 bits.
+            them contain the same file; a weight is not above 0; the sum does not fit 64 bits.
         ValueError: `parts` is empty.
 
     Example:

@@ -1,15 +1,15 @@
 """Cuts corpus files into chunks whose counts, added up, equal those of the whole file.
 
-The planner cuts only where the two sides, counted separately, give the same counts as together:
+The planner cuts only where separate counts of the two sides add up to the count of the whole:
 
-- *before a special token*: one begins at the cut, and no occurrence of any special token, chosen
-  or not, reaches across the cut. Then the leftmost-longest matching of the whole file also arrives
-  at the cut and finds a token there, so the text before it ends there. (With `<|a|>` and
-  `<|a|><|a|>` no cut falls between two `<|a|>`; with `aa`, none in a run of a.)
+- *before a special token*: a special token begins at the cut, and no occurrence of any special
+  token, chosen or not, spans the cut. The leftmost-longest matching of the whole file then also
+  reaches the cut and finds a token there, so the text before it ends there. (With `<|a|>` and
+  `<|a|><|a|>`, no cut falls between two `<|a|>`; with `aa`, none falls in a run of a.)
 - *within plain text*, at a cut of `find_safe_cut`, if its characters are certainly part of no
   special token.
-- never inside a code point, nor next to bytes that are not UTF-8: their replacement may depend on
-  their neighbours.
+- never inside a code point, nor next to invalid UTF-8: the replacement of invalid bytes may depend
+  on their neighbours.
 
 If a window has no such position, the search continues, up to the end of the file.
 """
@@ -47,7 +47,7 @@ _VALID_UTF8: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """A regular file and its status when the run began; any later difference is an error."""
+    """A regular file and its status at the start of the run; a later difference is an error."""
 
     path: str
     size_bytes: int
@@ -57,10 +57,10 @@ class CorpusFile:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str]) -> CorpusFile:
-        """The file at `path`, opened once to check that it is readable.
+        """Open the file at `path` once, to check that it is readable.
 
         Raises:
-            CorpusError: it does not exist, cannot be read, or is no regular file.
+            CorpusError: the file does not exist, cannot be read, or is not a regular file.
         """
         with open_corpus_file(path).file as file:
             return cls._from_status(os.fspath(path), os.fstat(file.fileno()))
@@ -70,10 +70,10 @@ class CorpusFile:
         return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
 
     def open(self) -> int:
-        """A descriptor of the file, which must be unchanged.
+        """Return a descriptor of the file, which must be unchanged.
 
         Raises:
-            CorpusError: it changed, or cannot be opened any more.
+            CorpusError: the file changed or can no longer be opened.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -91,7 +91,7 @@ class CorpusFile:
         os.close(self.open())
 
     def read(self, descriptor: int, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end` of the open file.
+        """Return the bytes from `start` to `end` of the open file.
 
         Raises:
             CorpusError: the file is shorter.
@@ -106,7 +106,7 @@ class CorpusFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def changed(self) -> CorpusError:
-        """The error that says the file changed."""
+        """The error for a file that changed."""
         return CorpusError(
             f"the corpus file {self.path} changed while it was read; train on a copy that nobody "
             f"writes to"
@@ -115,14 +115,14 @@ class CorpusFile:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`."""
+    """A part of a corpus file that can be counted separately: the bytes from `start` to `end`."""
 
     file: CorpusFile
     start: int
     end: int
 
     def read(self) -> bytes:
-        """The bytes of the chunk.
+        """Read the bytes of the chunk.
 
         Raises:
             CorpusError: the file changed.
@@ -132,7 +132,7 @@ class Chunk:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """A descriptor of the whole file.
+        """Open the whole file; yields its descriptor.
 
         Raises:
             CorpusError: the file changed.
@@ -145,7 +145,7 @@ class Chunk:
 
 
 class ChunkPlanner:
-    """Cuts files into chunks of about `chunk_bytes`, and hashes them on the way.
+    """Cuts files into chunks of about `chunk_bytes` and hashes the files as it reads them.
 
     Planning is lazy and reads each file once, from front to back, so the sha256 needs no second
     pass."""
@@ -159,14 +159,14 @@ class ChunkPlanner:
         window_bytes: int = WINDOW_BYTES,
         stop_at_invalid: bool = True,
     ) -> None:
-        """`stop_at_invalid`: cut at bytes that are not UTF-8 instead of searching after them. For
-        counting that refuses such bytes; it keeps a chunk from growing over a binary file."""
+        """`stop_at_invalid`: cut at invalid UTF-8 instead of searching after it. For counting that
+        refuses invalid UTF-8; it prevents a chunk from growing over a whole binary file."""
         self._pattern = pattern
         self._special_tokens = tuple(special_tokens)
         longest = max(map(len, self._special_tokens), default=0)
-        # An occurrence that touches a character begins and ends within this many of it.
+        # An occurrence that includes a character begins and ends within this distance of it.
         self._margin = max(longest - 1, 0)
-        # Wide enough for both margins and as much again, so that each step gets further.
+        # Twice as wide as both margins, so that each step advances.
         self._window_bytes = max(window_bytes, _LONGEST_CODE_POINT_BYTES * (4 * self._margin + 8))
         self._stop_at_invalid = stop_at_invalid
         self._chunk_bytes = max(chunk_bytes, 1)
@@ -174,10 +174,10 @@ class ChunkPlanner:
         self.sha256: dict[CorpusFile, str] = {}
 
     def plan(self, file: CorpusFile) -> Iterator[Chunk]:
-        """The chunks of `file` in order; after the last one, `sha256` has its hash.
+        """Yield the chunks of `file` in order; after the last one, `sha256` contains its hash.
 
         Raises:
-            CorpusError: the file changed meanwhile.
+            CorpusError: the file changed during planning.
         """
         digest = hashlib.sha256()
         descriptor = file.open()
@@ -192,10 +192,10 @@ class ChunkPlanner:
         self.sha256[file] = digest.hexdigest()
 
     def cut(self, part: Chunk) -> Iterator[Chunk]:
-        """The chunks of a part of a file, in order; nothing is hashed.
+        """Yield the chunks of a part of a file, in order; hashes nothing.
 
         Raises:
-            CorpusError: the file changed meanwhile.
+            CorpusError: the file changed during planning.
         """
         with part.opened() as descriptor:
 
@@ -214,8 +214,8 @@ class ChunkPlanner:
             start = end
 
     def find_cut(self, read: ReadBytes, size_bytes: int, position: int) -> int:
-        """The byte offset of the first cut from `position` on in a file of `size_bytes`, or
-        `size_bytes` if there is none. `read(start, end)` returns bytes of the file.
+        """Return the byte offset of the first cut at or after `position` in a file of `size_bytes`,
+        or `size_bytes` without a cut. `read(start, end)` returns bytes of the file.
 
         The result depends only on the file and `position`, not on other cuts.
         """
@@ -266,7 +266,7 @@ class ChunkPlanner:
 
 
 def _find_valid_stretches(window: bytes) -> Iterator[tuple[int, int]]:
-    """Beginning and end of each longest run of whole, valid code points.
+    """Yield the start and end of each longest run of complete, valid code points.
 
     No code point begins with a continuation byte, so the result is right for a window that begins
     inside a code point.

@@ -1,10 +1,10 @@
 """Corpus files -> counts of pre-tokens, in worker processes and bounded memory.
 
-`corpus_chunks` cuts the files into many small chunks. Workers count each chunk alone, and the
-counts are added up. So memory depends on the number of distinct pre-tokens, not on the size of the
-corpus; with a ceiling, counts beyond it go to the disk. The result is the same for any number of
-workers and any chunk size. Worker processes are replaced regularly, because a Python process does
-not release the memory of its largest chunk.
+`corpus_chunks` cuts the files into many small chunks. Workers count each chunk separately, and the
+counts are added up. Memory therefore depends on the number of distinct pre-tokens, not on the size
+of the corpus; counts beyond a ceiling, if given, are written to disk. The result is the same for
+any number of workers and any chunk size. Worker processes are replaced regularly, because a Python
+process does not release the memory of its largest chunk.
 
 With the native engine, threads of this process count the chunks.
 """
@@ -33,23 +33,24 @@ from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 DecodeErrors = Literal["strict", "replace"]
 
 LARGEST_CHUNK_BYTES: Final = 4 << 20
-"""Larger chunks cost memory and save nothing: adding up the counts of this much text takes a tenth
-of the time of counting it."""
+"""Larger chunks use more memory and save no time: adding up the counts of this much text takes a
+tenth of the time of counting it."""
 
 _SMALLEST_CHUNK_BYTES: Final = 256 << 10
 _CHUNKS_PER_WORKER: Final = 8  # so that the last chunks are short and no worker idles for long
 _CHUNKS_BEFORE_REPLACEMENT: Final = 64
 _CEILING_PER_CHUNK: Final = 64
 SMALLEST_CEILING_BYTES: Final = 16 << 20
-"""The tables of the smallest chunks would use up a smaller ceiling."""
+"""The tables of the smallest chunks would fill a smaller ceiling."""
 
 SMALL_CORPUS_BYTES: Final = 3 << 20
-"""Up to this size, starting workers takes longer than they save; this process counts alone."""
+"""Up to this size, starting workers takes longer than they save; this process counts without
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingRules:
-    """The settings that decide the counts of a chunk; every worker gets them once."""
+    """The settings that decide the counts of a chunk; each worker receives them once."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
@@ -66,7 +67,7 @@ class ChunkCounts:
 
 
 def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
-    """Count the pre-tokens of one chunk: the task of a worker.
+    """Count the pre-tokens of one chunk. This is the task of a worker.
 
     Raises:
         CorpusError: the bytes are not UTF-8 (and `errors` is strict), or the file changed.
@@ -83,8 +84,8 @@ def count_chunk(rules: CountingRules, chunk: Chunk) -> ChunkCounts:
     del data
     counts: Counter[str] = Counter()
     n_documents = 0
-    # A chunk begins at the beginning of the file, at a special token, or inside a document that
-    # began in an earlier chunk.
+    # A chunk begins at the start of the file, at a special token, or inside a document that began
+    # in an earlier chunk.
     goes_on = chunk.start > 0
     for plain, _ in matcher_of(frozenset(rules.special_tokens)).split(text):
         if plain:
@@ -111,25 +112,26 @@ def count_pretokens(
 ) -> PretokenCounts:
     """Count how often each pre-token occurs in these files.
 
-    Special tokens are cut out first, leftmost, then longest. They are hard boundaries, and so are
-    the ends of the files. Newlines stay as they are. `progress` gets the bytes counted and the
-    total; `while_waiting` is called often, and an exception from it cancels the run.
+    Special tokens are cut out first: the leftmost match, the longest of equals. They are hard
+    boundaries, as are the ends of the files. Newlines stay unchanged. `progress` gets the bytes
+    counted and the total; `while_waiting` is called often, and an exception from it cancels the
+    run.
 
     - `num_workers`: processes or threads; by default one per processor, and one for a small corpus.
     - `chunk_bytes`: the approximate size of a chunk; it changes only memory and time.
     - `engine`: see `choose_counting_engine`.
     - `max_memory_bytes`: a ceiling for the counts while the corpus is read, at least 16 MiB. Counts
-      beyond it go, sorted, to `scratch_folder` (by default the system's) and are added up at the
-      end; the result is the same. The native engine then keeps the sum packed in memory: its text
-      and a few bytes per pre-token. The Python engine reads it from the disk.
+      beyond it are sorted, written to `scratch_folder` (by default the system's) and added up at
+      the end; the result is the same. The native engine then keeps the sum packed in memory: its
+      text and a few bytes per pre-token. The Python engine reads it from disk.
 
     Raises:
-        CorpusError: a file is missing, no regular file, not UTF-8 (names file and byte offset),
+        CorpusError: a file is missing, not a regular file, not UTF-8 (names file and byte offset),
             or changed during the run; or all files are empty.
         WorkerProcessError: a worker was killed.
-        EngineUnavailableError: the engine asked for is not installed.
+        EngineUnavailableError: the requested engine is not installed.
         ValueError: `max_memory_bytes` is too small.
-        OSError: the scratch folder is full or cannot be used.
+        OSError: the scratch folder is full or unusable.
     """
     if errors not in ("strict", "replace"):
         raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
@@ -190,7 +192,7 @@ def _count_in_processes(
     progress: Callable[[int], object],
     while_waiting: Callable[[], object] | None,
 ) -> tuple[Mapping[str, int], int, int]:
-    # Half of the ceiling is for the counts that the workers have not returned yet.
+    # Half of the ceiling is for counts that the workers have not yet returned.
     table = CountTable() if ceiling is None else CountTable(ceiling[0] // 2, ceiling[1])
     bytes_done = n_documents = 0
     for _, counted in run_tasks(
@@ -228,7 +230,7 @@ def _count_in_threads(
             counted = counter.finish()
         except ChunkFailedError as error:
             failed = chunks[error.number]
-            count_chunk(rules, failed)  # raises the reason, in the words of the Python engine
+            count_chunk(rules, failed)  # raises the Python engine's error
             raise failed.file.changed() from None
     progress(sum(file.size_bytes for file in files))
     return counted
@@ -258,7 +260,7 @@ def _submit_all(
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
     """The engine that counts for `engine`. The native engine counts named patterns with strict
-    decoding; the Python engine counts everything else.
+    decoding; the Python engine counts all other cases.
 
     Raises:
         EngineUnavailableError, ValueError: as `resolve_engine`.
@@ -269,7 +271,7 @@ def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErr
 
 
 def choose_num_workers(n_bytes: int, asked: int | None) -> int:
-    """The number of workers for a corpus of this size; 1 means this process alone."""
+    """The number of workers for a corpus of this size; 1 means only this process."""
     if asked is not None and asked < 1:
         raise ValueError(f"num_workers must be at least 1, not {asked}")
     if n_bytes <= SMALL_CORPUS_BYTES:

@@ -1,7 +1,7 @@
-"""Counts of pre-tokens: one protocol, and the counts that are larger than memory.
+"""Counts of pre-tokens: one protocol, and counts that are larger than memory.
 
-Learning, saving, pruning and distributing need the same few things of any counts. `Counts` names
-them, and `view` gives them for any mapping:
+Learning, saving, pruning and distributing need the same few operations on counts. `Counts` defines
+them, and `view` provides them for any mapping:
 
     DictCounts     a dict in memory
     NativeCounts   packed by the compiled module (`engines.native_training`)
@@ -14,9 +14,9 @@ The columns are the body of a file of counts, little-endian, sorted by pre-token
     text      all pre-tokens joined, UTF-8
 
 `CountTable` adds up counts under a memory ceiling. When its dict reaches the ceiling, the table
-writes it to the disk as a sorted run and empties it. At the end it merges all runs into one
-`FileCounts`, reading each run from front to back. Scratch files have no name, so none is left
-behind when a process ends.
+writes it to disk as a sorted run and empties it. At the end it merges all runs into one
+`FileCounts`, reading each run from front to back. Scratch files have no name, so the system removes
+them when a process ends.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ Columns: TypeAlias = tuple[Iterator[bytes], Iterator[bytes], Iterator[bytes]]
 """Lengths, counts and text, each in blocks of any size."""
 
 ReadAt: TypeAlias = Callable[[int, int], bytes]
-"""`read_at(start, n_bytes)` gives these bytes of a file, fewer at its end."""
+"""`read_at(start, n_bytes)` returns these bytes of a file, or fewer at its end."""
 
 MAX_RUNS: Final = 64
-"""This many runs are merged into one, which bounds the number of open files."""
+"""This many runs are merged into a single run, which bounds the number of open files."""
 
 _LENGTH_BYTES: Final = 4
 _COUNT_BYTES: Final = 8
 _ENTRY_BYTES: Final = 160
-"""Memory of a dict's entry beside its key: its slot while the dict grows, and its number."""
+"""Memory of a dict entry besides its key: its slot while the dict grows, and its number."""
 
 _BATCH: Final = 1 << 16
 _WRITE_BATCH: Final = 1 << 14
@@ -62,7 +62,7 @@ _RECORD: Final = struct.Struct("<IQ")
 
 
 class Counts(Protocol):
-    """What all counts offer beside the mapping of pre-token (str) to occurrences (int)."""
+    """The operations of all counts, besides the mapping of pre-token (str) to occurrences (int)."""
 
     @property
     def n_pre_tokens(self) -> int:
@@ -80,15 +80,15 @@ class Counts(Protocol):
         ...
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """The entries in any order; no dict of them is made."""
+        """Iterate over the entries in any order, without making a dict."""
         ...
 
     def sorted(self) -> Counts:
-        """The same counts, with `entries` in the order of the pre-tokens."""
+        """The same counts, with `entries` sorted by pre-token."""
         ...
 
     def columns(self) -> Columns:
-        """The three columns of the sorted counts; see the module."""
+        """The three columns of the sorted counts; see the module docstring."""
         ...
 
 
@@ -142,24 +142,24 @@ class DictCounts:
 
 
 def read_from(file: IO[bytes]) -> ReadAt:
-    """Reads an open file at any position. Keeps the file open."""
+    """Return a function that reads `file` at any position and keeps the file open."""
     return lambda start, n_bytes: os.pread(file.fileno(), n_bytes, start)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `n_bytes` bytes from `start` on of what `read_at` reads."""
+    """A column: `n_bytes` bytes of `read_at`'s file, starting at `start`."""
 
     read_at: ReadAt
     start: int
     n_bytes: int
 
     def read(self, start: int, n_bytes: int) -> bytes:
-        """At most `n_bytes` bytes from `start` of the column."""
+        """Read at most `n_bytes` bytes of the column, starting at `start`."""
         return self.read_at(self.start + start, min(n_bytes, self.n_bytes - start))
 
     def blocks(self) -> Iterator[bytes]:
-        """The column in blocks."""
+        """Yield the column in blocks."""
         for start in range(0, self.n_bytes, _BUFFER_BYTES):
             yield self.read(start, _BUFFER_BYTES)
 
@@ -167,12 +167,12 @@ class Column:
 class FileCounts(Mapping[str, int]):
     """Sorted counts in columns on the disk. Equal to a dict of the same entries.
 
-    Each iteration reads the columns from their beginnings, and several may run at once. Asking for
-    a single entry makes a dict of all. Pickled, it is a dict.
+    Each iteration reads the columns from their start, and several iterations may run at once. A
+    lookup of a single entry makes a dict of all entries. Pickling also makes a dict.
 
     Raises:
-        ValueError: during an iteration: the columns do not fit together, the pre-tokens do not
-            rise, or a count is 0.
+        ValueError: during an iteration: the columns do not match each other, the pre-tokens are
+            not in ascending order, or a count is 0.
     """
 
     def __init__(self, lengths: Column, counts: Column, text: Column) -> None:
@@ -184,9 +184,9 @@ class FileCounts(Mapping[str, int]):
         """Write sorted entries to scratch files without names in `folder`.
 
         Raises:
-            OSError: the folder is full or cannot be used.
+            OSError: the folder is full or unusable.
         """
-        # The files stay open, and so on the disk, as long as a column refers to them.
+        # The files stay open, and therefore on disk, as long as a column refers to them.
         lengths, counts, text = (
             tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=folder)  # noqa: SIM115
             for _ in range(3)
@@ -206,7 +206,7 @@ class FileCounts(Mapping[str, int]):
 
     @classmethod
     def in_body(cls, read_at: ReadAt, start: int, n_entries: int, text_bytes: int) -> FileCounts:
-        """The counts whose columns follow each other from byte `start` on."""
+        """The counts whose columns follow each other from byte `start`."""
         counts_start = start + _LENGTH_BYTES * n_entries
         text_start = counts_start + _COUNT_BYTES * n_entries
         return cls(
@@ -217,7 +217,7 @@ class FileCounts(Mapping[str, int]):
 
     @property
     def n_column_bytes(self) -> int:
-        """Bytes of the three columns together."""
+        """The number of bytes in all three columns."""
         return self._lengths.n_bytes + self._counts.n_bytes + self._text.n_bytes
 
     @property
@@ -237,7 +237,7 @@ class FileCounts(Mapping[str, int]):
         return self._text.n_bytes
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """As `Counts`, in the order of the pre-tokens."""
+        """As `Counts`, sorted by pre-token."""
         text = _TextReader(self._text)
         previous = ""
         for first in range(0, len(self), _BATCH):
@@ -253,19 +253,19 @@ class FileCounts(Mapping[str, int]):
         text.finish()
 
     def sorted(self) -> FileCounts:
-        """As `Counts`: they are sorted."""
+        """As `Counts`: these counts are already sorted."""
         return self
 
     def columns(self) -> Columns:
-        """As `Counts`: the columns as they are on the disk."""
+        """As `Counts`: the columns on disk."""
         return self._lengths.blocks(), self._counts.blocks(), self._text.blocks()
 
     def items(self) -> ItemsView[str, int]:
-        """The entries in the order of the pre-tokens."""
+        """The entries, sorted by pre-token."""
         return _Items(self)
 
     def values(self) -> ValuesView[int]:
-        """The occurrences in the order of the pre-tokens."""
+        """The occurrences, sorted by pre-token."""
         return _Values(self)
 
     def __iter__(self) -> Iterator[str]:
@@ -283,7 +283,7 @@ class FileCounts(Mapping[str, int]):
         return dict, (dict(self.entries()),)
 
     def _numbers(self, typecode: str, column: Column, first: int) -> array[int]:
-        """A batch of numbers of a column, from number `first` on."""
+        """Read a batch of numbers of a column, starting at number `first`."""
         values = array(typecode)
         n_values = min(_BATCH, len(self) - first)
         values.frombytes(column.read(first * values.itemsize, n_values * values.itemsize))
@@ -307,7 +307,7 @@ class _Values(ValuesView[int]):
 
 
 class _TextReader:
-    """Reads a column of UTF-8 by numbers of characters."""
+    """Reads a column of UTF-8 by character counts."""
 
     def __init__(self, column: Column) -> None:
         self._column, self._position = column, 0
@@ -315,7 +315,7 @@ class _TextReader:
         self._ahead = ""
 
     def read(self, n_chars: int) -> str:
-        """The next characters; ValueError when the column has fewer."""
+        """Read the next characters; ValueError when the column has fewer."""
         parts, n_read = [self._ahead], len(self._ahead)
         while n_read < n_chars:
             data = self._column.read(self._position, _TEXT_BYTES)
@@ -336,7 +336,7 @@ class _TextReader:
 
 
 class CountTable:
-    """Adds up counts in a dict of about `max_bytes` at most, and beyond that on the disk."""
+    """Adds up counts in a dict of at most about `max_bytes`, and beyond that on disk."""
 
     def __init__(self, max_bytes: int | None = None, folder: Path | None = None) -> None:
         self._max_bytes = sys.maxsize if max_bytes is None else max_bytes
@@ -345,13 +345,13 @@ class CountTable:
         self._bytes = 0
         self._runs: list[IO[bytes]] = []
         self.n_spills = 0
-        """How often the dict was written to the disk."""
+        """The number of times the dict was written to disk."""
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add these counts.
 
         Raises:
-            OSError: the scratch folder is full or cannot be used.
+            OSError: the scratch folder is full or unusable.
         """
         table = self._counts
         for pre_token, count in counts.items():
@@ -366,10 +366,10 @@ class CountTable:
                 table = self._counts
 
     def finish(self) -> Mapping[str, int]:
-        """The sum of all counts added: the dict when it never reached the ceiling.
+        """The sum of all counts added; a dict if the table never reached the ceiling.
 
         Raises:
-            OSError: the scratch folder is full or cannot be used.
+            OSError: the scratch folder is full or unusable.
         """
         if not self._runs:
             return self._counts
@@ -379,13 +379,13 @@ class CountTable:
     def _spill(self) -> None:
         counts, self._counts, self._bytes = self._counts, {}, 0
         self.n_spills += 1
-        # The order of the characters is that of their bytes in UTF-8.
+        # Sorting by code point is the same as sorting by UTF-8 bytes.
         self._runs.append(self._write((t.encode(), counts[t]) for t in sorted(counts)))
         if len(self._runs) >= MAX_RUNS:
             self._runs = [self._write(merge_runs(self._runs))]
 
     def _write(self, entries: Iterable[Entry]) -> IO[bytes]:
-        # The file stays open, and so on the disk, as long as the run is needed.
+        # The file stays open, and therefore on disk, as long as the run is needed.
         run = tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=self._folder)  # noqa: SIM115
         for entry in entries:
             write_entry(run, entry)
@@ -394,14 +394,14 @@ class CountTable:
 
 
 def write_entry(run: IO[bytes], entry: Entry) -> None:
-    """Append an entry to a run: u32 length in bytes, u64 count, little-endian, the pre-token."""
+    """Append an entry to a run: u32 byte length, u64 count (little-endian), the pre-token."""
     pre_token, count = entry
     run.write(_RECORD.pack(len(pre_token), count))
     run.write(pre_token)
 
 
 def merge_runs(runs: Iterable[IO[bytes]]) -> Iterator[Entry]:
-    """The entries of all runs in order, each pre-token once. Reads all runs at once."""
+    """Yield the entries of all runs in order, each pre-token once. Reads all runs at once."""
     entries = heapq.merge(*map(_read_run, runs))
     pre_token, count = next(entries, (b"", 0))
     for other, more in entries:
@@ -422,10 +422,10 @@ def _read_run(run: IO[bytes]) -> Iterator[Entry]:
 
 
 class _PositionedReader(io.RawIOBase):
-    """Reads a file from its beginning with a position of its own: several may read one at once."""
+    """Reads a file from its start with its own position, so several readers can share one file."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file  # open as long as it is read
+        self._file = file  # keeps the file open
         self._position = 0
 
     def readable(self) -> bool:
@@ -438,7 +438,7 @@ class _PositionedReader(io.RawIOBase):
 
 
 def sum_bytes(entries: Iterable[tuple[str, int]]) -> int:
-    """UTF-8 bytes of these pre-tokens, each as often as it was counted."""
+    """The number of UTF-8 bytes of these pre-tokens, repetitions included."""
     return sum(
         count * (len(pre_token) if pre_token.isascii() else len(pre_token.encode()))
         for pre_token, count in entries
@@ -446,7 +446,7 @@ def sum_bytes(entries: Iterable[tuple[str, int]]) -> int:
 
 
 def _render_numbers(typecode: str, numbers: Iterable[int]) -> Iterator[bytes]:
-    """A column of numbers, in blocks."""
+    """Yield a column of numbers, in blocks."""
     rest = iter(numbers)
     while values := array(typecode, islice(rest, _BATCH)):
         yield _little_endian(values).tobytes()

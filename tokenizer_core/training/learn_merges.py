@@ -2,14 +2,14 @@ r"""Counted pre-tokens -> merges: the reference learner, exact and incremental.
 
 How it works. A word (a distinct pre-token) is a `str` whose characters are symbols: code point `i`
 below 256 is byte `i`, and `256 + k` is the product of merge `k`. A pair is a `str` of two such
-characters. So applying one merge to one word is `str.split` and `str.join`, which work left to
-right without overlap, as BPE requires (`aaa` with the pair `aa` gives `aa a`), at the speed of C
-and with one byte a symbol for most words.
+characters. To apply a merge to a word, the learner calls `str.split` and `str.join`. These work
+from left to right without overlap, as BPE requires (`aaa` with the pair `aa` gives `aa a`), at the
+speed of C, and most words use one byte per symbol.
 
-Every pair has the list of the words that hold it. The lists of byte pairs are built once. A later
-pair contains the newest symbol, so the step that makes it knows its whole list. A word may have
-lost the pair since; `split` finds out. Counts change only next to a merge; the learner sums the
-changes of each neighbour and applies them once. Counts of existing pairs only fall; `PairQueue`
+Each pair has a list of the words that contain it. The lists of byte pairs are built once. A later
+pair contains the newest symbol, so the step that makes it knows its complete list. A word may have
+lost the pair since then; `split` detects this. Counts change only next to a merge; the learner sums
+the changes of each neighbour and applies them once. Counts of existing pairs only fall; `PairQueue`
 relies on that.
 
 The tie rule. Each step takes the pair with the highest count. Among equals, `lexicographic` takes
@@ -18,10 +18,10 @@ against `("a", "bc")` is decided by the left side. `huggingface` takes the small
 the `tokenizers` library numbers them: single bytes in the order of their characters in the
 byte-to-unicode alphabet, then products in the order they were made.
 
-`LearningRules` leave out pairs or end learning; they never change the order of the others. The
+`LearningRules` exclude pairs or end learning; they never change the order of the other pairs. The
 merges of a smaller vocabulary are the beginning of those of a larger one.
 
-No product is ever a token already: as long as no merge crosses the ends of some bytes, all their
+No product is ever a token already: as long as no merge crosses the ends of a byte sequence, all its
 occurrences are merged in the same way, so they all become one token in the same step.
 
 `benchmarks/compare_merge_learners.py` compares the ordered count buckets used here with a lazy
@@ -45,8 +45,8 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 TIE_BREAKS: Final[tuple[TieBreak, ...]] = ("lexicographic", "huggingface")
 
 _N_BYTES: Final = 256
-# Ends every key, above all characters of bytes: if one token is a prefix of another, the longer one
-# is the greater and must come first.
+# Ends every key and sorts above all characters of bytes: if one token is a prefix of another, the
+# longer one is the greater and must come first.
 _KEY_END: Final = chr(_N_BYTES + 1)
 
 
@@ -54,7 +54,7 @@ _KEY_END: Final = chr(_N_BYTES + 1)
 class LearningRules:
     """Rules that limit the merges; the defaults limit nothing.
 
-    - `min_frequency`: learning ends when no pair with this many occurrences is left.
+    - `min_frequency`: learning ends when no remaining pair occurs this often.
     - `max_token_length`: in bytes; pairs that make a longer token are never merged.
     - `first_merges`: applied, in order, before learning. Each side is a byte or an earlier product,
       and each product is new.
@@ -70,10 +70,10 @@ NO_RULES: Final = LearningRules()
 
 @dataclass(frozen=True, slots=True)
 class LearnedMerges:
-    """The merges in order, the given ones first, and the number of tokens they leave.
+    """The merges in order, the given ones first, and the number of tokens after them.
 
-    `no_pair_left`: learning ended because the rules allowed no pair; without rules, because every
-    pre-token had become one token. `token_counts`: the tokens of all counted pre-tokens,
+    `no_pair_left`: learning ended because the rules allowed no pair, or, without rules, because
+    every pre-token had become one token. `token_counts`: the tokens of all counted pre-tokens,
     repetitions included, after the given merges and after each learned one.
     """
 
@@ -87,7 +87,7 @@ class LearnedMerges:
         return self.token_counts[-1]
 
     def first(self, n_merges: int) -> LearnedMerges:
-        """The result of learning only `n_merges` merges, or the given ones if these are more."""
+        """The result of learning only `n_merges` merges, or the given ones if they are more."""
         n_given = len(self.merges) - len(self.token_counts) + 1
         merges = self.merges[: max(n_merges, n_given)]
         counts = self.token_counts[: len(merges) - n_given + 1]
@@ -102,7 +102,7 @@ def learn_merges(
     rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
-    """The first `n_merges` merges of byte-level BPE over these pre-tokens, fewer if none are left.
+    """Learn the first `n_merges` merges of byte-level BPE, or fewer if no pair is left.
 
     `n_merges` includes `rules.first_merges`, which are always applied. `counts` maps each pre-token
     to its occurrences and stays unchanged. `after_merge` gets the number of merges so far; an
@@ -153,13 +153,13 @@ def check_tie_break(tie_break: str) -> None:
 
 
 class PairQueue(Protocol):
-    """Gives pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
+    """Returns pairs by falling count, ties by rising key. Shares `pair_counts` with the learner,
     which lowers or deletes counts in it without notice; a deleted pair is never returned."""
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None: ...
 
     def add(self, pair: str, count: int) -> None:
-        """Take in a new pair; its count is at most that of the last pair popped."""
+        """Add a new pair; its count is at most that of the last popped pair."""
         ...
 
     def pop(self) -> str | None:
@@ -171,8 +171,8 @@ class PairBuckets:
     """A list of pairs for each count, opened from the highest count down.
 
     A pair stays in its list while its count falls; when that list is opened, the pair moves to the
-    list of its count. Only pairs of the open list get keys, so the many pairs that never come near
-    the top cost neither comparisons nor memory for keys.
+    list of its current count. Only pairs of the open list get keys. The many pairs that never come
+    near the top therefore need neither comparisons nor memory for keys.
     """
 
     def __init__(self, pair_counts: dict[str, int], token_keys: dict[str, str]) -> None:
@@ -237,7 +237,7 @@ def learn_with_queue(
     rules: LearningRules = NO_RULES,
     after_merge: Callable[[int], object] | None = None,
 ) -> LearnedMerges:
-    """`learn_merges` with a queue of the caller's choice, so that queues can be compared."""
+    """`learn_merges` with the caller's queue, so that queues can be compared."""
     check_tie_break(tie_break)
     table = _WordTable(counts)
     token_bytes = {chr(byte): bytes([byte]) for byte in range(_N_BYTES)}
@@ -273,7 +273,7 @@ def learn_with_queue(
 
 
 def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """Check that each merge applies in its turn, and return the merges as pairs of symbols."""
+    """Check that each merge is applicable in order; return the merges as pairs of symbols."""
     symbols = {bytes([byte]): chr(byte) for byte in range(_N_BYTES)}
     pairs: list[str] = []
     for left, right in merges:
@@ -285,7 +285,7 @@ def _as_symbols(merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 
 class _WordTable:
-    """The words with their counts, and for each pair its count and the words that hold it."""
+    """The words with their counts, and the count and words of each pair."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._words: list[str] = []
@@ -293,7 +293,7 @@ class _WordTable:
         self.n_tokens = 0
         """Tokens of all words after the merges so far, repetitions included."""
         self.pair_counts: dict[str, int] = {}
-        # Arrays of 4 bytes an entry: lists of ints measured the same speed and twice the memory.
+        # Arrays of 4 bytes per entry: lists of ints had the same speed and used twice the memory.
         self._occurrences: dict[str, array[int]] = {}
         self._take_in(counts)
 
@@ -303,7 +303,7 @@ class _WordTable:
         for pre_token, count in counts.items():
             if count < 1:
                 raise ValueError(f"the pre-token {pre_token!r:.60} has the count {count}, below 1")
-            # An ASCII pre-token is its own word; the object is shared with `counts`.
+            # An ASCII pre-token is its own word; `counts` shares the object.
             word = pre_token if pre_token.isascii() else pre_token.encode().decode("latin-1")
             self.n_tokens += count * len(word)
             if len(word) < 2:
@@ -319,18 +319,18 @@ class _WordTable:
         self._occurrences = dict(occurrences)
 
     def merge(self, pair: str, symbol: str, queue: PairQueue) -> None:
-        """Replace `pair` by `symbol` in all words; the new pairs go into `queue`."""
+        """Replace `pair` by `symbol` in all words; adds the new pairs to `queue`."""
         words = self._words
         # Neighbour -> the words where it comes before (after) the pair, once per occurrence.
         before: defaultdict[str, array[int]] = defaultdict(_empty_index)
         after: defaultdict[str, array[int]] = defaultdict(_empty_index)
         touching = _empty_index()
-        # A given merge may join a pair that no word holds.
+        # The pair of a given merge may occur in no word.
         self.pair_counts.pop(pair, None)
         done = -1
         for index in self._occurrences.pop(pair, ()):
-            # The list has a word once per occurrence, consecutively. Splitting it each time would
-            # take quadratic time for a pre-token of a megabyte.
+            # The list contains a word once per occurrence, consecutively. Splitting it for each
+            # entry would take quadratic time for a pre-token of a megabyte.
             if index == done:
                 continue
             done = index
@@ -365,7 +365,7 @@ class _WordTable:
         count = self.pair_counts.get(old, 0)
         if count > moved:
             self.pair_counts[old] = count - moved
-        elif count:  # it is 0 when `old` is the pair being merged: `aa` in `aaa`
+        elif count:  # the count is 0 when `old` is the pair being merged: `aa` in `aaa`
             del self.pair_counts[old]
             del self._occurrences[old]
         self.pair_counts[new] = moved
@@ -383,7 +383,7 @@ def _empty_index() -> array[int]:
 
 
 def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
-    """Keys of the 256 bytes: of two pairs with the same count, that with the smaller
+    """Keys of the 256 bytes: of two pairs with the same count, the one with the smaller
     `key(left) + key(right)` is merged first."""
     if tie_break == "lexicographic":
         return {chr(byte): _reverse_key(bytes([byte])) for byte in range(_N_BYTES)}
@@ -395,6 +395,6 @@ def _keys_of_bytes(tie_break: TieBreak) -> dict[str, str]:
 
 
 def _reverse_key(token: bytes) -> str:
-    """A string that sorts in the reverse order of the bytes. Because of the mark at its end no key
-    is a prefix of another, so two joined keys compare one side after the other."""
+    """A string that sorts in the reverse order of the bytes. Its end mark keeps a key from being a
+    prefix of another, so two joined keys compare one side after the other."""
     return "".join([chr(_N_BYTES - byte) for byte in token]) + _KEY_END

@@ -32,7 +32,7 @@ MAX_FILE_BYTES: Final = 1 << 36
 """Larger than any counts that fit into memory."""
 
 MAX_SUM: Final = (1 << 64) - 1
-"""Limit of the bytes of all pre-tokens: the native learner counts in 64 bits."""
+"""Limit of the total bytes of all pre-tokens: the native learner counts in 64 bits."""
 
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
 _DIGEST_BYTES: Final = 32
@@ -41,7 +41,7 @@ _HASH_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CorpusSource:
-    """One file of a corpus: where it was, how large, and the sha256 (hex) of what was counted."""
+    """One file of a corpus: its path, its size, and the sha256 (hex) of the counted bytes."""
 
     path: str
     size_bytes: int
@@ -50,15 +50,15 @@ class CorpusSource:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What `prune_counts` dropped from counts.
+    """The pre-tokens that `prune_counts` dropped.
 
     - `min_count`: pre-tokens with fewer occurrences were dropped. For combined counts, the largest
-      of theirs.
+      `min_count` among them.
     - `n_distinct`: distinct pre-tokens dropped; one dropped from two counts is counted twice.
       `n_pre_tokens`, `n_bytes`: their occurrences, and the UTF-8 bytes of these.
-    - `bound`: no pair of tokens occurs more often than this in the dropped pre-tokens, whatever was
-      merged before. So in the whole text each learned merge occurs at most this many times less
-      than the best pair at that moment (`prune_counts` has the proof).
+    - `bound`: no pair of tokens occurs more often than this in the dropped pre-tokens, after any
+      earlier merges. In the whole text, each learned merge therefore occurs at most this many times
+      less than the best pair at that moment (`prune_counts` has the proof).
     """
 
     min_count: int
@@ -69,7 +69,7 @@ class Pruning:
 
     @classmethod
     def combined(cls, parts: Iterable[tuple[Pruning, int]]) -> Pruning:
-        """The pruning of a weighted sum of counts, given as (pruning, weight); bounds add up too.
+        """The pruning of a weighted sum of counts, given as (pruning, weight); adds the bounds too.
 
         Example:
             >>> Pruning.combined([(Pruning(2, 9, 9, 50, 4), 3), (Pruning(3, 5, 8, 40, 2), 1)])
@@ -86,7 +86,7 @@ class Pruning:
 
     @classmethod
     def parse(cls, table: dict[str, Any]) -> Pruning:
-        """The pruning from its `asdict`; ValueError, KeyError or TypeError for other tables."""
+        """Parse its `asdict`; ValueError, KeyError or TypeError for other tables."""
         values = [table[field.name] for field in fields(cls)]
         if len(table) != len(values) or any(type(n) is not int or n < 0 for n in values):
             raise ValueError("pruning is not five numbers, 0 or above")
@@ -95,15 +95,15 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True)
 class PretokenCounts:
-    """Counts of the pre-tokens of a corpus, and everything that decided them.
+    """Counts of the pre-tokens of a corpus, and all settings that affected them.
 
     - `counts`: pre-token -> occurrences (at least 1). Special tokens are cut out, never counted.
-    - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: stretches of text
-      between special tokens that are not empty.
+    - `n_bytes`: bytes of the corpus, special tokens included. `n_documents`: non-empty stretches
+      of text between special tokens.
     - `n_spills`: how often counting reached its memory ceiling and wrote to the disk.
     - `weights`: how often each source was counted, in the order of `sources`; empty: once each.
-    - `pruning`: what `prune_counts` dropped, if anything. `n_pre_tokens` and `n_pre_token_bytes`
-      do not include it.
+    - `pruning`: the pre-tokens that `prune_counts` dropped, if any. `n_pre_tokens` and
+      `n_pre_token_bytes` do not include them.
     """
 
     counts: Mapping[str, int]
@@ -133,12 +133,12 @@ class PretokenCounts:
         return view(self.counts).n_bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to a file, or an address (`s3://bucket/news.counts`), whole or not at
-        all.
+        """Write the counts to a file or an address (`s3://bucket/news.counts`), completely or not
+        at all.
 
         Raises:
             OSError: the file cannot be written.
-            StorageError: the storage at the address cannot be reached, or refuses.
+            StorageError: the storage at the address is unreachable or refuses the object.
         """
         name = os.fspath(path)
         if not is_address(name):
@@ -191,15 +191,15 @@ class PretokenCounts:
     ) -> PretokenCounts:
         """Read counts that `save` wrote, from a path or an address.
 
-        The counts must have been made with `pattern` and `special_tokens`, if these are given. With
-        `on_disk` the counts stay in the file, which stays open, and each iteration reads it again.
+        If `pattern` and `special_tokens` are given, the counts must have been made with them. With
+        `on_disk`, the counts stay in the file, which stays open; each iteration reads it again.
 
         Raises:
-            FormatError: the file is not a file of counts, is cut short, or is damaged.
+            FormatError: the file is not a file of counts, is truncated, or is damaged.
             CorpusError: the corpus was counted with another pattern, other special tokens, or other
                 Unicode tables than those of this installation.
             OSError: the file cannot be read.
-            StorageError: the storage at the address cannot be reached, or has no object of that
+            StorageError: the storage at the address is unreachable, or has no object with that
                 name.
         """
         name = os.fspath(path)
@@ -244,7 +244,7 @@ def _load(name: str, *, on_disk: bool) -> PretokenCounts:
 
 @contextmanager
 def _local(name: str) -> Iterator[str]:
-    """The path of a file, or of a temporary copy of the object at an address."""
+    """Yield the path of a file, or of a temporary copy of the object at an address."""
     if not is_address(name):
         yield name
         return
@@ -255,7 +255,7 @@ def _local(name: str) -> Iterator[str]:
 
 
 def _open_regular(path: str) -> IO[bytes]:
-    # O_NONBLOCK: opening a FIFO nobody writes to must not wait for a writer.
+    # O_NONBLOCK: opening a FIFO without a writer must not block.
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -264,7 +264,7 @@ def _open_regular(path: str) -> IO[bytes]:
 
 
 def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenCounts:
-    """The counts in a file; every length is checked against its size before it is used."""
+    """Parse the counts in a file; checks every length against the file size before use."""
     if read_at(0, len(_MAGIC)) != _MAGIC:
         raise FormatError(f"{name} is not a file of pre-token counts")
     try:
@@ -278,7 +278,7 @@ def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenC
 
 
 def _parse_parts(read_at: ReadAt, size: int) -> tuple[dict[str, Any], FileCounts]:
-    """The header and the body of a file whose hash is right; ValueError when it is not."""
+    """The header and the body of a file with a correct hash; ValueError for a wrong hash."""
     header_start = len(_MAGIC) + 8
     header_bytes = int.from_bytes(read_at(len(_MAGIC), 8), "little")
     body_start = header_start + header_bytes

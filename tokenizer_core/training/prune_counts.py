@@ -1,22 +1,22 @@
-"""Drops rare pre-tokens from counts, and bounds what that can change.
+"""Drops rare pre-tokens from counts, and bounds the effect.
 
 Most distinct pre-tokens occur once or twice and decide few merges, but learning needs all distinct
-pre-tokens in memory. Dropping the rare ones allows learning from more text than memory holds. The
-result is no longer exact; this module bounds how inexact.
+pre-tokens in memory. Without the rare ones, it can learn from more text than memory holds. The
+result is no longer exact; this module bounds the error.
 
 **The bound.** Take any state of learning: some merges, including those of seed tokens, applied in
-order to all pre-tokens, kept and dropped. Let f(p) be how often the pair of tokens p occurs in all
-of them, and g(p) in the kept ones; the difference occurs in the dropped ones. Every occurrence of
-(x, y) holds the bytes of x + y, and no two occurrences begin at the same byte. So for two adjacent
-bytes of x + y, each occurrence has a position of its own. With D[a][b] as how often byte b follows
-byte a in the dropped pre-tokens,
+order to all pre-tokens, kept and dropped. Let f(p) be the number of occurrences of the pair of
+tokens p in all of them, and g(p) in the kept ones; f(p) - g(p) is the number in the dropped ones.
+Every occurrence of (x, y) contains the bytes of x + y, and no two occurrences begin at the same
+byte. For two adjacent bytes of x + y, each occurrence therefore has its own position. Let D[a][b]
+be the number of times byte b follows byte a in the dropped pre-tokens. Then
 
     f(x, y) - g(x, y)  <=  the least D[a][b] of adjacent bytes a b of x + y  <=  B = max D.
 
-Learning takes the pair p with the greatest g of those that may be merged. Let q be the pair with
-the greatest f. Then f(q) <= g(q) + B <= g(p) + B <= f(p) + B: **the merge taken occurs at most B
-times less than the best one**, in the state where it is taken. Pruning computes B and stores it as
-`Pruning.bound`. Counts that are added up, or pruned again, have the sum of their bounds.
+Learning takes the pair p with the greatest g among the allowed pairs. Let q be the pair with the
+greatest f. Then f(q) <= g(q) + B <= g(p) + B <= f(p) + B: **the merge taken occurs at most B times
+less than the best one**, in the state where it is taken. Pruning computes B and stores it as
+`Pruning.bound`. The bound of counts that are added up, or pruned again, is the sum of the bounds.
 
 **With rules.** `max_token_length` forbids the same pairs with and without the rare pre-tokens.
 First merges are part of the state; learning does not choose them, so the bound does not apply to
@@ -24,10 +24,10 @@ them. With `min_frequency` m, every learned merge occurs m times in the whole te
 may end sooner: when it ends, no allowed pair occurs m + B times in the whole text (m is 1 by
 default).
 
-**Not promised.** The merges may differ from those of all counts: ties, and gaps of at most B, may
-be decided differently, and from there on the states differ, each compared with its own best. The
+**Not guaranteed.** The merges may differ from those of all counts: ties and gaps of at most B may
+be decided differently. From there on the states differ, and each is compared with its own best. The
 bound does not limit bytes per token; `benchmarks/pruning_loss.py` measures these. For merges that
-occur less than B times, as late ones do, the bound says nothing.
+occur less than B times, as late merges do, the bound is meaningless.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _BATCH: Final = 1 << 16
 
 
 def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
-    """The counts without pre-tokens that occur fewer than `min_count` times; `pruning` of the
-    result says what was dropped, with the bound.
+    """The counts without pre-tokens that occur fewer than `min_count` times. `pruning` of the
+    result describes the dropped pre-tokens and the bound.
 
-    One pass over the counts, wherever they are; only kept pre-tokens are in memory. The figures of
-    the corpus (`n_bytes`, `n_documents`, sources) stay those of the whole corpus; `n_pre_tokens`
-    and `n_pre_token_bytes` are those of the kept pre-tokens.
+    Makes one pass over the counts, in memory or on disk; memory holds only kept pre-tokens. The
+    totals of the corpus (`n_bytes`, `n_documents`, sources) stay those of the whole corpus;
+    `n_pre_tokens` and `n_pre_token_bytes` are those of the kept pre-tokens.
 
     Raises:
         ValueError: `min_count` is below 2, or the dropped bytes do not fit 64 bits.
-        CorpusError: no pre-token would be left.
+        CorpusError: no pre-token would remain.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -97,11 +97,11 @@ def prune_counts(counts: PretokenCounts, *, min_count: int) -> PretokenCounts:
 
 
 def _add_adjacent_bytes(following: NDArray[np.uint64], words: Sequence[tuple[bytes, int]]) -> None:
-    """Add to `following[256 * a + b]` how often byte b follows byte a in these counted words."""
+    """Add to `following[256 * a + b]` the number of times byte b follows byte a in these words."""
     lengths = np.fromiter((len(word) for word, _ in words), np.intp, len(words))
     counts = np.fromiter((count for _, count in words), np.uint64, len(words))
     data = np.frombuffer(b"".join([word for word, _ in words]), np.uint8).astype(np.intp)
-    goes_on = np.ones(len(data), np.bool_)  # whether the next byte is of the same word
+    goes_on = np.ones(len(data), np.bool_)  # whether the next byte is in the same word
     goes_on[np.cumsum(lengths) - 1] = False
     inside = goes_on[:-1]
     pairs = 256 * data[:-1] + data[1:]

@@ -1,8 +1,8 @@
-"""Training from end to end: check what was asked, count the corpus, learn the merges, report.
+"""Training from end to end: check the arguments, count the corpus, learn the merges, report.
 
     train_bpe          (vocab, merges) in one call
     train              the same with the spec, the counts and a report
-    train_from_counts  another vocabulary size from counts that are there already
+    train_from_counts  another vocabulary size from existing counts
 
 The registry publishes the result.
 """
@@ -52,8 +52,8 @@ _SHOWN_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """The progress of a run: `done` of `total` bytes of the corpus (`count`), partitions of counts
-    made in shards (`merge`), or merges (`learn`)."""
+    """The progress of a run: `done` of `total` bytes of the corpus (`count`), partitions of sharded
+    counts (`merge`), or merges (`learn`)."""
 
     phase: Literal["count", "merge", "learn"]
     done: int
@@ -72,25 +72,25 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """Figures of one training run. Sizes in bytes, times in seconds of wall clock.
+    """Figures of one training run. Sizes are in bytes, times in seconds of wall clock.
 
-    - `engine` learned; `counting_engine` counted, None if the counts were given.
+    - `engine` learned the merges; `counting_engine` counted, or is None if the counts were given.
     - `options`: the options of the vocabulary. `n_seed_merges`: the merges of its seed tokens.
       `n_reserved`: its reserved tokens, padding included.
-    - `learned_vocab_size`: the size that the run learned, larger than `vocab_size` if this is the
+    - `learned_vocab_size`: the size that the run learned. It is larger than `vocab_size` in the
       report of a smaller size (`TrainingResult.at_size`). Times and memory are those of the run.
     - `curve`: exact, for about a hundred sizes from the smallest to this one, evenly spaced in
       their logarithm, and for 500, 1,000, 2,000, 5,000 and so on.
     - `stopped_early`: why there are fewer merges than requested, or None.
-    - `peak_memory_bytes`: resident memory of this process and its workers together, at its
-      highest; sampled five times a second. `peak_own_memory_bytes`: the most this process has
-      ever held, before training too (`ru_maxrss`).
+    - `peak_memory_bytes`: the highest resident memory of this process and its workers together,
+      sampled five times a second. `peak_own_memory_bytes`: the highest memory of this process in
+      its lifetime, including before training (`ru_maxrss`).
     - `longest_token_text`: the first 200 characters of the longest learned token, with U+FFFD for
       bytes that are not UTF-8.
     - `bytes_per_token`: on the training text without special tokens.
     - `seconds_counting`: 0 when the counts came from a file.
-    - `pruning`: what was dropped from the counts before learning, and its bound; None if nothing
-      was. Numbers of tokens and pre-tokens do not include it.
+    - `pruning`: the pre-tokens dropped before learning, and the bound; None if none were dropped.
+      Numbers of tokens and pre-tokens do not include them.
     """
 
     engine: str
@@ -120,7 +120,7 @@ class TrainingReport:
     pruning: Pruning | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a dict that `json.dumps` takes."""
+        """The figures as a JSON-serialisable dict."""
         figures = asdict(self)
         figures["curve"] = list(figures["curve"])
         figures["options"]["seed_tokens"] = list(self.options.seed_tokens)
@@ -138,7 +138,7 @@ class TrainingResult:
     counts: PretokenCounts
     plan: VocabularyPlan
     learned: LearnedMerges
-    """The merges of the whole run, even if this is a smaller size of it."""
+    """The merges of the whole run, even for a smaller size of it."""
 
     @property
     def vocab(self) -> dict[int, bytes]:
@@ -146,12 +146,12 @@ class TrainingResult:
         return dict(self.spec.vocab)
 
     def at_size(self, vocab_size: int) -> TrainingResult:
-        """The result that a run for this smaller size would give, without learning again.
+        """The result of a run for this smaller size, without learning again.
 
-        Its report has the times and the memory of the whole run.
+        Its report contains the times and the memory of the whole run.
 
         Raises:
-            VocabSizeError: too small, or larger than the run was asked for.
+            VocabSizeError: the size is too small, or larger than that of the run.
 
         Example:
             >>> from tokenizer_core.patterns import PATTERNS
@@ -187,7 +187,7 @@ def train_bpe(
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Train a byte-level BPE tokenizer; `(vocab, merges)` as the CS336 course defines them.
 
-    Ids 0-255 are the bytes, then come the special tokens in the order given, then the merges.
+    Ids 0-255 are the bytes, followed by the special tokens in the given order and the merges.
     `vocab_size` counts all of them. The result is the same for any number of workers.
 
     Raises:
@@ -238,14 +238,14 @@ def train(
 ) -> TrainingResult:
     """Count the pre-tokens of these files and learn merges from them.
 
-    For several sizes, train the largest and take the others from it with `at_size`.
+    For several sizes, train the largest and derive the others with `at_size`.
 
-    - `num_workers`: processes, or threads of the native engine, that count; by default one per
-      processor. One worker counts a corpus of a few megabytes.
-    - `engine`: the engine that counts and learns. The Python engine counts custom patterns and
-      `errors="replace"` for the native one; the report names both.
+    - `num_workers`: the number of counting processes, or threads of the native engine; by default
+      one per processor. One worker counts a corpus of a few megabytes.
+    - `engine`: the engine that counts and learns. For the native engine, the Python engine counts
+      custom patterns and `errors="replace"`; the report names both.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
-    - `options`: options of the vocabulary beside its size.
+    - `options`: options of the vocabulary, besides its size.
     - `max_memory_bytes`, `scratch_folder`: a memory ceiling for counting; see `count_pretokens`.
       Learning needs all distinct pre-tokens in memory.
     - `progress` and `should_cancel` are called several times a second; the run ends when
@@ -256,13 +256,13 @@ def train(
         InvalidSpecError: a special token is empty, a single byte, or given twice; a seed or
             reserved token is impossible; or another option is out of range.
         CorpusError: see `count_pretokens`.
-        TrainingCancelledError: `should_cancel` said so.
+        TrainingCancelledError: `should_cancel` returned true.
         WorkerProcessError: a worker was killed.
-        EngineUnavailableError: the engine asked for is not installed.
+        EngineUnavailableError: the requested engine is not installed.
     """
     split_pattern = resolve_pattern(pattern)
     plan = plan_vocabulary(special_tokens, split_pattern, options)
-    plan.n_merges(vocab_size)  # raises what is wrong with the size before the work begins
+    plan.n_merges(vocab_size)  # raises for a wrong size before the work begins
     check_tie_break(tie_break)
     engine = resolve_engine(engine)
     watch = _Watch(progress, should_cancel)
@@ -303,9 +303,10 @@ def train_from_counts(
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
-    """Learn merges from counts made before; pattern and special tokens are those of the counts.
+    """Learn merges from existing counts, which define the pattern and the special tokens.
 
-    A smaller size gives the beginning of the merges of a larger one (`TrainingResult.at_size`).
+    The merges of a smaller size are the beginning of those of a larger one (see
+    `TrainingResult.at_size`).
 
     Raises:
         VocabSizeError, InvalidSpecError, TrainingCancelledError: as `train`.
@@ -335,12 +336,12 @@ def train_from_counts(
 class PeakMemory:
     """The largest resident memory of this process and its children together, seen by `sample`.
 
-    A machine must have the sum over processes at one moment, and `ru_maxrss` includes the time
-    before training; so this samples. Memory shared by processes counts once for each.
+    A machine needs the sum over all processes at one moment, and `ru_maxrss` includes the time
+    before training, so this class samples. Memory shared by processes counts once for each.
     """
 
     def __init__(self) -> None:
-        # psutil takes tens of milliseconds to import, which every worker process would pay.
+        # psutil takes tens of milliseconds to import; do not import it in every worker process.
         import psutil
 
         self._process = psutil.Process()
@@ -358,7 +359,7 @@ class PeakMemory:
             try:
                 total += process.memory_info().rss
             except self._gone:
-                continue  # it ended meanwhile
+                continue  # the process has ended
         self.peak_bytes = max(self.peak_bytes, total)
         self._next_sample = time.monotonic() + _SAMPLE_SECONDS
 
@@ -378,7 +379,7 @@ class _Watch:
         self.poll()
 
     def poll(self) -> None:
-        """Sample memory, and end the run if `should_cancel` says so."""
+        """Sample memory, and end the run if `should_cancel` returns true."""
         if time.monotonic() < self._next_poll:
             return
         self.memory.sample()
@@ -394,7 +395,7 @@ class _Watch:
         self._report("count", n_done, n_bytes, "counting pre-tokens")
 
     def learn(self, n_done: int, n_merges: int) -> None:
-        """Report merges learned. Cheap enough for a call after every merge."""
+        """Report merges learned. Fast enough to be called after every merge."""
         if n_done == n_merges or time.monotonic() >= self._next_poll:
             self.poll()
             self._report("learn", n_done, n_merges, "learning merges")
@@ -461,7 +462,7 @@ def _peak_own_memory_bytes() -> int:
 def describe_merges(
     plan: VocabularyPlan, learned: LearnedMerges, spec: TokenizerSpec, n_bytes: int
 ) -> dict[str, Any]:
-    """The fields of a report that are about these merges; `n_bytes` is of all pre-tokens."""
+    """The fields of a report that describe these merges; `n_bytes` is that of all pre-tokens."""
     longest = max((left + right for left, right in learned.merges), key=len, default=b"")
     n_specials = len(spec.special_tokens)
     return {

@@ -1,15 +1,16 @@
-"""The tokens of a vocabulary beside the learned ones, checked before counting begins.
+"""The tokens of a vocabulary that are not learned, checked before counting begins.
 
 Ids are dense and in this order: the 256 bytes, the special tokens, the products of the merges
-(those of the seed tokens first), the reserved tokens. So neither reserving nor padding changes the
-id of another token, and a larger vocabulary keeps the ids of a smaller one.
+(those of the seed tokens first), the reserved tokens. Neither reserving nor padding therefore
+changes the id of another token, and a larger vocabulary keeps the ids of a smaller one.
 
 A *seed token* is one token from the start. Byte-level BPE reaches every token by merges, so a seed
 gets the merges that lead from its bytes to it, before any merge is learned; each takes an id.
 Because these merges come first, a seed that is a whole pre-token always becomes one token. Inside a
-longer pre-token it becomes one only if no other merge takes its bytes first; no BPE vocabulary can
-promise more. Refused by name: a seed that the split pattern divides (no merge crosses the end of a
-pre-token), one that holds a special token (those are cut out first), and a single byte.
+longer pre-token it becomes one token only if no other merge takes its bytes first; no BPE
+vocabulary can guarantee more. Three kinds of seed are refused: one that the split pattern divides
+(no merge crosses the end of a pre-token), one that contains a special token (those are cut out
+first), and a single byte.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tokenizer_core.training.learn_merges import LearningRules
 Merge = tuple[bytes, bytes]
 
 MAX_RESERVED: Final = 1 << 14
-"""Limit of reserved tokens. A manifest names each one and has room for twice as many."""
+"""Limit of reserved tokens. A manifest names each token and has room for twice as many."""
 
 LLAMA3_RESERVED_NAME: Final = "<|reserved_special_token_{}|>"
 
@@ -41,14 +42,14 @@ _SHORTEST_PRODUCT_BYTES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class VocabularyOptions:
-    """Options of a vocabulary beside its size; the defaults change nothing.
+    """Options of a vocabulary, besides its size; the defaults change nothing.
 
     - `min_frequency`: pairs with fewer occurrences are not merged, which may end learning early.
-    - `max_token_length`: the largest number of bytes of a learned token.
-    - `seed_tokens`: texts that are one token from the start; see the module.
-    - `n_reserved`: special tokens with an id and no meaning yet, counted in `vocab_size`; each is
+    - `max_token_length`: the most bytes in a learned token.
+    - `seed_tokens`: texts that are one token from the start; see the module docstring.
+    - `n_reserved`: special tokens with an id but no meaning yet, counted in `vocab_size`; each is
       named `reserved_name` with its number for `{}`.
-    - `pad_to_multiple`: further reserved tokens make the number of tokens a multiple of this, so
+    - `pad_to_multiple`: adds reserved tokens until the number of tokens is a multiple of this, so
       the vocabulary may become larger than `vocab_size`.
     """
 
@@ -65,7 +66,7 @@ NO_OPTIONS: Final = VocabularyOptions()
 
 @dataclass(frozen=True, slots=True)
 class VocabularyPlan:
-    """Options that passed all checks. `plan_vocabulary` makes it."""
+    """Options that passed all checks; `plan_vocabulary` creates it."""
 
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
@@ -74,14 +75,14 @@ class VocabularyPlan:
 
     @property
     def n_other(self) -> int:
-        """Tokens that no merge makes: bytes, special and reserved tokens, without padding."""
+        """Tokens not made by merges: bytes, special and reserved tokens, without padding."""
         return _N_BYTES + len(self.special_tokens) + self.options.n_reserved
 
     def n_merges(self, vocab_size: int) -> int:
-        """The number of merges of a vocabulary of this size, those of the seeds included.
+        """The number of merges in a vocabulary of this size, including those of the seeds.
 
         Raises:
-            VocabSizeError: this size is too small or too large; names the bound.
+            VocabSizeError: this size is too small or too large; the error names the bound.
         """
         n_seed_merges = len(self.rules.first_merges)
         smallest = self.n_other + n_seed_merges
@@ -109,13 +110,13 @@ class VocabularyPlan:
         """The spec of a tokenizer with these merges and the planned tokens.
 
         Raises:
-            InvalidSpecError: a reserved token is a learned token too.
+            InvalidSpecError: a reserved token is also a learned token.
         """
         vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
         for token in self.special_tokens:
             vocab[len(vocab)] = token.encode()
-        # A product is never a token already (see `learn_merges`) and never a special token: the
-        # text between special tokens holds none. Counts made by hand may; then they share the id.
+        # A product is never a token already (see `learn_merges`), and never a special token: the
+        # text between special tokens contains none. Hand-made counts may; they then share the id.
         known = set(vocab.values())
         for left, right in merges:
             if left + right not in known:
@@ -180,7 +181,7 @@ def plan_vocabulary(
 
 
 def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
-    """Check that each special token can have an id of its own, and return them.
+    """Check that each special token can have its own id, and return them.
 
     Raises:
         InvalidSpecError: one is empty, a single byte, not encodable as UTF-8, or given twice; or
@@ -241,13 +242,13 @@ def make_seed_merges(
     special_tokens: Sequence[str] = (),
     max_token_length: int | None = None,
 ) -> list[Merge]:
-    """The merges that make one token of each seed, in the order of the seeds.
+    """The merges that make each seed one token, in the order of the seeds.
 
-    The merges so far split a seed into parts, and new merges join these from the left. So a seed
-    costs one id less than it has parts; `ing` before `king` makes `king` cheaper.
+    The merges so far split a seed into parts, and new merges join these from the left. A seed
+    therefore costs one id less than it has parts; `ing` before `king` makes `king` cheaper.
 
     Raises:
-        InvalidSpecError: a seed is impossible; says which and why.
+        InvalidSpecError: a seed is impossible; the error names the seed and the reason.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
