@@ -59,21 +59,20 @@ impl Buffers {
 }
 
 impl<'s> Session<'s> {
+    #[inline]
     pub fn new(
         tables: &'s Tables,
         shared: &'s SharedCache,
         buffers: &'s mut Buffers,
     ) -> Session<'s> {
-        let mut session = Session {
+        buffers.misses.n_merged = 0;
+        Session {
             tables,
             shared,
             cache: shared.current(tables),
             buffers,
             n_pieces: 0,
-        };
-        session.buffers.misses.n_merged = 0;
-        session.renew_if_full();
-        session
+        }
     }
 
     /// Ends the call.
@@ -120,6 +119,7 @@ impl<'s> Session<'s> {
     /// Takes the ids of one piece.
     pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) {
         self.n_pieces += 1;
+        self.renew_if_full();
         if piece.len() <= MAX_BATCH_BYTES {
             self.buffers.ends[0] = piece.len() as u32;
             self.take_batch(piece, 0, 1, sink);
