@@ -1,4 +1,4 @@
-"""Texts and ids through a real service: the same as the library gives, by either client."""
+"""Texts and ids through the service in this process: the library's results, by either client."""
 
 import httpx
 
