@@ -1,4 +1,4 @@
-"""Texts and ids through the service in this process: the library's results, by either client."""
+"""Texts and ids: options on the wire, and responses of the previous release."""
 
 import httpx
 
