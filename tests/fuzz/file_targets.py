@@ -83,8 +83,7 @@ def gpt2_files(data: bytes) -> None:
 
 
 def tiktoken(data: bytes) -> None:
-    """Reading at once equals reading by lines; ranks and the merges made of them give the same ids.
-    """
+    """Reading at once equals reading by lines; ranks and their merges give the same ids."""
     data = data.replace(b"\0", BYTE_LINES)
     at_once = tiktoken_file._parse_plain_lines(data)
     ranks = parse_tiktoken_ranks(data)
@@ -101,8 +100,7 @@ def tiktoken(data: bytes) -> None:
 
 
 def tokenizer_json(data: bytes) -> None:
-    """An accepted tokenizer can be read again after it was written, if it can be; texts round-trip.
-    """
+    """An accepted tokenizer that can be written can be read again; its texts round-trip."""
     spec = parse_tokenizer_json(data.replace(b"\0", BYTE_ENTRIES))
     with taken():
         tokenizer = Tokenizer.from_spec(spec, engine="python")

@@ -27,8 +27,7 @@ STAMPS = {
     "tokenizer_core/registry/manifest.py": "when a version was made",
     "tokenizer_core/registry/bucket_store.py": "the age of what a killed process left",
 }
-"""Where the code reads the clock, and why: to show times to people. A new use needs such a reason.
-"""
+"""Where the code reads the clock, and why: to show times. A new use needs such a reason."""
 
 
 @pytest.mark.promise(16)
