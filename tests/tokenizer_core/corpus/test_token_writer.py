@@ -351,7 +351,7 @@ def test_leftovers_of_a_dead_writer_are_removed(tmp_path):
 
 
 def test_memory_is_bounded_by_the_batch(tmp_path):
-    """Ten times the documents, 20 MB of ids and 8 bytes a document in an index, use no more memory."""
+    """Ten times the documents (20 MB of ids, and 8 bytes a document) use no more memory."""
     plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3_000_000)
     ids, offsets = np.zeros(100_000, np.uint32), np.arange(0, 100_001, 10)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
