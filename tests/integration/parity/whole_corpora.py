@@ -38,7 +38,7 @@ OTHER_ENGINE = {"native": "python", "python": "native"}
 
 @dataclasses.dataclass
 class Row:
-    """What one pair came to; an empty `differences` is what is hoped for."""
+    """The result of one pair; `differences` should be empty."""
 
     vocabulary: str
     corpus: str
@@ -49,7 +49,7 @@ class Row:
 
 
 def reference_ids(pair: Pair, path: Path, text: str, kept: Path | None) -> np.ndarray:
-    """The reference's ids, from an earlier run where they were kept."""
+    """The reference's ids, from an earlier run if it saved them."""
     if kept is None:
         return pair.encode_long(text)
     library = f"tiktoken {version('tiktoken')} tokenizers {version('tokenizers')}"
@@ -66,7 +66,7 @@ def reference_ids(pair: Pair, path: Path, text: str, kept: Path | None) -> np.nd
 def differences(
     pair: Pair, expected: np.ndarray, text: str, other: Tokenizer | None, n_sample: int
 ) -> Iterator[str]:
-    """What is not as it should be, for people to read."""
+    """The differences, as text for people."""
     ours = pair.ours
     ways = {
         "one thread": lambda: ours.encode_to_numpy(text),
@@ -104,7 +104,7 @@ def stream(tokenizer: Tokenizer, text: str, seed: str) -> np.ndarray:
 
 
 def compare(arguments: argparse.Namespace, data: Path) -> Iterator[Row]:
-    """One row for each pair, as they are done."""
+    """One row for each pair, as soon as it is done."""
     other_engine = OTHER_ENGINE[arguments.engine]
     for name in arguments.vocabularies:
         print(f"loading {name}", file=sys.stderr)
