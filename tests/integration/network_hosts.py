@@ -3,9 +3,8 @@
     +-- one host --+         +-- another --+
     |  198.18.1.2  |--router-|  198.18.2.2 |
 
-A cut loses packets in silence, both ways, as networks do; connections that were open hang. It
-stands alone so that tests of several services say only who runs where and who does not reach whom.
-Needs root and iproute2, and leaves the machine's own network as it is.
+A cut drops packets silently in both directions, as networks do; open connections hang. Tests of
+several services only name the hosts, and the links to cut. Needs root and iproute2, and leaves the machine's own network as it is.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     database    the jobs
     bucket      versions and the active pointer
 
-Promised: what is loaded goes on being served, readiness says what is missing, and once packets pass
-again all is as it should be without anybody's help. Needs root and iproute2 (`network_hosts`).
+Promises: the replicas keep serving loaded tokenizers, readiness names the missing part, and after
+the repair everything recovers without an operator. Needs root and iproute2 (`network_hosts`).
 """
 
 import contextlib

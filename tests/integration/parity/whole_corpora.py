@@ -1,12 +1,12 @@
 """Every public vocabulary on every corpus, whole: `make parity-full`.
 
 The tests compare the beginning of each corpus; this compares all of it, which takes as long as the
-slowest reference does. For each pair, of the engine asked for:
+slowest reference does. For each pair, with the requested engine:
 
 - the ids of the whole file equal those of tiktoken or Hugging Face `tokenizers`,
-- with two and with three threads, as a list, and counted, they are the same,
-- decoded they are the text (its NFC, where the vocabulary normalizes),
-- streamed with 200 seeded cuts they are the same,
+- they are the same with two and with three threads, as a list, and counted,
+- they decode to the text (its NFC, where the vocabulary normalizes),
+- they are the same when streamed with 200 seeded cuts,
 - a sample of the file, at a seeded place, gives the same with the other engine.
 
 Exit status: 0 when all is equal, 1 when anything differs, 2 without the data.
