@@ -4,7 +4,8 @@
     |  198.18.1.2  |--router-|  198.18.2.2 |
 
 A cut drops packets silently in both directions, as networks do; open connections hang. Tests of
-several services only name the hosts, and the links to cut. Needs root and iproute2, and leaves the machine's own network as it is.
+several services only name the hosts, and the links to cut. Needs root and iproute2, and leaves the
+machine's own network as it is.
 """
 
 from __future__ import annotations
