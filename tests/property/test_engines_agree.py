@@ -164,7 +164,7 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
 
 
 def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.ndarray:
-    """The ids of UTF-8 by one thread, which cuts it nowhere, whatever its length."""
+    """The ids of UTF-8 by one thread, which never cuts it."""
     recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
     return native.engine.encode_documents([text.encode()], matcher=matcher_of(recognised)).ids
 
