@@ -16,19 +16,19 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# `-n auto` counts physical cores; a virtual machine often shows half of what it has.
+# `-n auto` counts physical cores; a virtual machine often reports half of its cores.
 PYTEST := $(BIN)/python -m pytest -n logical
 
 # A test run starts hundreds of processes; without bytecode files each compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The compiled engine, built where cargo is. TOKENIZER_REQUIRE_NATIVE=1 makes a missing engine an
+# The compiled engine, built if cargo exists. TOKENIZER_REQUIRE_NATIVE=1 makes a missing engine an
 # error, for machines that must test both engines.
 NATIVE := tokenizer_core/native
 CARGO ?= cargo
 CARGO_FILES := --locked --manifest-path $(NATIVE)/Cargo.toml
 
-# Checking the fuzz targets needs no libFuzzer; naming one keeps it from being compiled for that.
+# Checking the fuzz targets needs no libFuzzer; naming one avoids compiling it for that.
 LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
 	$(CARGO) clippy --locked --manifest-path $(NATIVE)/fuzz/Cargo.toml
 
@@ -41,18 +41,18 @@ SAY_COMPILES = if command -v $(CARGO) >/dev/null; \
 	then echo "compiling the native engine: about a minute"; \
 	else echo "no $(CARGO): the service runs on the Python engine"; fi
 
-# Stamps: each says that one stage of the set-up is done.
+# Stamps: each marks one completed stage of the set-up.
 CREATED := $(VENV)/.stamp-created
 RUNTIME := $(VENV)/.stamp-runtime
 TOOLS := $(VENV)/.stamp-tools
 
-# The Python fuzzer has a folder of its own: not every system has a wheel of it.
+# The Python fuzzer has its own folder: not every system has a wheel of it.
 ATHERIS := $(VENV)/atheris
 
 # So has Hugging Face's library: it needs another `regex` than the one that decides our ids.
 TRANSFORMERS := $(VENV)/transformers
 
-# Runs a command where there is cargo; says so where there is none, and fails if there must be.
+# Runs a command if cargo exists; otherwise prints a notice, and fails if the engine is required.
 define with-cargo
 if command -v $(CARGO) >/dev/null; then $(1); \
 	elif [ "$${TOKENIZER_REQUIRE_NATIVE:-0}" != 0 ]; then echo "no $(CARGO)" >&2; exit 1; \

@@ -1,4 +1,4 @@
-"""Texts made to find differences: every construct on which tokenizers have been seen to part."""
+"""Texts made to find differences: every construct on which tokenizers are known to differ."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ def adversarial_texts(longest: int = 300, n_random: int = 150, seed: int = 2026)
 
 
 def every_code_point_in_context() -> Iterator[str]:
-    """All code points but surrogates, each before and behind letters, digits, marks and spaces."""
+    """All code points except surrogates, each among letters, digits, marks and spaces."""
     for first in range(0, 0x110000, 0x1000):
         yield in_context(c for c in range(first, first + 0x1000) if not 0xD800 <= c < 0xE000)
 
@@ -73,5 +73,5 @@ def class_borders_in_context() -> Iterator[str]:
 
 
 def in_context(codes: Iterable[int]) -> str:
-    """Code points among what the patterns treat differently."""
+    """Code points between characters that the patterns treat differently."""
     return "".join(f"a{c} {c}B1{c}{c}.\u0301{c}'{c}\n" for c in map(chr, codes))

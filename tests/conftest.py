@@ -1,4 +1,4 @@
-"""What all tests share: the Hypothesis profiles, the larger data, the two engines."""
+"""Shared by all tests: the Hypothesis profiles, the larger data, the two engines."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder with `corpora/`, `vocab/` and `cs336/`; tests that ask for it skip without it."""
+    """The folder with `corpora/`, `vocab/` and `cs336/`; tests that request it skip without it."""
     named = os.environ.get("TOKENIZER_TEST_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not (folder / "vocab").is_dir():
@@ -28,7 +28,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", params=["python", "native"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine; a test that asks for it runs on each. Skips where one is missing."""
+    """The name of an engine; a test that requests it runs on each. Skips where one is missing."""
     if request.param == "native":
         native_module()
     name: str = request.param

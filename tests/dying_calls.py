@@ -1,6 +1,6 @@
-"""Processes that die at their k-th call of the operating system: for tests of what is left then.
+"""Processes that die at their k-th system call: for tests of the files they leave.
 
-For drivers that fork: a process of their own, because pytest's may have threads.
+For drivers that fork: each runs in a separate process, because pytest's may have threads.
 """
 
 import os
@@ -20,12 +20,12 @@ _FUNCTIONS = [
     "rmdir",
 ]
 DEAD = 9
-"""Exit status of a process that died as it was to; 0 is that of one whose work has ended before."""
+"""Exit status of a process that died as planned; 0 means that its work ended first."""
 
 
 def die_at(k: int, when: str, work: Callable[[], object]) -> int:
-    """Do `work` in a child that dies `before` or `after` its k-th call, or with it `torn`; the
-    child's exit status, 1 where the work itself failed."""
+    """Do `work` in a child that dies `before` or `after` its k-th call, or during it (`torn`);
+    return the child's exit status, 1 if the work itself failed."""
     child = os.fork()
     if child == 0:
         try:
@@ -48,7 +48,7 @@ def _arm(k: int, when: str) -> None:
             os._exit(DEAD)
         try:
             return real(*args, **kwargs)
-        finally:  # a call that is refused is a place to die at too
+        finally:  # a process may die at a refused call, too
             if mine == k:
                 os._exit(DEAD)
 

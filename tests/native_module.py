@@ -1,4 +1,4 @@
-"""The compiled module for tests: skipped by name without it, failing where it is required."""
+"""The compiled module for tests: they skip without it, or fail where it is required."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,7 @@ IS_REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
 
 
 def native_module() -> ModuleType:
-    """The module; skips the test that asks when it was not built, unless it is required."""
+    """The module; if it was not built, skips the test, or fails it where it is required."""
     if not IS_INSTALLED and not IS_REQUIRED:
         pytest.skip(f"{MODULE} is not in this installation")
     return importlib.import_module(MODULE)

@@ -1,7 +1,7 @@
 """How much the tests try: the Hypothesis profiles `quick`, `ci` and `full`, and slow cases.
 
 `make test`, `make test-all` and `make test-full` choose one with `--hypothesis-profile`. A test
-names no number; one with expensive examples asks for a fraction of the profile's.
+sets no number; one with expensive examples uses a fraction of the profile's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The container's files: the entry point works, and what they name exists."""
+"""The container's files: the entry point works, and the files they name exist."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ SEED = "/usr/local/share/tokenizer/tokenizers"
 
 @pytest.fixture
 def enter(tmp_path: Path):
-    """Run the entry point with a seed and an artifacts folder of the test's own."""
+    """Run the entry point with a seed and the test's own artifacts folder."""
     seed = tmp_path / "seed"
     (seed / "starter" / "1").mkdir(parents=True)
     (seed / "starter" / "1" / "vocab.pkl").write_bytes(b"seed")
@@ -107,7 +107,7 @@ def test_the_image_has_the_extras_it_is_built_with(extras):
 def test_the_image_is_not_built_without_the_native_engine():
     assert re.search(r"^RUN TOKENIZER_REQUIRE_NATIVE=1 .* pip wheel", DOCKERFILE, re.MULTILINE)
     ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
-    # The last pattern that matches decides: these come after what lets the package in.
+    # The last pattern that matches decides: these follow the one that includes the package.
     for left_out in ("**/_native*.so", "tokenizer_core/native/target"):
         assert ignored.index(left_out) > ignored.index("!tokenizer_core")
 

@@ -1,4 +1,4 @@
-"""`.ci/find-cargo` prints a folder only where a cargo that can build the engine is in it."""
+"""`.ci/find-cargo` prints a folder only if its cargo can build the engine."""
 
 import re
 import subprocess
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
     return {
         "older": f"{major}.{minor - 1}.9",
         "needed": f"{major}.{minor}.0",
-        # As text it comes before the others.
+        # As text it sorts before the others.
         "newer": f"{major}.{minor + 100}.0-nightly",
     }
 

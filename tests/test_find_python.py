@@ -1,4 +1,4 @@
-"""The search for a Python: what it takes, what it passes over, and what it tells to install."""
+"""The search for a Python: what it accepts, skips, and advises to install."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ SCRIPT = REPOSITORY / ".ci" / "find-python"
 
 
 class Machine:
-    """A PATH with nothing but the Pythons a test puts there."""
+    """A PATH with only the Pythons that a test adds."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "bin"
@@ -21,7 +21,7 @@ class Machine:
         self.home.mkdir()
 
     def put(self, name: str, says: str = "", *, exit_code: int = 0, folder: Path | None = None):
-        """A program that answers the script's question with `says`."""
+        """A program that prints `says` for the script's question."""
         program = (folder or self.bin) / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\n[ -z '{says}' ] || echo '{says}'\nexit {exit_code}\n")

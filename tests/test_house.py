@@ -1,4 +1,4 @@
-"""The tree is what the documents say: its top level, names, pins and links."""
+"""The tree agrees with the documents: its top level, names, pins and links."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 
 @pytest.fixture(scope="module")
 def tracked() -> list[Path]:
-    """The files git knows, relative to the top."""
+    """The files in git, relative to the top."""
     if not (REPOSITORY / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(
@@ -82,7 +82,7 @@ def test_each_module_has_a_docstring():
 
 
 def test_a_long_file_says_why():
-    """Cohesion decides; a long file gives its reason in its first lines, or names its maker."""
+    """Cohesion decides; a long file gives its reason in its first lines, or names its generator."""
     long = [module for module in modules() if len(read(module).splitlines()) > 600]
     crate = (REPOSITORY / "tokenizer_core" / "native" / "src").rglob("*.rs")
     sources = [path.relative_to(REPOSITORY) for path in sorted(crate)]

@@ -1,4 +1,4 @@
-"""A small tokenizer in a store of its own, an app over it, and a real server."""
+"""Fixtures for the service: a small tokenizer in its own store, and an app that serves it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def small_spec(tmp_path_factory: pytest.TempPathFactory) -> TokenizerSpec:
 
 @pytest.fixture(scope="session")
 def other_spec() -> TokenizerSpec:
-    """Bytes only, with every id moved up by 1000: no id is also one of `small_spec`."""
+    """Single bytes, with every id increased by 1000: no id is also one of `small_spec`."""
     vocab = {1000 + byte: bytes([byte]) for byte in range(256)}
     return TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"])
 
@@ -47,14 +47,14 @@ def small_tokenizer(small_spec: TokenizerSpec) -> Tokenizer:
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The command, in a folder with a corpus and no tokenizer."""
+    """The command, in a folder that has a corpus and no tokenizer."""
     (tmp_path / "corpus.txt").write_text(run_cli.CORPUS)
     return Cli(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def trained(cli: Cli) -> Cli:
-    """The command, where `worked` has been trained and is served."""
+    """The command, in a folder where `worked` is trained and active."""
     cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked", "--promote")
     return cli
 

@@ -1,4 +1,4 @@
-"""What is no list of token ids, as JSON, and the pointers that the answer names."""
+"""JSON values that are not lists of token ids, and the pointers that the response names."""
 
 NO_IDS = [
     ("[true]", ["/tokens/0"]),

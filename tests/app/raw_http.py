@@ -1,4 +1,4 @@
-"""A two-way HTTP/1.1 client over a bare socket: it sends a chunk, waits for the answer to it, and
+"""A duplex HTTP/1.1 client over a bare socket: it sends a chunk, waits for the response to it, and
 sends the next. Library clients send the whole body before they read."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RawRequest:
         }
 
     def read_chunk(self) -> bytes:
-        """The next chunk of the answer; empty at its end."""
+        """The next chunk of the response; empty at its end."""
         if not self.status:
             self.read_head()
         size = int(self._take_until(b"\r\n"), 16)
@@ -57,7 +57,7 @@ class RawRequest:
         return data
 
     def read_body(self) -> bytes:
-        """All that is left of the answer."""
+        """The rest of the response."""
         if not self.status:
             self.read_head()
         if "content-length" in self.headers:

@@ -13,7 +13,7 @@ CORPUS = "low low lower newest newest widest widest widest"
 
 
 class Cli:
-    """Runs the command in a folder, and holds its exit code to what is expected."""
+    """Runs the command in a folder, and compares its exit code with the expected one."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, monkeypatch
@@ -30,7 +30,7 @@ class Cli:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", error)
             patch.setattr(sys, "argv", ["tokenizer", *arguments])
-            # `serve` hands its options on in the environment; put back after the test.
+            # `serve` passes its options on in the environment; the test's end restores it.
             patch.setenv("TOKENIZER_PORT", "8000")
             for name, value in environment.items():
                 patch.setenv(name, value)
@@ -44,7 +44,7 @@ class Cli:
         return written, error.getvalue()
 
     def fail(self, *arguments: str, code: int = 1, stdin: bytes = b"", **environment: str) -> str:
-        """The one line of an error."""
+        """The only line of an error."""
         _, error = self.run(*arguments, code=code, stdin=stdin, **environment)
         assert error.count("\n") == 1, error
         assert error.startswith("tokenizer")

@@ -24,7 +24,7 @@ def test_train_publishes_and_reports(cli: Cli) -> None:
     out, error = cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
     assert b"published worked@" in out
     assert b"bytes per token" in out
-    assert error == ""  # no bar where standard error is no terminal
+    assert error == ""  # no progress bar where standard error is not a terminal
     listed = json.loads(cli.run("list", "--json")[0])
     assert [(row["name"], row["active"]) for row in listed] == [("worked", False)]
     manifest = json.loads(cli.run("inspect", "worked", "--json")[0])
@@ -119,7 +119,7 @@ def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
 
 
 def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
-    text = ("\r\n\t e\u0301 世界 👩‍👩‍👧 \u0000\ufeff" * 20_000).encode()  # over several reads
+    text = ("\r\n\t e\u0301 世界 👩‍👩‍👧 \u0000\ufeff" * 20_000).encode()  # across several reads
     ids, _ = trained.run("encode", "--allowed-special", "none", stdin=text)
     assert trained.run("decode", stdin=ids)[0] == text
     assert trained.run("count", stdin=text)[0] == b"%d\n" % len(ids.split())
@@ -162,7 +162,7 @@ def test_import_of_a_rank_file_wants_pattern_and_special_tokens(cli: Cli) -> Non
     write_tiktoken(cli.folder / "cl100k_base.tiktoken")
     error = cli.fail("import", "cl100k_base.tiktoken", "--name", "mine", code=2)
     assert "--pattern" in error
-    assert "--special '<|endofprompt|>=100276'" in error  # what this file wants as published
+    assert "--special '<|endofprompt|>=100276'" in error  # what this file expects as published
     error = cli.fail("import", "cl100k_base.tiktoken", "--name=mine", "--pattern=cl100k", code=2)
     assert "--no-special" in error
     cli.run(
@@ -272,7 +272,7 @@ def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.Monk
 def test_sigterm_is_told_from_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_replaced: bool
 ) -> None:
-    """Also where a library, as Ray does, raises another interrupt in the place of its handler's."""
+    """Also when a library, as Ray does, raises another interrupt in place of its handler's."""
 
     def run(arguments: argparse.Namespace) -> None:
         try:
@@ -302,7 +302,7 @@ def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str
 
 
 def test_the_examples_in_the_help_parse() -> None:
-    """Every example line is a command line that the parser takes."""
+    """The parser accepts every example line."""
     parser = build_whole_parser()
     parsers = list(parsers_below(parser))
     assert len(parsers) >= 29
@@ -311,7 +311,7 @@ def test_the_examples_in_the_help_parse() -> None:
         for line in (shown.epilog or "").replace("\\\n", " ").splitlines():
             if not line.startswith("  ") or "tokenizer" not in line:
                 continue
-            if shown is parser:  # what an example is for stands behind it
+            if shown is parser:  # the purpose of an example follows it
                 line = line.strip().partition("   ")[0]
             lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&")
             lexer.whitespace_split = True

@@ -1,4 +1,4 @@
-"""URLs a corpus may come from: what is taken apart, what is listed, which addresses are meant."""
+"""URLs that a corpus may come from: parsing, the operator's list, and the addresses behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queries that the alerts and the dashboard ask Prometheus, and what is in them."""
+"""The PromQL queries of the alerts and the dashboard, and their parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DASHBOARD: dict[str, Any] = json.loads(
 
 
 def dashboard_queries() -> dict[str, str]:
-    """Where it stands -> query, with what Grafana puts for its variables."""
+    """Location -> query, with the values that Grafana substitutes for its variables."""
     found = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in DASHBOARD["panels"]
@@ -39,14 +39,14 @@ def dashboard_queries() -> dict[str, str]:
 
 
 def all_queries() -> dict[str, str]:
-    """The dashboard's, and those of the alerts by their names."""
+    """The queries of the dashboard, and those of the alerts by their names."""
     return dashboard_queries() | {rule["alert"]: rule["expr"] for rule in ALERTS}
 
 
 def read_query(query: str) -> tuple[dict[str, dict[str, str]], set[str]]:
     """Metric -> its matchers as label -> value, and the labels that are grouped by.
 
-    Raises ValueError where the query is not PromQL.
+    Raises ValueError if the query is not PromQL.
     """
     metrics: dict[str, dict[str, str]] = {}
     grouped_by: set[str] = set()

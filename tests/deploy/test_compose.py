@@ -1,4 +1,4 @@
-"""compose.yaml: what it confines, what it mounts, and that it fits the image and the service."""
+"""compose.yaml: its limits and mounts, and that it fits the image and the service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nobody_may_more_than_needed(name: str) -> None:
     assert {"mem_limit", "pids_limit"} <= set(service)
     for port in service["ports"]:
         assert port.startswith("127.0.0.1:"), "this machine only"
-    # The image of ours says it itself.
+    # Our own image sets it itself.
     user = service.get("user") or re.findall(r"^USER (.+)$", DOCKERFILE, flags=re.MULTILINE)[0]
     assert int(user.partition(":")[0]) > 0
 
@@ -82,7 +82,7 @@ def test_a_job_is_ended_before_the_whole() -> None:
 
 
 def test_the_check_of_health_is_that_of_the_image() -> None:
-    """But for the port, which compose.yaml fixes."""
+    """Except the port, which compose.yaml fixes."""
     [in_image] = re.findall(r'^  CMD \["python3", "-c", "(.+)"\]$', DOCKERFILE, flags=re.MULTILINE)
     _, *command = SERVICES["tokenizer"]["healthcheck"]["test"]
     here = command[2].replace("8000", "int(os.environ['TOKENIZER_PORT'])")

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: what they name is there, and a cluster that is strict admits them."""
+"""The Kubernetes manifests: the names they use exist, and a strict cluster admits them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_schemas_of_kubernetes_take_them(version: str) -> None:
     # 108 MB of schemas, which is not among the tools: pip install kubernetes-validate
     schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not there")
     for name, manifest in MANIFESTS.items():
-        if name not in OPTIONAL:  # a kind of the operator's own
+        if name not in OPTIONAL:  # a kind that the operator defines
             schemas.validate(manifest, version, strict=True)
 
 
@@ -60,7 +60,7 @@ def test_probes_ask_routes_that_need_no_key() -> None:
         assert probe["httpGet"]["port"] == "http"
         assert not paths[probe["httpGet"]["path"]]["get"].get("security")
     assert probes["readiness"]["httpGet"]["path"] == "/readyz"
-    # A restart brings no tokenizer: what is not ready must not be ended for it.
+    # A restart brings no tokenizer: a pod that is not ready must not be ended for it.
     assert probes["liveness"]["httpGet"]["path"] == probes["startup"]["httpGet"]["path"] == "/livez"
 
 
@@ -90,7 +90,7 @@ def test_all_mean_the_same_pod() -> None:
         assert selector == LABELS, name
     service = MANIFESTS["service.yaml"]["metadata"]
     assert service["labels"] == LABELS
-    # The name is the job of the alerts and the dashboard, and what the pod is found by.
+    # The alerts and the dashboard use this name as the job, and the pod's labels have it.
     assert service["name"] == SET["serviceName"] == "tokenizer"
 
 
@@ -104,9 +104,9 @@ def test_variables_are_settings_with_values_that_are_taken() -> None:
     }
     settings = Settings(**values)
     assert settings.train_memory_bytes == 2 << 30
-    # On a node of many cores the pod has few: the number of them must not decide.
+    # The node has many cores and the pod few: the node's number must not decide.
     assert settings.threads == settings.train_threads == 2
-    # A Service makes variables of its name for every pod; ours would be taken for settings.
+    # A Service sets variables of its name in every pod; ours would be read as settings.
     assert "TOKENIZER_PORT" in SETTINGS
     assert POD["enableServiceLinks"] is False
 
@@ -131,7 +131,7 @@ def test_what_is_written_to_is_mounted() -> None:
     assert f"TOKENIZER_ARTIFACTS_DIR={mounts['artifacts']} " in DOCKERFILE
     assert f"VOLUME {mounts['artifacts']}\n" in DOCKERFILE
     assert f"HOME={mounts['tmp']} " in DOCKERFILE
-    # One owner: a volume that one node mounts, and nothing removed with the set.
+    # One owner: a volume that one node mounts, and that stays when the set is removed.
     assert (SET["replicas"], claim["spec"]["accessModes"]) == (1, ["ReadWriteOnce"])
     assert set(SET["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
 

@@ -1,4 +1,4 @@
-"""Prometheus and Grafana: what they ask for is in the real /metrics, and the files fit together."""
+"""Prometheus and Grafana: their queries name metrics that exist, and the files are consistent."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_everything_asks_the_data_source_that_is_chosen() -> None:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Path in the container -> what is mounted there."""
+    """Path in the container -> the file that is mounted there."""
     pairs = [volume.split(":")[:2] for volume in COMPOSE["services"][service]["volumes"]]
     return {inside: outside for outside, inside in pairs}
 

@@ -1,4 +1,4 @@
-"""Targets that read bodies of requests and answer them: each takes any bytes, see `targets`."""
+"""Targets that read request bodies and respond to them: each takes any bytes, see `targets`."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _MOST_BYTES = 1 << 20
 _ONLY_IN_WINDOWS = {"invalid_request", "number_too_long"}
 _ONLY_IN_REQUESTS = {"lone_surrogate"}
 _MOST_BRACKETS = 500
-"""More may be nested as deep as the stack has room for, which differs between the readers."""
+"""The stack limits the nesting of what a reader accepts, and the limit differs between readers."""
 
 _METRICS = ServiceMetrics()
 
 
 def request_json(data: bytes) -> None:
-    """The two strict readers and the standard library's give the same, in windows or at once."""
+    """The two strict readers and the standard library's agree, in windows or in one call."""
     value, code = _value_or_code(data)
     again, code_of_windows = _value_or_code(data, window_chars=16)
     if data.count(b"[") + data.count(b"{") > _MOST_BRACKETS:
@@ -84,7 +84,7 @@ def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
 
 
 def ids_body(data: bytes) -> None:
-    """What is taken is what numpy reads, and can be written again."""
+    """numpy reads what the target accepts, and it can be written again."""
     form = FORMS[data[0] % len(FORMS)] if data else FORMS[0]
     ids = parse_ids_body(data[1:], form)
     if form.kind == NPY:
@@ -98,8 +98,8 @@ def ids_body(data: bytes) -> None:
 
 
 def encode_body(data: bytes) -> None:
-    """Texts come back from their ids, which are those of the Python engine; the request is the same
-    however it was read."""
+    """Ids decode to the text, and are those of the Python engine; the request is the same for every
+    way to read it."""
     wanted = read_model(EncodeRequest, data, engine=choose_engine())
     assert wanted == validate(parse_strict_json(data), EncodeRequest)
     require_known_specials(live(), wanted.disallowed_special)
@@ -116,7 +116,7 @@ def encode_body(data: bytes) -> None:
 
 
 def decode_body(data: bytes) -> None:
-    """The text is that of all bytes joined."""
+    """The text is the decoding of all bytes joined."""
     wanted = decode.parse(data)
     if isinstance(wanted, IdsRequest):
         json.loads(
@@ -135,7 +135,7 @@ def decode_body(data: bytes) -> None:
 
 
 def text_body(data: bytes) -> None:
-    """Count, truncate, chunk or verify, as the first byte says."""
+    """Count, truncate, chunk or verify; the first byte chooses."""
     body = parse_strict_json(data[1:])
     tokenizer = live().tokenizer
     match data[:1]:
@@ -168,7 +168,7 @@ def _known(wanted: Any) -> Any:
 
 
 def dialect_body(data: bytes) -> None:
-    """As other servers are asked; the answer is JSON."""
+    """Requests in the form of other servers; the response is JSON."""
     if data[:1] == b"0":
         chunks = render_tokenize(dialects.parse_tokenize(data[1:]), live()).chunks
     else:
@@ -178,7 +178,7 @@ def dialect_body(data: bytes) -> None:
 
 
 def order_body(data: bytes) -> None:
-    """What the admin's routes take: a training run, a corpus to encode, a tokenizer to promote."""
+    """The admin routes' bodies: a training run, a corpus to encode, a tokenizer to promote."""
     body = parse_strict_json(data[1:])
     if data[:1] == b"0":
         wanted = validate(body, CheckedTrainRequest)
@@ -190,7 +190,7 @@ def order_body(data: bytes) -> None:
         asked = validate(body, EncodeCorpusRequest)
         corpus_format(asked)
         plan, arguments = plan_encoding(asked, live())
-        with taken():  # as the child makes it once more
+        with taken():  # as the child process creates it again
             arguments = json.loads(json.dumps(arguments))
             assert plan_token_files(live().tokenizer, **arguments, ref=live().ref) == plan
             assert len(asked.digest("news")) == 64
@@ -199,7 +199,7 @@ def order_body(data: bytes) -> None:
 
 
 def text_stream(data: bytes) -> None:
-    """Cut anywhere, a text has the ids that it has whole."""
+    """A text has the same ids cut anywhere as whole."""
     pieces, form = _cut(data)
     parts, code = _stream(EncodeCodec(StreamingEncoder(live().tokenizer)), pieces, form)
     try:
@@ -215,7 +215,7 @@ def text_stream(data: bytes) -> None:
 
 
 def id_stream(data: bytes) -> None:
-    """Cut anywhere, ids have the text that they have whole, or are refused for the same reason."""
+    """Ids cut anywhere give the same text as whole, or the same refusal."""
     pieces, form = _cut(data)
     kind = data[0] >> 6 if data else 0
     makers = (
@@ -241,14 +241,14 @@ def _text_of(parts: list[bytes], form: str) -> str:
 
 
 def _cut(data: bytes) -> tuple[list[bytes], str]:
-    """The pieces that the first byte cuts the rest into, and how the answer is to look."""
+    """The pieces of the rest, cut as the first byte says, and the form of the response."""
     size = (data[0] & 31) + 1 if data else 1
     pieces = [data[at : at + size] for at in range(1, len(data), size)]
     return pieces or [b""], FRAMES if data and data[0] & 32 else NDJSON
 
 
 def _stream(codec: StreamCodec, pieces: list[bytes], form: str) -> tuple[list[bytes], str]:
-    """The parts of the answer, and the code of the error it ends with or nothing."""
+    """The parts of the response, and the code of the error at its end, if any."""
     waiting, sent = list(pieces), []
 
     async def receive() -> Any:
@@ -279,7 +279,7 @@ def _stream(codec: StreamCodec, pieces: list[bytes], form: str) -> tuple[list[by
 
 
 def _lines(body: bytes) -> list[tuple[bool | None, bytes]]:
-    """Each record; whether it is the end (True), an error (False) or a part (None)."""
+    """Each record, and whether it is the end (True), an error (False) or a part (None)."""
     kinds = {"done": True, "error": False}
     lines = body.splitlines()
     return [(kinds.get(next(iter(json.loads(line)))), line) for line in lines]
@@ -296,7 +296,7 @@ def _frames(body: bytes) -> list[tuple[bool | None, bytes]]:
 
 
 def _here() -> WorkQueue:
-    """What would be done on a thread is done at once."""
+    """Runs at once what the service would run on a thread."""
 
     class Here(WorkQueue):
         async def run_admitted(self, work: Any, *arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """Targets that read files: each takes any bytes, see `targets`.
 
-A vocabulary without a token for each of the 256 bytes is no tokenizer, and two kilobytes of them in
-every input would be in the way: in a text, a NUL stands for those entries.
+A tokenizer's vocabulary needs a token for each of the 256 bytes. Two kilobytes of them in every
+input would slow the fuzzer down, so in a text a NUL means these entries.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ BYTE_ENTRIES = json.dumps(
 )[1:-1].encode()
 BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
 NEXT_FILE = b"\x01"
-"""Stands between the two files of an input that holds two; neither can hold it."""
+"""Separates the two files of an input that holds two; neither can contain it."""
 
 SEAL, REHASH = 4, 8
-"""Bits of the first byte of an `artifact_folder`; the two below choose the file."""
+"""Bits of an `artifact_folder`'s first byte; the two below choose the file."""
 
 
 def plain_pickle(data: bytes) -> None:
-    """What is taken is what `pickle` reads, and can be written and read again."""
+    """`pickle` reads what the target accepts, and it can be written and read again."""
     value = parse_plain_pickle(data)
     with taken():
         assert pickle.loads(data) == value  # it is plain
@@ -73,7 +73,7 @@ def plain_pickle(data: bytes) -> None:
 
 
 def gpt2_files(data: bytes) -> None:
-    """A pair that makes a tokenizer can be written and read again, if it can be written."""
+    """A pair of files that makes a tokenizer can be read again, if it can be written."""
     vocab_json, _, merges_txt = data.partition(NEXT_FILE)
     vocab = parse_vocab_json(vocab_json.replace(b"\0", BYTE_ENTRIES))
     spec = TokenizerSpec.from_merges(vocab, parse_merges_txt(merges_txt))
@@ -83,7 +83,7 @@ def gpt2_files(data: bytes) -> None:
 
 
 def tiktoken(data: bytes) -> None:
-    """Read at once or by lines it is the same; ranks and what is made of them give the same ids."""
+    """Reading at once equals reading by lines; ranks and their merges give the same ids."""
     data = data.replace(b"\0", BYTE_LINES)
     at_once = tiktoken_file._parse_plain_lines(data)
     ranks = parse_tiktoken_ranks(data)
@@ -100,7 +100,7 @@ def tiktoken(data: bytes) -> None:
 
 
 def tokenizer_json(data: bytes) -> None:
-    """What is taken can be written, if it can be, and read again; its texts come back."""
+    """An accepted tokenizer that can be written can be read again; its texts round-trip."""
     spec = parse_tokenizer_json(data.replace(b"\0", BYTE_ENTRIES))
     with taken():
         tokenizer = Tokenizer.from_spec(spec, engine="python")
@@ -113,7 +113,7 @@ def tokenizer_json(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """Its seal is checked first; what is behind the seal is tried with a seal made for it."""
+    """The reader checks the seal first; a valid seal tests the code after that check."""
     for sealed in (data, _sealed(data)):
         try:
             fields = parse_manifest_json(sealed)
@@ -133,9 +133,9 @@ def active_pointer(data: bytes) -> None:
 
 
 def artifact_folder(data: bytes) -> None:
-    """A store one file of which was exchanged, with or without hashes and a seal that fit it.
+    """A store with one file replaced, with or without hashes and a seal that fit it.
 
-    Looking at all there is never fails, and what opens is the tokenizer that was published.
+    Listing the store never fails, and a version that opens is the tokenizer that was published.
     """
     store, ref, files = published()
     choice, content = (data[0], data[1:]) if data else (0, b"")
@@ -163,7 +163,7 @@ def artifact_folder(data: bytes) -> None:
 
 @cache
 def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
-    """A store with one version, and its four files as they should be; the same at any time."""
+    """A store with one version, and its four original files; the same in every run."""
     root = Path(tempfile.mkdtemp(prefix="fuzz-artifacts-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     ref, spec, time = live().ref, small_spec(), "2026-01-01T00:00:00Z"
@@ -185,8 +185,8 @@ def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
 
 
 def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
-    """The manifest `data` with a seal that fits, and the hashes of these `files`; as it is where it
-    cannot have one."""
+    """The manifest `data` with a valid seal and the hashes of these `files`; unchanged where it
+    cannot have a seal."""
     try:
         fields = json.loads(data)
         for name in ("format", "format_version", "checksum"):
@@ -200,9 +200,9 @@ def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
 
 
 def corpus_file(data: bytes) -> None:
-    """The documents are those of the definition, wherever the file is cut into blocks.
+    """The documents are those of the definition, for any block boundaries.
 
-    The first byte chooses the format; Parquet is read by a library of its own, and not here.
+    The first byte chooses the format. Parquet is left out: another library reads it.
     """
     format_name = FORMATS[data[0] % 6 if data else 0]
     file = data[1:]
@@ -219,8 +219,8 @@ def corpus_file(data: bytes) -> None:
 
 
 def corpus_address(data: bytes) -> None:
-    """A root, then an address below it: so it is as the standard library reads both, and what is
-    shown of it has no password and no query."""
+    """A root, then an address below it: the standard library reads both in the same way, and
+    messages show no password and no query."""
     root, _, path = data.decode("latin-1").partition("\n")
     above, address = parse_address(root), parse_address(path)
     assert parse_address(address.text) == address

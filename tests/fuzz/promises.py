@@ -1,4 +1,4 @@
-"""What was taken must hold: a refusal from here on is a finding, like any other error."""
+"""Checks on accepted input: a refusal inside them is a finding, like any other error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenizer_core.errors import TokenizerCoreError
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """The reader has taken its input; whatever is refused in here should not be."""
+    """The reader has accepted its input; nothing inside this block may refuse it."""
     try:
         yield
     except (TokenizerCoreError, Problem, JobsError) as error:

@@ -1,4 +1,4 @@
-"""Targets that read heads and addresses of requests: each takes any bytes, see `targets`."""
+"""Targets that read request heads and addresses: each takes any bytes, see `targets`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from app.rendering.preconditions import not_modified, require_match
 
 DIGEST = "0123456789abcdef" * 4
 _TURNS = 8
-"""Of the event loop, in which what was received is answered."""
+"""The event loop in which the server responds."""
 
 
 def request_headers(data: bytes) -> None:
-    """What routes ask of headers, which stand in lines of `name: value`: an answer or a Problem."""
+    """Headers, as lines of `name: value`, that routes read: a response or a Problem."""
     request = _request_of(data)
     accept, kind = header_of(request, b"accept"), header_of(request, b"content-type")
     looks: list[Any] = [
@@ -66,7 +66,7 @@ def request_headers(data: bytes) -> None:
 
 
 def _check_preconditions(request: Request) -> None:
-    """Only who names the digest, or takes any, passes."""
+    """Only a request that names the digest, or accepts any, passes."""
     wanted = header_of(request, b"if-match")
     is_there = any(name == b"if-match" for name, _ in request.scope["headers"])
     passes = _answer_or_problem(lambda: require_match(request, DIGEST) or True)
@@ -77,7 +77,7 @@ def _check_preconditions(request: Request) -> None:
 
 
 def trace_headers(data: bytes) -> None:
-    """A trace that cannot be read is none; the request is answered."""
+    """The service ignores a trace header that it cannot read, and responds."""
     from opentelemetry.trace import NoOpTracer
 
     reached = []
@@ -90,7 +90,7 @@ def trace_headers(data: bytes) -> None:
 
 
 def http_connection(data: bytes) -> None:
-    """However what comes is cut, the same requests are heard; each is answered in HTTP."""
+    """However the bytes are cut, the server reads the same requests and responds in HTTP."""
     size, sent = (data[0] % 32 + 1, data[1:]) if data else (1, b"")
     pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
     whole, cut = asyncio.run(_converse([sent])), asyncio.run(_converse(pieces))
@@ -101,7 +101,7 @@ def http_connection(data: bytes) -> None:
 
 
 async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
-    """The heads of the requests that reach the service when these pieces come."""
+    """The heads of the requests that reach the service when these pieces arrive."""
     heard: list[tuple[Any, ...]] = []
     wire = _Wire()
     protocol = GuardedHttpProtocol(_config(), ServerState(), {"heard": heard})
@@ -120,7 +120,7 @@ async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
 
 @cache
 def _config() -> uvicorn.Config:
-    """Of a server that notes the heads it hears, reads the body and answers with nothing."""
+    """A server that records the heads, reads the body and sends an empty response."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         head = (scope["raw_path"], scope["http_version"], scope["headers"])
@@ -137,7 +137,7 @@ def _config() -> uvicorn.Config:
 
 
 class _Heads:
-    """The heads that the parser alone finds, up to the first that is to be refused."""
+    """The heads that the parser alone finds, up to the first that must be refused."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Any, ...]] = []
@@ -171,7 +171,7 @@ class _Heads:
 
 
 class _Wire(asyncio.Transport):
-    """Takes what is written; nobody reads it."""
+    """Discards what is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,8 +200,8 @@ class _Wire(asyncio.Transport):
 
 
 def corpus_url(data: bytes) -> None:
-    """A line of the operator's list, then a URL: what is taken is what the standard library reads,
-    and reads the same again."""
+    """A line of the operator's list, then a URL: the standard library reads every accepted URL, and
+    reads the same after it was written."""
     entry, _, url = data.decode("latin-1").partition("\n")
     listed = ListedHost.parse(entry)
     if listed.network is None:

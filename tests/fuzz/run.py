@@ -1,8 +1,8 @@
 """Run the targets with Atheris: `make fuzz-python ARGS="--seconds 300 manifest"`.
 
-Each target runs in a process of its own, on one processor. What is found is written to `crashes/`
-beside this file, inputs worth keeping to `corpus/`; both stay out of git. A finding that is mended
-goes to `found/TARGET/`, where the ordinary tests read it.
+Each target runs in a separate process on one processor. Findings go to `crashes/` beside this file,
+inputs worth keeping to `corpus/`; git ignores both. After a fix, the input goes to `found/TARGET/`,
+where the ordinary tests read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def fuzz(target: str, options: list[str]) -> None:
-    """Give inputs to one target until libFuzzer ends the process."""
+    """Send inputs to one target until libFuzzer ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["app", "tokenizer_core"]):
@@ -29,7 +29,7 @@ def fuzz(target: str, options: list[str]) -> None:
 
 
 def run(target: str, seconds: int) -> bool:
-    """Whether nothing was found."""
+    """Whether the run had no finding."""
     corpus, crashes = HERE / "corpus" / target, HERE / "crashes"
     corpus.mkdir(parents=True, exist_ok=True)
     crashes.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""What the fuzzer begins with: a small tokenizer in every form that is read, and a few requests.
+"""The fuzzer's first inputs: a small tokenizer in every format, and a few requests.
 
-Made by code, so that they follow the formats; what was found earlier lies in `found/TARGET/`.
+Code generates them, so that they follow the formats; `found/TARGET/` has earlier findings.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ FOUND = Path(__file__).parent / "found"
 
 @cache
 def seeds() -> dict[str, list[bytes]]:
-    """Target -> inputs that it takes."""
+    """Target -> inputs that it accepts."""
     return _of_files() | _of_bodies() | _of_streams() | _of_heads()
 
 
 def found(target: str) -> list[Path]:
-    """Files of inputs that broke something once."""
+    """Files of inputs that once caused a failure."""
     return sorted((FOUND / target).glob("*"))
 
 

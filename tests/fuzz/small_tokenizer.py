@@ -1,4 +1,4 @@
-"""The small tokenizer that targets answer with and that seeds are files of."""
+"""The small tokenizer that the targets use, and whose files are seeds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def small_spec() -> TokenizerSpec:
 
 @cache
 def slow_tokenizer() -> Tokenizer:
-    """On the Python engine: what the fast one is compared with."""
+    """On the Python engine: the reference for the fast one."""
     return Tokenizer.from_spec(small_spec(), engine="python")
 
 
 @cache
 def live() -> LiveTokenizer:
-    """As the service holds it, on the fastest engine there is."""
+    """As the service holds it, on the fastest available engine."""
     ref = ArtifactRef("small", "20260101T000000Z-00000000", small_spec().fingerprint)
     return LiveTokenizer.of(ref, Tokenizer.from_spec(small_spec()))

@@ -1,8 +1,8 @@
-"""What is fuzzed: everything that reads bytes a stranger wrote. A target takes any bytes.
+"""Fuzz targets: everything that reads bytes from a stranger. A target takes any bytes.
 
-A target ends quietly, or with one of the errors that its reader promises. Any other exception is a
-finding, and so is a promise that does not hold for what was taken. Targets know no fuzzer, so that
-their seeds and what was found earlier run in the ordinary suite too.
+A target ends normally, or with one of the errors that its reader promises. Any other exception is a
+finding, and so is a broken promise about accepted input. Targets do not import the fuzzer, so that
+the ordinary suite also runs their seeds and the earlier findings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NAMES: Final = {target.__name__: target for target in TARGETS}
 
 
 def try_target(name: str, data: bytes) -> bool:
-    """Give `data` to the target; whether it was taken. Raises what is a finding."""
+    """Give `data` to the target; return whether it was accepted. Raises what is a finding."""
     target = NAMES[name]
     try:
         target(data)
@@ -70,7 +70,7 @@ def try_target(name: str, data: bytes) -> bool:
 
 
 def _check_told(error: Exception) -> None:
-    """What is refused can be told: in an answer that blames the client, or in a line of a log."""
+    """A refusal can be reported: in a response that blames the client, or in a line of a log."""
     str(error).encode()
     if isinstance(error, Problem | JobsError):
         problem = problem_of(error)

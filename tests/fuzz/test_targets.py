@@ -1,4 +1,4 @@
-"""The targets without a fuzzer: their seeds, those with some bytes changed, and what was found."""
+"""The targets without a fuzzer: their seeds, mutated seeds, and earlier findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ edits = st.lists(st.tuples(places, st.integers(0, 4), scraps), min_size=1, max_s
 
 
 def edit(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
-    """With some bytes replaced by others; also cut off at such a place, for one in five."""
+    """With some bytes replaced by others; one in five is also truncated at such an offset."""
     for where, n_replaced, scrap in changes:
         at = int(where * (len(data) + 1))
         data = data[:at] + scrap + (data[at + n_replaced :] if n_replaced < 4 else b"")
@@ -34,7 +34,7 @@ def test_every_target_has_seeds_and_nothing_else_has() -> None:
 
 
 def try_seeds(name: str) -> list[bytes]:
-    """Those that are refused."""
+    """The inputs that the target refuses."""
     return [seed for seed in seeds()[name] if not try_target(name, seed)]
 
 

@@ -1,4 +1,4 @@
-"""What needs a process: servers, databases, object storage, a cluster, a browser."""
+"""The integration tier: servers, databases, object storage, a cluster, a browser."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ __all__ = ["other_spec", "s3_bucket", "s3_server", "small_spec", "small_tokenize
 def server(
     tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
 ) -> Iterator[RunningServer]:
-    """One server, shared by tests that change nothing."""
+    """One server, shared by tests that do not change it."""
     root = tmp_path_factory.mktemp("server") / "artifacts"
     ArtifactStore(root).publish(small_spec, name="starter")
     with run_server(root) as running:

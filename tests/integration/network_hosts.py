@@ -3,9 +3,9 @@
     +-- one host --+         +-- another --+
     |  198.18.1.2  |--router-|  198.18.2.2 |
 
-A cut loses packets in silence, both ways, as networks do; connections that were open hang. It
-stands alone so that tests of several services say only who runs where and who does not reach whom.
-Needs root and iproute2, and leaves the machine's own network as it is.
+A cut drops packets silently in both directions, as networks do; open connections hang. Tests of
+several services only name the hosts, and the links to cut. Needs root and iproute2, and leaves the
+machine's own network as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOOL: Final = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:
 
 
 def cannot_have_hosts() -> str:
-    """Why there can be none on this machine; empty where there can."""
+    """Why this machine cannot have such hosts; empty if it can."""
     if _TOOL is None:
         return "no network namespaces here: iproute2 is not installed"
     name = f"try-{secrets.token_hex(4)}"
@@ -41,7 +41,7 @@ def cannot_have_hosts() -> str:
 
 
 class Host:
-    """One namespace: `address` is where the others reach it."""
+    """One namespace: the others reach it at `address`."""
 
     def __init__(self, namespace: str, address: str) -> None:
         self.namespace, self.address = namespace, address
@@ -59,7 +59,7 @@ class Host:
 
 
 class Network:
-    """Hosts and the router between them; made by `make_network`."""
+    """Hosts and the router between them; `make_network` creates it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._tag = secrets.token_hex(3)
@@ -91,13 +91,13 @@ class Network:
         subprocess.run(Host(self._router, "").command("sh", "-c", forwarding), check=True)
 
     def remove(self) -> None:
-        """Take all down; what still runs there loses its network."""
+        """Remove all; processes that still run there lose their network."""
         for name in [self._router, *(host.namespace for host in self._hosts.values())]:
             subprocess.run([_TOOL or "ip", "netns", "del", name], capture_output=True)
 
     @contextlib.contextmanager
     def cut(self, one: str, other: str) -> Iterator[None]:
-        """No packet passes between the two inside the block."""
+        """Inside the block no packet passes between the two."""
         pair = (self._hosts[one].address, self._hosts[other].address)
         rules = [("from", start, "to", end) for start, end in (pair, pair[::-1])]
         for rule in rules:
@@ -118,7 +118,7 @@ class Network:
 
 @contextlib.contextmanager
 def make_network(*names: str) -> Iterator[Network]:
-    """Hosts of these names, each reaching each."""
+    """Hosts of these names, each of which reaches every other."""
     network = Network(names)
     try:
         network.lay()
@@ -128,7 +128,7 @@ def make_network(*names: str) -> Iterator[Network]:
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Connections that begin in a namespace: a socket stays where it was made."""
+    """Connections that start in a namespace: a socket stays in the namespace that created it."""
 
     def __init__(self, namespace: str) -> None:
         self._path = Path("/run/netns") / namespace
@@ -146,7 +146,7 @@ class _Backend(httpcore.NetworkBackend):
             except BaseException as error:
                 made.append(error)
 
-        # A thread of its own, which takes its namespace with it when it ends.
+        # A separate thread, whose namespace ends with it.
         thread = threading.Thread(target=connect)
         thread.start()
         thread.join()

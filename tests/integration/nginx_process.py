@@ -1,4 +1,4 @@
-"""A real nginx in a process of its own, with the shipped configuration for this machine."""
+"""A real nginx process, with the shipped configuration adapted to this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 SHIPPED = (REPOSITORY / "deploy" / "nginx.conf").read_text(encoding="utf-8")
-# Where Debian has it, which is not on everybody's path.
+# Debian's path, which not every user has on PATH.
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 START_SECONDS = 20.0
 
-# nginx makes these folders at start; the package's belong to the system.
+# nginx creates these folders at start; the package's belong to the system.
 _TEMPORARY = "".join(
     f"{kind}_temp_path temporary_{kind}; "
     for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -48,13 +48,13 @@ def free_port() -> int:
 
 
 def replace_once(text: str, old: str, new: str) -> str:
-    """`text` with its only `old` replaced; a place that is no longer there is an error."""
+    """`text` with its only `old` replaced; fails if `old` is missing."""
     assert text.count(old) == 1, old
     return text.replace(old, new)
 
 
 def take_in(configuration: str) -> str:
-    """The configuration with the directives in its comments taken in."""
+    """The configuration with the directives in its comments enabled."""
     names = "listen|ssl_\\w+|location|limit_except|allow|deny|proxy_pass"
     return re.sub(rf"^( +)# ( *(?:(?:{names}) .*[;{{}}]|}}))", r"\1\2", configuration, flags=re.M)
 
@@ -67,7 +67,7 @@ def proxy(
     configuration: str = SHIPPED,
     changes: Mapping[str, str] | None = None,
 ) -> Iterator[Nginx]:
-    """nginx before `upstream_port`, as the user of the tests; ended at the end of the block."""
+    """nginx in front of `upstream_port`, as the user of the tests; the block's end stops it."""
     assert NGINX is not None
     port = free_port()
     for old, new in {
@@ -79,7 +79,7 @@ def proxy(
     }.items():
         configuration = replace_once(configuration, old, new)
     (folder / "nginx.conf").write_text(configuration)
-    # What the package decides; root's workers would be somebody else, who may not come in here.
+    # The package sets these; root's workers would run as another user, who has no access here.
     own = "daemon off; pid nginx.pid; error_log stderr;" + " user root;" * (os.geteuid() == 0)
     command = [NGINX, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
     tested = subprocess.run([*command, "-g", own, "-t"], capture_output=True, text=True)

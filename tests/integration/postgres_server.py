@@ -1,7 +1,7 @@
-"""A real PostgreSQL server in a folder of its own, on a free port of 127.0.0.1, for the tests.
+"""A real PostgreSQL server in a temporary folder, on a free port of 127.0.0.1, for the tests.
 
-It refuses to run as root, and so it runs as another user where the tests do. It knows pytest only
-to skip, by name, where there is no server to be had.
+It refuses to run as root, so it runs as another user if the tests do. Without an installed server,
+the tests that use it skip by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 USER, PASSWORD = "tokenizer", "not-to-be-seen"
 START_SECONDS = 60.0
 
-# The newest Debian has; elsewhere what is on the path.
+# The newest that Debian has; on other systems the one on the path.
 _FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), *map(str, _FOLDERS)])
 _INITDB = shutil.which("initdb", path=_PATH)
@@ -39,7 +39,7 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """One server; `address` is that of its database of that name, which `make` makes."""
+    """One server; `address` is that of its database of that name, which `make` creates."""
 
     def __init__(
         self,
@@ -49,24 +49,24 @@ class PostgresServer:
         address: str = "127.0.0.1",
         clients: str = "",
     ) -> None:
-        """`command`: what comes before the server's own, to run it on the host with `address`.
-        `clients`: addresses it takes connections from besides its own host's."""
+        """`command`: a prefix of the server's command line, to run it on the host with `address`.
+        `clients`: addresses it accepts connections from besides its own host's."""
         self._folder, self._user = folder, _unprivileged_user()
         self._command, self._address, self._clients = list(command), address, clients
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def address(self, database: str = "postgres") -> str:
-        """What TOKENIZER_JOBS_DATABASE is set to."""
+        """The value of TOKENIZER_JOBS_DATABASE."""
         return f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
 
     def make(self, database: str) -> str:
-        """Make a database; its address."""
+        """Create a database; return its address."""
         self.execute(f"CREATE DATABASE {database}")
         return self.address(database)
 
     def execute(self, statement: str, *values: Any, database: str = "postgres") -> list[Any]:
-        """Run a statement as who owns the server; its rows."""
+        """Run a statement as the owner of the server; return its rows."""
         import psycopg
 
         with psycopg.connect(self.address(database), autocommit=True) as connection:
@@ -74,7 +74,7 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def init(self) -> None:
-        """Make what the server keeps."""
+        """Create the server's data folder."""
         assert _INITDB is not None
         password = self._folder / "password"
         password.write_text(PASSWORD)
@@ -89,7 +89,7 @@ class PostgresServer:
                 access.write(f"host all all {self._clients} scram-sha-256\n")
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it accepts connections."""
         assert _INITDB is not None
         settings = {
             **_SETTINGS,
@@ -108,7 +108,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT breaks all connections, SIGQUIT is as a crash."""
+        """Stop it: SIGINT breaks all connections, SIGQUIT acts like a crash."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(30)
@@ -116,7 +116,7 @@ class PostgresServer:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """It answers nothing inside the block, and closes nothing: as if the network was cut."""
+        """Inside the block it is silent and closes nothing, as if the network were cut."""
         assert self._process is not None
         import psutil
 
@@ -155,11 +155,11 @@ class PostgresServer:
 
 @contextlib.contextmanager
 def run_postgres(**options: Any) -> Iterator[PostgresServer]:
-    """A server for the block, made with these options; skips where none is installed."""
+    """A server for the block, with these options; skips if none is installed."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     if _INITDB is None:
         pytest.skip("no PostgreSQL server here; install Debian's postgresql")
-    # Not below pytest's own folder, where only this user may look.
+    # Not below pytest's own folder, which only this user may read.
     with tempfile.TemporaryDirectory(prefix="tokenizer-postgres-", dir="/tmp") as folder:
         server = PostgresServer(Path(folder), **options)
         server.init()

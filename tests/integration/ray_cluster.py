@@ -50,7 +50,7 @@ def ray_cluster(s3_server: S3Server) -> Iterator[str]:
 
 
 def ray_workers() -> list[psutil.Process]:
-    """The processes of the cluster that are at a task now."""
+    """The processes of the cluster that currently run a task."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
@@ -63,6 +63,6 @@ def ray_workers() -> list[psutil.Process]:
 
 
 def kill(process: psutil.Process) -> None:
-    """`kill -9`, if it is still there."""
+    """`kill -9`, if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The service in a process of its own, started by uvicorn."""
+"""The service in a separate process, started by uvicorn."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run_server(
 
 
 def _wait_until_ready(server: RunningServer, path: str) -> None:
-    """Learn the port that the system chose from the log, which no other process can take then."""
+    """Read the port that the system chose from the log: no other process can take it."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and server.process.poll() is None:
         found = re.search(r"running on http://127\.0\.0\.1:(\d+)", server.log.read_text())

@@ -1,7 +1,7 @@
 """A real S3 server for tests: moto's, on 127.0.0.1, in this process; each test has its own bucket.
 
-It can lose answers, leave conditions out and fall silent, as servers do. moto looks at a condition
-and writes in two steps, so that two writers can both win; here one write is done at a time, as S3
+It can lose responses, ignore conditions and stop responding, as servers do. moto checks a condition
+and writes in two steps, so that two writers can both succeed; here writes run one at a time, as S3
 promises.
 """
 
@@ -24,18 +24,18 @@ AWAY_SECONDS = 60.0
 
 
 class S3Server:
-    """`start` and `stop` keep what is stored, and the port."""
+    """`start` and `stop` keep the stored objects and the port."""
 
     def __init__(self) -> None:
         self._server: Any = None
         self._port = 0
         self._writing = threading.Lock()
         self.ignored_headers: tuple[str, ...] = ()
-        """Conditions that are left out, as in `HTTP_IF_MATCH`."""
+        """Conditions that it ignores, such as `HTTP_IF_MATCH`."""
         self.lost_answers = 0
-        """So many of the next writes are done and answered with an error."""
+        """This many of the next writes succeed and respond with an error."""
         self.is_silent = threading.Event()
-        """While set, no request is answered."""
+        """While set, it responds to no request."""
         self.requests: list[str] = []
         """Method and path of each."""
 
@@ -95,7 +95,7 @@ def s3_server() -> Iterator[S3Server]:
 
 
 def aws_environment(server: S3Server) -> dict[str, str]:
-    """What S3's clients read, for this server."""
+    """The environment variables of S3 clients for this server."""
     return {
         "AWS_ENDPOINT_URL": server.endpoint,
         "AWS_ACCESS_KEY_ID": "x",
@@ -109,7 +109,7 @@ def aws_environment(server: S3Server) -> dict[str, str]:
 
 @pytest.fixture
 def s3_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`s3://bucket`, new for each test; the environment leads there."""
+    """`s3://bucket`, new for each test; the environment points clients to it."""
     for name, value in aws_environment(s3_server).items():
         monkeypatch.setenv(name, value)
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
@@ -122,7 +122,7 @@ _CLIENTS: dict[str, Any] = {}
 
 
 def open_with_shared_client(address: str) -> Storage:
-    """As `open_storage`, without the probe, and with a client for all: making one takes a while."""
+    """Like `open_storage`, without the probe, and with one shared client: creating one is slow."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     if endpoint not in _CLIENTS:

@@ -1,6 +1,6 @@
-"""A real `tokenizer serve` in a process of its own, as a user starts it.
+"""A real `tokenizer serve` process, started as a user starts it.
 
-Stands alone so that the benchmarks may use it as well: knows pytest nowhere.
+It does not import pytest, so that the benchmarks can use it as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 90.0
 
 
 class Server:
-    """One running server. `lines` is what it has printed, standard error included."""
+    """One running server. `lines` has its output, standard error included."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -67,11 +67,11 @@ class Server:
         return httpx.Client(base_url=self.url, headers=ADMIN, timeout=30, **options)
 
     def encode_on_new_connection(self, text: str) -> httpx.Response:
-        """With several workers each connection may meet another of them."""
+        """With several workers each connection may reach another of them."""
         return httpx.post(f"{self.url}/encode", json={"text": text}, timeout=30)
 
     def processes(self) -> list[psutil.Process]:
-        """The server and all below it."""
+        """The server and all its descendants."""
         leader = psutil.Process(self.process.pid)
         return [leader, *leader.children(recursive=True)]
 
@@ -80,7 +80,8 @@ class Server:
         return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", self.output)]
 
     def terminate(self, *, seconds: float = 15) -> float:
-        """SIGTERM; returns how long the end took. Fails when it takes longer than `seconds`."""
+        """SIGTERM; returns how long the server took to end. Fails if it takes longer than
+        `seconds`."""
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(seconds)
@@ -97,7 +98,7 @@ def serve(
     command: Sequence[str] = (sys.executable, "-m", "app.cli", "serve"),
     **settings: str,
 ) -> Iterator[Server]:
-    """A server on a free port, ended at the end of the block whatever happened."""
+    """A server on a free port; the block's end stops it in any case."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
     environment |= {
@@ -135,7 +136,7 @@ def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> Artif
 
 
 def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 120) -> dict[str, Any]:
-    """The job once it has ended."""
+    """The job, after it has ended."""
     deadline = time.monotonic() + seconds
     while True:
         job: dict[str, Any] = client.get(f"/train/{job_id}").raise_for_status().json()

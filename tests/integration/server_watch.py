@@ -1,4 +1,4 @@
-"""What a running server is doing, seen from outside: its memory, the requests it is answering."""
+"""The state of a running server, seen from outside: its memory, its requests in progress."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def resident_bytes(server: RunningServer) -> int:
 
 
 PATIENCE_SECONDS = 5.0
-"""Row 16 frees a place in less than one second. A neighbour that takes the processor may lengthen
-that; the next deadline of the service itself is ten."""
+"""Row 16 frees a place in less than one second. Other processes may lengthen that; the next
+deadline of the service itself is ten seconds."""
 
 
 def wait_for_in_flight(server: RunningServer, wanted: int) -> None:
-    """Requests being answered, the question itself among them."""
+    """Requests in progress, including this one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         text = httpx.get(f"{server.url}/metrics", timeout=30).text

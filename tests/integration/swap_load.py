@@ -1,7 +1,7 @@
-"""Swaps under continuous two-way load: the test and the benchmark both run this.
+"""Swaps under continuous duplex load: the test and the benchmark both run this.
 
-Two tokenizers whose ids have nothing in common take turns, while clients encode and stream without
-a pause. Each answer must be whole, and in all its ids the tokenizer its own header names.
+Two tokenizers without a common id alternate, while clients encode and stream without a pause. Each
+response must be complete, and all its ids must be of the tokenizer that its header names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHECKS_AFTER_SWAP = 4
 
 @dataclass
 class SwapReport:
-    """What happened. `failures` is empty when every promise held."""
+    """The outcome. `failures` is empty if every promise held."""
 
     swaps: int = 0
     encodes: int = 0
@@ -67,7 +67,8 @@ def run_small_requests(
     n_connections: int,
     n_swaps: int,
 ) -> SwapReport:
-    """Answer so many small requests, each connection its share, with the swaps spread among them.
+    """Send this many small requests, an equal number per connection, with the swaps spread among
+    them.
 
     `first` and `second` as for `run_swaps`.
     """
@@ -116,7 +117,7 @@ class _Load:
             share = n_requests // n_connections
             load = [asyncio.create_task(self._small(share)) for _ in range(n_connections)]
             for number in range(n_swaps):
-                # A look now and then disturbs the load less than an event for each answer.
+                # An occasional check disturbs the load less than an event for each response.
                 while self._report.encodes < n_requests * number // n_swaps:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
                 await self._swap(client, self._refs[(number + 1) % 2])
@@ -125,7 +126,7 @@ class _Load:
         return self._report
 
     async def _small(self, n_requests: int) -> None:
-        """On one connection; a second one would show that the first was closed."""
+        """On one connection; a second one would show that the server closed the first."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
         body = json.dumps({"text": _TEXT}).encode()
         request = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -150,7 +151,7 @@ class _Load:
             self._report.failures.append(f"swap: {answer.status_code} {answer.text[:200]}")
             return
         self._report.swaps += 1
-        # On connections of their own, so that every serving process may be met.
+        # On separate connections, so that each serving process may get one.
         for _ in range(_CHECKS_AFTER_SWAP):
             async with httpx.AsyncClient(base_url=self._server.url, timeout=30) as fresh:
                 after = await fresh.post("/encode", json={"text": "a"})
@@ -158,7 +159,7 @@ class _Load:
                 self._report.failures.append(f"after the swap to {ref}: {dict(after.headers)}")
 
     async def _encode(self, client: httpx.AsyncClient) -> None:
-        # What is large is answered on a thread, where a swap can come between two looks.
+        # A thread processes large requests, so a swap can happen between two reads of the version.
         for n_times in itertools.cycle((1, _LARGE_TIMES)):
             if self._stop.is_set():
                 return
@@ -221,8 +222,8 @@ async def stream_two_ways(
 ) -> tuple[int, dict[str, str], list[bytes]]:
     """POST /encode_stream as a slow client that reads while it still sends.
 
-    Returns the status, the headers (names in lower case) and the lines of the answer. On a socket
-    of its own: HTTP libraries send a whole body before they read the answer.
+    Returns the status, the headers (names in lower case) and the lines of the response. Uses a
+    plain socket: HTTP libraries send a whole body before they read the response.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 

@@ -1,4 +1,4 @@
-"""Our ids have the digests of tiktoken's and Hugging Face's; `make_digests.py` ran the libraries.
+"""Our ids have the digests of tiktoken's and Hugging Face's ids, which `make_digests.py` wrote.
 
 `tests/integration/parity` compares more texts with the libraries themselves.
 """

@@ -47,6 +47,6 @@ def test_offsets_lead_back_to_the_characters_they_came_from():
     mapped = OriginalOffsets(text).map(offsets).tolist()
     data = text.encode()
     assert [data[a:b].decode() for a, b in mapped] == ["x", "e\u0301", "y", "\u1100\u1161", "z"]
-    # Half of a composed character leads to the whole of what it was composed from.
+    # Half of a composed character finds the whole character.
     half = OriginalOffsets(text).map(np.array([[1, 2], [2, 3]], dtype=np.uint64)).tolist()
     assert [data[a:b].decode() for a, b in half] == ["e\u0301", "e\u0301"]

@@ -42,7 +42,7 @@ CORPORA = [
 ]
 
 DIGEST_BYTES = {"native": 500_000, "python": 20_000}
-"""What each engine encodes of each corpus for the digests; the Python engine is slow."""
+"""The part of each corpus that each engine encodes for the digests; the Python engine is slow."""
 
 
 def vocabulary_file(data: Path, name: str) -> Path:
@@ -61,7 +61,7 @@ def load_ours(data: Path, name: str, engine: str) -> Tokenizer:
 
 
 def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
-    """A part of a file, without a character that is cut in two."""
+    """A part of a file that cuts no character."""
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(n_bytes).decode("utf-8", "ignore")
@@ -75,7 +75,7 @@ def digest_texts(data: Path, n_bytes: int) -> dict[str, list[str]]:
 
 
 def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) -> str:
-    """The digest of the ids of these texts, each with the number of its ids before it."""
+    """The digest of the ids of these texts, each preceded by the number of its ids."""
     digest = hashlib.sha256()
     for text in texts:
         ids = np.asarray(encode(text), dtype="<u4")
@@ -85,5 +85,5 @@ def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) 
 
 
 def digest_of_texts(texts: Iterable[str]) -> str:
-    """The digest of these texts, to recognise other data."""
+    """The digest of these texts, to detect other data."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()

@@ -87,7 +87,7 @@ def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after,
 
 @given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)
 def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
-    # Of special tokens that begin alike tiktoken takes any, here the longest wins.
+    # Of special tokens with a common beginning tiktoken takes any; here the longest wins.
     spec = tiny_spec(seed, "ranks", pattern, specials=["<|a|>", "  ", "中", "\n\n"])
     specials = dict(spec.special_tokens)
     reference = tiktoken.Encoding(
@@ -117,7 +117,7 @@ def test_streaming_at_every_cut(seed, kind, pattern, normalizer, text):
 @given(texts=st.lists(trap_texts, min_size=1, max_size=5), order=st.randoms())
 @examples(1 / 5)
 def test_what_was_encoded_before_changes_nothing(kind, pattern, texts, order):
-    # One tokenizer for all examples of a case: its caches hold all that came before.
+    # One tokenizer for all examples of a case: its caches hold everything that came before.
     native, python = _lasting(kind, pattern)
     expected = {text: python.encode(text) for text in texts}
     order.shuffle(texts)
@@ -135,7 +135,7 @@ def _lasting(kind: str, pattern: str) -> tuple[Tokenizer, Tokenizer]:
 
 
 def many_words(n_words: int, seed: int) -> list[str]:
-    """Words of 1 to 30 characters, hardly two alike for all seeds."""
+    """Words of 1 to 30 characters, with hardly two equal across all seeds."""
     rng = random.Random(seed)
     units = ["as", "s'", "中", "ſ", "é", "🙂", "a\u0301"]
     return [
@@ -164,7 +164,7 @@ def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
 
 
 def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.ndarray:
-    """The ids of UTF-8 by one thread: it is cut nowhere, whatever its length."""
+    """The ids of UTF-8 by one thread, which never cuts it."""
     recognised, _ = resolve_policy(native.spec.added_tokens, allowed_special, ())
     return native.engine.encode_documents([text.encode()], matcher=matcher_of(recognised)).ids
 
@@ -172,7 +172,7 @@ def _in_one_scan(native: Tokenizer, text: str, allowed_special: Allowed) -> np.n
 @given(seeds, kinds, patterns, trap_texts.filter(bool), st.integers(2, 5), st.integers(0, 60))
 @examples(1 / 10)
 def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
-    # Long enough to be cut; the shift moves the cuts over the text.
+    # Long enough to be cut; the shift moves the cuts through the text.
     spec = tiny_spec(seed, kind, pattern)
     native = Tokenizer.from_spec(spec, engine="native")
     text = "a " * shift + unit * (-(-600_000 * num_threads // 2 // len(unit.encode())))
@@ -193,9 +193,9 @@ def test_any_number_of_threads(seed, kind, pattern, unit, num_threads, shift):
 def test_texts_of_several_windows_with_specials_wherever_these_end(
     seed, kind, pattern, parts, order
 ):
-    # Python's own generator: of Hypothesis's each of the choices would be an example's own.
+    # Python's own generator: with Hypothesis's, each choice would be part of the example.
     random_ = random.Random(order)
-    # Windows have 16,384 to 131,072 characters, and more where there is no place for a cut.
+    # Windows have 16,384 to 131,072 characters, and more where no cut is possible.
     native = Tokenizer.from_spec(tiny_spec(seed, kind, pattern), engine="native")
     n_parts = random_.randrange(300_000, 500_000) // len("".join(parts)) * len(parts)
     text = "".join(random_.choices(parts, k=n_parts)) + "🙂"
@@ -216,7 +216,7 @@ runs = st.tuples(st.sampled_from(_BETWEEN), st.sampled_from(_LETTERS), st.intege
 
 
 def _taken_whole_only(character: str) -> list[tuple[bytes, bytes]]:
-    """Merges of which none comes to this character of three bytes, though it is a token."""
+    """Merges that never produce this character of three bytes, though it is a token."""
     first, second, third = (bytes([byte]) for byte in character.encode())
     return [(second, third), (first, second), (first + second, third)]
 
@@ -247,7 +247,7 @@ def test_no_part_of_a_pre_token_is_taken_whole_wherever_a_batch_ends(pattern):
         assert native.encode("字" * n) == (whole if n == 1 else alone[:2] * n)
 
 
-# A pre-token with a short part and a long one, and runs of letters that are cut nowhere for long.
+# A pre-token with a short and a long part, and long runs of letters without a cut.
 _LONG_RUNS = ["a " * 300 + "é" + "中" * 8000 + "Ab ", "字é" * 90 + "a中É字。" + "中字" * 700 + " "]
 
 
@@ -284,7 +284,7 @@ def test_decoding_any_ids(seed, kind, ids):
 
 
 def test_specials_stand_where_they_are_meant_to():
-    # The texts above hold them only if the strategy does; this one does for sure.
+    # The texts above contain them only if the strategy does; this text always does.
     native, python = both_of(tiny_spec(5, "merges", "gpt2"))
     present = [token for token in SPECIALS if token in python.spec.special_tokens]
     assert len(present) >= 3

@@ -3,7 +3,7 @@
 import random
 import tempfile
 
-# `tokenizer_core.training.count_pretokens` is the function; the module is reached by its name.
+# The package exports the function `count_pretokens`; this reaches the module of that name.
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
@@ -63,8 +63,8 @@ CHUNK_BYTES = st.integers(1, 120)
 
 
 def mix(rng: random.Random, kinds: list[T], joined: T) -> T:
-    """Many times longer than the window in which a cut is looked for, of few kinds of fragments
-    with long runs between, so that special tokens stand close together and across the edges."""
+    """Many times longer than the window searched for a cut, with few kinds of fragments and long
+    runs, so that special tokens are close together and cross the edges."""
     filler, *others = rng.sample(kinds, rng.randint(2, min(6, len(kinds))))
     longest_run = rng.choice([0, 0, 10, 90])
     parts: list[T] = []

@@ -1,4 +1,4 @@
-"""Texts and tiny vocabularies for Hypothesis that fall into the traps other engines fell into."""
+"""Texts and tiny vocabularies for Hypothesis, with the traps that other engines failed on."""
 
 import random
 
@@ -22,7 +22,7 @@ _FILLERS = [*"aZ1 .^\n\r\u3000", "é", "中", "\u0301", "🙂", "\u200d", "\u030
 
 
 def _filled(filler: str, n_bytes: int, behind: str) -> str:
-    """About `n_bytes` of one character, and what stands at the edge it comes to."""
+    """About `n_bytes` of one character, and the text at the edge after it."""
     return filler * (n_bytes // len(filler.encode())) + behind
 
 
@@ -38,8 +38,8 @@ def tiny_spec(
     seed: int, kind: str, pattern: str, normalizer: str = "none", specials: list[str] = SPECIALS
 ) -> TokenizerSpec:
     """Merges that overlap, repeat and contradict each other, within characters and across them;
-    of kind `ranks` their ids in any order, with gaps. `specials` that are no product are special.
-    """
+    with kind `ranks`, their ids in any order and with gaps. `specials` that no merge produces are
+    special."""
     rng = random.Random(seed)
     merges = random_merges(rng, b"as' \n", rng.randrange(40))
     merges += random_character_merges(rng, "中ſ🙂\u0301é's ", rng.randrange(1, 25))

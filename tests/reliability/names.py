@@ -1,7 +1,7 @@
-"""The rows of bad inputs and the promises, and which tests hold them: `make reliability`.
+"""The rows of bad inputs and the promises, and the tests of each: `make reliability`.
 
-A test says which it holds where it stands: `@pytest.mark.row(7)`, `@pytest.mark.promise(13)`. From
-that it can be chosen by name: `-k row_07`, `-k promise_13`, `-m "row or promise"`.
+A test names its row or promise in a mark: `@pytest.mark.row(7)`, `@pytest.mark.promise(13)`. The
+mark selects it by name: `-k row_07`, `-k promise_13`, `-m "row or promise"`.
 """
 
 from collections import Counter, defaultdict
@@ -71,7 +71,7 @@ PROMISES = {
 NAMED = {"row": ROWS, "promise": PROMISES}
 
 NOT_HELD: dict[str, str] = {}
-"""What has no test, and why."""
+"""Rows and promises without a test, and why."""
 
 
 ALL_NAMES = {
@@ -94,7 +94,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What became of the tests of each name; only with `-p tests.reliability.names`."""
+    """The outcome of the tests of each name; only with `-p tests.reliability.names`."""
     outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):

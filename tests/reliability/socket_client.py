@@ -1,4 +1,4 @@
-"""A client that sends bytes as they are, also those no library would, and says how it ended."""
+"""A client that sends raw bytes, also ones that no library sends, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Answer:
-    """What came back. `end` is `closed`, `reset`, or `open` where it was still open."""
+    """The response. `end` is `closed`, `reset`, or `open` if the connection was still open."""
 
     data: bytes
     end: str
@@ -52,7 +52,7 @@ def connect(port: int, *, receive_buffer: int | None = None) -> socket.socket:
 
 
 def send(connection: socket.socket, data: bytes) -> int:
-    """Send; returns how much of it went out before the server closed."""
+    """Send; return how many bytes went out before the server closed."""
     view = memoryview(data)
     sent = 0
     try:
@@ -64,7 +64,7 @@ def send(connection: socket.socket, data: bytes) -> int:
 
 
 def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS) -> Answer:
-    """All that comes until the server closes, or until so many seconds have gone by."""
+    """Everything received until the server closes, or until these seconds pass."""
     started = time.monotonic()
     data, end = b"", "open"
     while (left := started + seconds - time.monotonic()) > 0:
@@ -84,7 +84,7 @@ def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS)
 
 
 def read_one(connection: socket.socket) -> Answer:
-    """One answer with a length, on a connection that stays open."""
+    """One response with a length, on a connection that stays open."""
     started = time.monotonic()
     data = b""
     while True:

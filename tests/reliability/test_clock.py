@@ -1,4 +1,4 @@
-"""P16: the time of day may jump; nothing that lasts is measured by it."""
+"""P16: the time of day may jump; no duration is measured by it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAMPS = {
     "tokenizer_core/registry/manifest.py": "when a version was made",
     "tokenizer_core/registry/bucket_store.py": "the age of what a killed process left",
 }
-"""Where the clock is read, and what for: to tell people. A new place needs a reason like these."""
+"""Where the code reads the clock, and why: to show times. A new use needs such a reason."""
 
 
 @pytest.mark.promise(16)

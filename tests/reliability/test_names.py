@@ -11,7 +11,7 @@ pytest_plugins = ["pytester"]
 
 
 def held() -> set[str]:
-    """The names in the marks of all tests, read from the source: collecting them is slow."""
+    """The names in the marks of all tests, read from the source: collecting the tests is slow."""
     found = set()
     for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

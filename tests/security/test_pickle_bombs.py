@@ -1,5 +1,5 @@
 """Row 29 of the bad inputs: hostile pickles are refused in a second, in little memory, and do
-nothing. Each is read in a process of its own, which measures itself."""
+nothing. A separate process reads each pickle and measures itself."""
 
 import json
 import os
@@ -42,7 +42,7 @@ extra = peak_bytes() - before
 print(json.dumps({"result": result, "seconds": seconds, "extra_bytes": extra}))
 """
 
-# What a reader that only denies globals does with the same bytes: shows that the measuring works.
+# A reader that only denies globals, on the same bytes: shows that the measurement works.
 DENY_ALL_READER = READER.replace(
     'load_pickles(folder / "bomb.pkl", folder / "merges.pkl")',
     "__import__('pickle').Unpickler((folder / 'bomb.pkl').open('rb')).load()",

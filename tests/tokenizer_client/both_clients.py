@@ -1,4 +1,4 @@
-"""Both clients behind one face, and services that are only played."""
+"""Both clients behind one interface, and simulated services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenizer_client import AsyncClient, Client
 
 
 class Awaited:
-    """An AsyncClient, asked as if it blocked."""
+    """An AsyncClient, called as if it blocked."""
 
     def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
         self._client, self._runner = client, runner
@@ -56,7 +56,7 @@ AnyClient = Client | Awaited
 
 
 class Clock:
-    """Time that passes when somebody sleeps, and for nobody else."""
+    """Simulated time: only `sleep` advances it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -74,7 +74,7 @@ class Clock:
 
 
 class Played:
-    """A service that gives these answers, one after the other, and keeps what it was asked."""
+    """A service that returns these responses in turn, and records the requests."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self._answers = list(answers)
@@ -86,7 +86,7 @@ class Played:
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        # A response is for one client, and an answer may be given more than once.
+        # A response belongs to one client, and the service may return one more than once.
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
     @property
@@ -101,6 +101,6 @@ def problem(status: int, code: str = "a_code", **fields: Any) -> httpx.Response:
 
 
 def with_session(client: AnyClient, **changes: Any) -> None:
-    """Change what the calls of a client share."""
+    """Change the settings that the calls of a client share."""
     inner = client._client if isinstance(client, Awaited) else client
     inner._session = replace(inner._session, **changes)

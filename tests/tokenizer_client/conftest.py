@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def play(make_client: MakeClient, clock: Clock) -> Callable[..., tuple[AnyClient, Played]]:
-    """A client of a played service, in played time; each wait is as long as it can be."""
+    """A client of a simulated service, in simulated time; each wait has the longest jitter."""
 
     def start(*answers: httpx.Response | Exception, **options: Any) -> tuple[AnyClient, Played]:
         service = Played(*answers)

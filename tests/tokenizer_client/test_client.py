@@ -1,4 +1,4 @@
-"""Where the service is, and a key that shows nowhere."""
+"""The address of the service, and a key that no message shows."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Errors out of answers, whoever wrote those."""
+"""Errors from responses of the service, of a proxy, or of another server."""
 
 import email.utils
 import time

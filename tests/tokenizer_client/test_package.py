@@ -41,7 +41,7 @@ def test_help_says_what_a_method_returns():
 
 
 def run_python(code: str, folder: Path) -> str:
-    """What `code` prints in a process of its own, started as a user would in `folder`."""
+    """The output of `code` in a separate process, started as a user would in `folder`."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -64,7 +64,7 @@ def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, ot
 
 
 def test_a_project_with_a_folder_app_can_use_the_client(tmp_path):
-    """`app.client` was unreachable there: the project's own `app` hides the service's."""
+    """`app.client` was not importable there: the project's own `app` hides the service's."""
     for name in ("app", "app/schemas", "tests"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("OWNER = 'the project'\n")

@@ -1,4 +1,4 @@
-"""Bodies longer than all buffers, answered while they are sent; refusals; connections that end."""
+"""Bodies longer than all buffers, with responses during the upload; refusals; lost connections."""
 
 import socket
 import struct
@@ -28,7 +28,7 @@ def chunk(data: bytes) -> bytes:
 
 @contextmanager
 def serving(answer: Callable[[socket.socket], None]):
-    """A service that takes connections one by one; `answer` has the socket behind the head."""
+    """A service that accepts connections one by one; `answer` gets the socket after the head."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -51,7 +51,7 @@ def serving(answer: Callable[[socket.socket], None]):
 
 
 def test_the_answer_is_read_while_the_body_is_sent(make_client):
-    """A service that sends back as much as it gets, and gets nothing while it cannot send."""
+    """A service that returns as much as it receives, and reads nothing while it cannot send."""
     n_received = []
 
     def echo(connection: socket.socket) -> None:
@@ -82,7 +82,7 @@ def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
             % (len(document), document)
         )
         while connection.recv(1 << 16):
-            pass  # as the service does for a while, so that a reset does not overtake the answer
+            pass  # as the service does for a while, so that a reset does not overtake the response
 
     n_sent = []
     with serving(refuse) as url, pytest.raises(TooLargeError, match="Less"):
@@ -105,7 +105,7 @@ def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
 def test_a_connection_that_ends_too_early_is_told(make_client, sent, kind):
     def answer(connection: socket.socket) -> None:
         body = b""
-        while not body.endswith(b"0\r\n\r\n"):  # what is not read makes the end a reset
+        while not body.endswith(b"0\r\n\r\n"):  # unread bytes turn the close into a reset
             body += connection.recv(100)
         connection.sendall(sent)
 

@@ -1,4 +1,4 @@
-"""Many texts in one call, and one text of many documents: the ids of going one by one."""
+"""Many texts in one call, and one text of many documents: the same ids as one by one."""
 
 import random
 from itertools import chain, pairwise
@@ -153,7 +153,7 @@ def test_threads_change_no_id_of_documents_and_batches(engine, pattern):
         VOCAB, MERGES, ADDED, pattern=pattern, normalizer="nfc" if pattern == "qwen2" else "none"
     )
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    # The Python engine has no tasks that depend on the length, and is slow.
+    # The Python engine has no tasks whose size depends on the length, and it is slow.
     texts = big_texts(5, divisor=1 if engine == "native" else 20)
     whole = "<|endoftext|>".join(texts)
     ids, offsets = tokenizer.encode_batch_to_numpy(texts)

@@ -1,4 +1,4 @@
-"""Converting: what is written is proved first, and what was there stays until then."""
+"""Conversion: it checks the output before publishing it, and keeps the old files until then."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ SINGLE = [target for target, names in FILE_NAMES.items() if len(names) == 1]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All that lies below a folder, hidden files too."""
+    """All files below a folder, hidden files too."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
         for path in folder.rglob("*")
@@ -88,14 +88,14 @@ def test_what_comes_to_stand_there_meanwhile_is_not_overwritten(tmp_path, monkey
 
 
 class Stop(BaseException):
-    """As an interrupt: no Exception."""
+    """Like an interrupt: not an Exception."""
 
 
 @pytest.mark.parametrize("target", FILE_NAMES)
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "overwriting"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), Stop()])
 def test_a_failure_anywhere_leaves_what_was_there(target, is_there, error, tmp_path, monkeypatch):
-    """At each fsync and each rename in turn, of the whole way."""
+    """Dies at each fsync and each rename in turn, during the whole conversion."""
     output = tmp_path / ("out" if target in PAIRS else "out.file")
     if is_there:
         convert_spec(OTHER, target, output)
@@ -134,7 +134,7 @@ def test_a_failure_anywhere_leaves_what_was_there(target, is_there, error, tmp_p
 
 @pytest.mark.parametrize("target", SINGLE)
 def test_one_file_is_exchanged_in_one_step(target, tmp_path, monkeypatch):
-    """Whoever reads it meanwhile finds the old one or the new one."""
+    """A concurrent reader finds the old file or the new one."""
     convert_spec(OTHER, target, tmp_path / "x")
     before = (tmp_path / "x").read_bytes()
     replaced = Path.replace
@@ -202,8 +202,8 @@ AROUND = trained_spec(prefix_ids=(356,), suffix_ids=(356,))
 REORDERED = replace(SPEC, merges=SPEC.merges[::-1])
 VERSION = chain_spec("#versions")
 
-# The rows of the table in docs/formats.md: a tokenizer that has what the row is about, and the
-# words that name it where a format refuses it.
+# The rows of the table in docs/formats.md: a tokenizer with the row's feature, and the words that
+# name the feature where a format refuses it.
 ROWS = {
     "vocabulary with its ids": (SPEC, ""),
     "gaps in the ids": (GAPS, "gaps"),
@@ -229,7 +229,7 @@ ROWS = {
 
 
 def documented_cells() -> dict[tuple[str, str], str]:
-    """(row, format) -> its word, of the table of what each format carries."""
+    """(row, format) -> its word, from the table of what each format carries."""
     page = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if line.count("|") == 6]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -283,7 +283,7 @@ def test_what_is_left_out_is_said():
 def test_a_pattern_of_ones_own_is_told_as_an_expression(tmp_path):
     paths, _ = convert_spec(CUSTOM, "tiktoken", tmp_path / "x")
     lines = loading_lines(CUSTOM, "tiktoken", paths)
-    assert len(lines) == 1  # how tiktoken's engine would read it is not known
+    assert len(lines) == 1  # how tiktoken's engine would read it is unknown
     again = eval(lines[0].removeprefix("tokenizer_core."), {"Tokenizer": Tokenizer})
     assert again.spec.pattern == CUSTOM.pattern
 

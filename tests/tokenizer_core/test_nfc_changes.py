@@ -1,4 +1,4 @@
-"""Normalizing only where NFC may touch a text gives what normalizing all of it does."""
+"""Normalizing only where NFC may change a text gives the same text as normalizing all of it."""
 
 import random
 
@@ -12,11 +12,11 @@ JOINING = "\u0301\u0323\u0338\u0345\u3099\u1161\u11a8\u20d2"
 CHANGING = "\u212a\u212b\u1fef\u037e\u2126\u0958\ufb1d\U0001d15e"
 NEWER = "\u08d3\u0897\u1acf\U00016d63\U00016d67\U000105d2\U00011382\U000113c9"
 PLAIN = "aeKk> <|`;中ア\uac00\u1100é🙂\n"
-"""What joins with what stands before it, changes alone, is newer than Hugging Face's tables, and
-what NFC never touches."""
+"""Characters that join with the one before, change alone, are newer than Hugging Face's tables, or
+never change under NFC."""
 
 SPECIALS = ["<|end|>", "<K>", "<K>>", "e>", "|`|", "\u00e5", "ka\u0301", "\u0301"]
-"""They begin, end or consist of what marks join with and what single characters become."""
+"""Their characters join with marks, or replace single characters."""
 
 BYTES = {i: bytes([i]) for i in range(256)}
 
@@ -28,7 +28,7 @@ def tokenizer(engine):
 
 
 def texts(seed, n_texts, pieces):
-    """Some with a mark at every other place, some with one in hundreds."""
+    """Some texts have a mark at every second position, some one in hundreds."""
     rng = random.Random(seed)
     for _ in range(n_texts):
         n_plain = rng.choice([0, 3, 300])
@@ -58,7 +58,7 @@ def test_special_tokens_are_those_of_the_text_before_it_is_normalized(tokenizer)
     ):
         expected = []
         for plain, token in matcher.split(text):
-            expected += normalize_nfc(plain).encode()  # a byte is its own id here
+            expected += normalize_nfc(plain).encode()  # each byte is its own id here
             expected += [] if token is None else [id_of[token]]
         n_near += matcher.find(normalize_nfc(text)) != matcher.find(text)
         assert tokenizer.encode(text) == expected, ascii(text)

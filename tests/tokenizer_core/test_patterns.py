@@ -1,4 +1,4 @@
-"""Split patterns: names, spellings in circulation, and the pinned tables."""
+"""Split patterns: names, known spellings, and the pinned tables."""
 
 from importlib.metadata import version
 
@@ -32,7 +32,7 @@ def test_names_aliases_and_expressions_lead_to_the_same_pattern():
 @pytest.mark.parametrize("spelling", sorted(_PUBLISHED_SPELLINGS))
 def test_a_spelling_in_circulation_splits_as_the_pattern_it_is_taken_for(spelling):
     named = PATTERNS[_PUBLISHED_SPELLINGS[spelling]]
-    # `$` in these means the end of the text, as their own engines have it.
+    # `$` in these means the end of the text, as in their own engines.
     as_published = resolve_pattern("(?:" + spelling.replace("$", r"\Z") + ")")
     assert as_published.name == "custom"
     texts = adversarial_texts(n_random=400, seed=21)
@@ -47,7 +47,7 @@ def test_llama3_and_cl100k_are_not_the_same():
 
 @pytest.mark.parametrize("name", ["gpt2", "digits"])
 def test_a_name_with_another_expression_is_refused(name):
-    # Under a name the exact streaming rules would be applied to it, and text would be lost.
+    # Under a name, the exact streaming rules would apply to it, and text would be lost.
     with pytest.raises(UnknownPatternError, match="expression"):
         resolve_pattern(SplitPattern(name, r"\d+"))
     assert resolve_pattern(SplitPattern("custom", r"\d+")).name == "custom"
@@ -70,7 +70,7 @@ def test_the_tables_are_those_of_the_pinned_release():
 
 def test_the_version_of_regex_is_the_installed_one_however_it_is_found(monkeypatch, tmp_path):
     assert patterns._version_of_regex() == version("regex")
-    for beside in ([], ["regex-1.dist-info", "regex-2.dist-info"]):  # not said, or said twice
+    for beside in ([], ["regex-1.dist-info", "regex-2.dist-info"]):  # missing, or given twice
         package = tmp_path / str(len(beside)) / "regex"
         package.mkdir(parents=True)
         for name in beside:

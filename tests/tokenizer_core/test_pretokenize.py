@@ -116,7 +116,7 @@ def is_cut_of_native_engine(before: str, after: str) -> bool:
 
 
 EVERYTHING = "".join(map(chr, range(0x110000)))
-# Of each kind that a pattern or a cut rule tells apart, one character or more.
+# One or more characters of each kind that a pattern or a cut rule distinguishes.
 KINDS = [*"revsSlſʰǅ中1½² \n\r'/.!", "\u3000", "\u0301", "\u0903", "\u200d", "\U0001f642", "\x00"]
 
 
@@ -132,7 +132,7 @@ def test_the_cuts_of_the_native_engine_include_the_cuts_of_this_rule():
 
 
 def test_no_character_beyond_the_kinds_is_cut_otherwise():
-    # Every white space cuts after a letter; only the space cuts after anything else visible.
+    # Any white space allows a cut after a letter; after other visible characters only a space does.
     spaces = regex.findall(r"\s", EVERYTHING)
     for before, expected in (("a", spaces), (".", [" "])):
         text = "".join(f"{before}{character}." for character in EVERYTHING)

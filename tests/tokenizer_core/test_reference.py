@@ -15,7 +15,7 @@ def test_of_pairs_with_equal_counts_the_greatest_is_merged_side_by_side():
     assert reference.learn(words, 1, first_merges=merges[:1]) == merges[:1]
     assert reference.learn(words, 1) == [(b"b", b"c")]
     assert reference.learn(words, 1, "huggingface") == [(b"a", b"b")]
-    # A longer left side is greater than its own beginning, whatever stands on the right.
+    # A longer left side is greater than its own prefix, for any right side.
     assert reference.learn({"abc": 1, "az": 1}, 2, first_merges=merges[:1])[1] == (b"ab", b"c")
 
 

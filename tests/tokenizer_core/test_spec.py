@@ -1,4 +1,4 @@
-"""TokenizerSpec: its repr is short, whatever the size of its tables."""
+"""TokenizerSpec: its repr is short for tables of any size."""
 
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 

@@ -68,7 +68,7 @@ def test_tokens_at_the_edges_of_windows(before):
 
 
 def test_the_search_does_not_try_every_token_at_every_place():
-    # As an expression, not as a time: what begins alike is written once.
+    # As a pattern, not as a time: common beginnings are written once.
     tokens = [f"{'<' * 200}{a}{b}" for a in "abcdef" for b in "ghijkl"]
     assert len(SpecialTokenMatcher(tokens)._expression.pattern) < 500
 

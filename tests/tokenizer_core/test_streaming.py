@@ -1,4 +1,4 @@
-"""Streams: the same ids for every cut, bounded and linear, and text back."""
+"""Streams: the same ids for every cut, in bounded memory and linear time, and text back."""
 
 import random
 import tracemalloc
@@ -123,7 +123,7 @@ def test_a_lone_surrogate_is_an_error():
 @pytest.mark.parametrize("unit", ["a", " ", "中", "\u0301"])
 @pytest.mark.parametrize("tokenizer", [FORMS[0], FORMS[-1]], ids=" ".join, indirect=True)
 def test_work_on_small_pieces_of_a_long_pre_token_is_linear(tokenizer, unit, monkeypatch):
-    # Counted, not timed: how many characters the stages that look ahead are shown.
+    # Counted, not timed: the number of characters that the look-ahead stages read.
     looked_at = 0
 
     def counted(function):
@@ -170,7 +170,7 @@ def test_decoding_marks_bytes_that_stay_incomplete():
 
 
 def test_the_encode_iterable_holds_less_than_a_megabyte():
-    # Words from a small set: the cache is bounded by itself and filled by the first pass.
+    # Words from a small set: the cache has its own bound, and the first pass fills it.
     tokenizer = TOKENIZERS[0]
     rng = random.Random(4)
     words = [" " + "".join(rng.choices("abcdefgh", k=rng.randrange(1, 9))) for _ in range(500)]

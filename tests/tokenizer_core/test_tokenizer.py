@@ -1,4 +1,4 @@
-"""The Tokenizer's public surface: every form of encoding and decoding agrees with the others."""
+"""The Tokenizer's public surface: all forms of encoding and decoding agree."""
 
 import copy
 import multiprocessing
@@ -91,7 +91,7 @@ def test_char_offsets_cover_every_character_a_token_touches(tokenizer, text):
     ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
     _, in_bytes = tokenizer.encode_with_offsets(text)
     assert len(ids) == len(offsets)
-    starts = [len(text[:i].encode()) for i in range(len(text) + 1)]  # byte at which each begins
+    starts = [len(text[:i].encode()) for i in range(len(text) + 1)]  # the byte at which each begins
     for (start, end), (first, last) in zip(offsets.tolist(), in_bytes.tolist(), strict=True):
         assert starts[start] <= first < starts[start + 1]
         assert starts[end - 1] < last <= starts[end]
@@ -133,7 +133,7 @@ def test_new_special_tokens_go_after_the_largest_id_and_known_ones_keep_theirs()
     vocab = BYTES | {256: b"<|b|>", 1000: b"zz"}
     tokenizer = Tokenizer(vocab, [], ["<|a|>", "<|b|>", "<|c|>"])
     assert tokenizer.spec.special_tokens == {"<|a|>": 1001, "<|b|>": 256, "<|c|>": 1002}
-    assert len(vocab) == 258  # the argument is left alone
+    assert len(vocab) == 258  # the argument stays unchanged
     with pytest.raises(UnknownTokenIdError):
         tokenizer.decode([999])  # a gap
 
@@ -249,7 +249,7 @@ def test_a_special_token_that_is_a_rank_is_refused():
 def test_the_table_of_a_rank_file_is_what_the_vocabulary_says():
     ranks = {token: id_ for id_, token in reversed(VOCAB.items())} | {b"gap": 999}
     spec = TokenizerSpec.from_ranks(ranks, {"<|end|>": 500, "<|x|>": 2000}, pattern="gpt2")
-    copied = pickle.loads(pickle.dumps(spec))  # leaves out what is derived
+    copied = pickle.loads(pickle.dumps(spec))  # omits derived fields
     assert spec.token_to_id == copied.token_to_id == ranks
     assert spec.fingerprint == copied.fingerprint
 
@@ -330,7 +330,7 @@ def test_everything_that_decides_an_id_changes_the_fingerprint():
 
 
 def test_the_fingerprint_is_stable_across_releases():
-    # Artifacts carry it: if this changes, every published manifest is refused.
+    # Artifacts contain it: if it changes, every published manifest is refused.
     spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
     assert spec.unicode_tables == "regex 2025.9.18"
     assert spec.fingerprint == FINGERPRINT

@@ -74,7 +74,7 @@ ADMIN = {
 
 
 def all_routes(settings: Settings) -> dict[tuple[str, str], set[object]]:
-    """(method, path) -> the guards a route really asks."""
+    """(method, path) -> the guards that the route uses."""
     guards: dict[tuple[str, str], set[object]] = {}
     for context in iter_route_contexts(create_app(settings).routes):
         dependant = context.dependant

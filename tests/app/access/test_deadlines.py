@@ -1,4 +1,4 @@
-"""How long to wait for whom, and what of it who is waited for hears."""
+"""Deadlines: how long each wait lasts, and what a cancelled waiter sees."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_error_from_a_thread_keeps_nothing_on_its_way() -> None:
 
 
 class Waiter:
-    """Waits as often as it is told to, and notes how that ended."""
+    """Waits the given number of times and records how the waits ended."""
 
     def __init__(self, *seconds: float, answer: str = "done") -> None:
         self.seconds, self.answer = seconds, answer
@@ -77,7 +77,7 @@ class Waiter:
                 await asyncio.sleep(seconds)
         except asyncio.CancelledError:
             self.heard.append("cancelled")
-            await asyncio.sleep(0)  # what it has to put away may take a while
+            await asyncio.sleep(0)  # cleanup may take a while
             self.heard.append("put away")
             raise
         if self.answer == "error":

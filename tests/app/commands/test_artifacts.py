@@ -1,4 +1,4 @@
-"""`tokenizer promote` and `rollback`: what is served, and the way back."""
+"""`tokenizer promote` and `rollback`: which version is served, and how to go back."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def served(cli: Cli) -> str:
 
 
 def test_back_to_what_answered_before(cli: Cli, versions: list[str]) -> None:
-    assert served(cli).startswith("starter@")  # the default, marked before anything is promoted
+    assert served(cli).startswith("starter@")  # the default, shown before any promotion
     assert "nothing was ever promoted" in cli.fail("rollback")
     cli.run("promote", versions[0])
     cli.run("rollback")
@@ -33,7 +33,7 @@ def test_back_to_what_answered_before(cli: Cli, versions: list[str]) -> None:
     cli.run("promote", versions[2])
     out, _ = cli.run("promote", versions[1])
     assert out.decode().splitlines()[-1] == f"back again:  tokenizer promote {versions[2]}"
-    for expected in (versions[2], versions[1]):  # a second time undoes the first
+    for expected in (versions[2], versions[1]):  # a second rollback undoes the first
         cli.run("rollback")
         assert served(cli) == expected
     found = json.loads(cli.run("rollback", "--json")[0])

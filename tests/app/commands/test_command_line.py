@@ -1,4 +1,4 @@
-"""What commands take for granted is what the service does."""
+"""The defaults of the commands are those of the service."""
 
 import pytest
 

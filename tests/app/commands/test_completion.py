@@ -1,4 +1,4 @@
-"""`tokenizer completion`: the script is sourced by a real bash, and its function called."""
+"""`tokenizer completion`: a real bash sources the script and calls its function."""
 
 import shutil
 import subprocess
@@ -52,7 +52,7 @@ def test_every_shell_has_a_script_with_every_command(cli: Cli, shell: str) -> No
     script = cli.run("completion", shell)[0].decode()
     assert all(command in script for command in _COMMANDS)
     assert "_tokenizer_below" in script
-    assert Path("artifacts").exists() is False  # it asked for nothing on the disk
+    assert Path("artifacts").exists() is False  # it read nothing from the disk
 
 
 def test_an_unknown_shell_is_said(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""`tokenizer convert`: what it writes, says, and refuses."""
+"""`tokenizer convert`: what it writes, prints and refuses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_published_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli, ta
 
 
 def test_every_file_is_a_source(trained: Cli) -> None:
-    """From format to format, back to where it came from."""
+    """Convert from format to format, and back to the first."""
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("convert", "t.json", "--to=gpt2", "--output=g")
     trained.run("convert", "g/vocab.json", "g/merges.txt", SPECIAL, "--to=pickle", "--output=p")

@@ -1,4 +1,4 @@
-"""`tokenizer corpus`: token files written, checked and looked into from the command line."""
+"""`tokenizer corpus`: write, check and inspect token files from the command line."""
 
 import json
 import os

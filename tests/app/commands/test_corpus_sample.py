@@ -1,4 +1,4 @@
-"""`tokenizer corpus sample`: documents drawn into one file, whole or not at all."""
+"""`tokenizer corpus sample`: draws documents into one file, which is complete or absent."""
 
 import gzip
 import json

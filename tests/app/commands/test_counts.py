@@ -1,4 +1,4 @@
-"""`tokenizer counts`: made, extended, merged and shown, and trained from."""
+"""`tokenizer counts`: create, extend, merge and show counts, and train from them."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ OTHER = "wide wider widest\n<|endoftext|>low"
 
 @pytest.fixture
 def both(cli: Cli) -> Cli:
-    """The command, where two corpora have been counted, apart and together."""
+    """The command, after counting two corpora separately and together."""
     (cli.folder / "other.txt").write_text(OTHER)
     cli.run("counts", "make", "corpus.txt", "--output=a.counts")
     cli.run("counts", "make", "other.txt", "--output=b.counts")
@@ -84,7 +84,7 @@ def test_counting_under_a_ceiling_gives_the_same_file(
 
 
 def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> None:
-    """All but ` widest`, which stands there four times; `lo` is in `low`, ` low` and ` lower`."""
+    """All but ` widest`, which occurs four times; `lo` is in `low`, ` low` and ` lower`."""
     out, _ = both.run("counts", "prune", "ab.counts", "--min-count=3", "--output=p.counts")
     said = (
         "without 7 distinct pre-tokens that occur fewer than 3 times, 50.0% of the text: a merge "

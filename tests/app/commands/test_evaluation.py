@@ -28,14 +28,14 @@ def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
         "report", "mine", "other=ranks.tiktoken:cl100k", "--corpus", "english=en.txt",
         "--corpus", "ru.txt", "--json", "r.json", "--html", "r.html",
     )  # fmt: skip
-    assert error == ""  # no bar where standard error is no terminal
+    assert error == ""  # no progress bar where standard error is not a terminal
     report = json.loads((cli.folder / "r.json").read_text())
     assert report["schema"] == "tokenizer-report/1"
     assert [t["name"] for t in report["tokenizers"]] == ["mine", "other"]
     assert [t["pattern"] for t in report["tokenizers"]] == ["gpt2", "cl100k"]
     assert [c["name"] for c in report["corpora"]] == ["english", "ru"]
     by_pair = {(m["tokenizer"], m["corpus"]): m for m in report["measurements"]}
-    # tokens by the count command, of the same text
+    # token counts of the same text, from the count command
     counted = int(cli.run("count", "--file", "en.txt")[0])
     assert by_pair["mine", "english"]["n_tokens"] == counted
     figure = by_pair["mine", "english"]["bytes_per_token"]

@@ -1,4 +1,4 @@
-"""`tokenizer jobs`: what stands in the job database, waited for and cancelled."""
+"""`tokenizer jobs`: lists the jobs of the job database, waits for them and cancels them."""
 
 import json
 from types import SimpleNamespace
@@ -46,10 +46,10 @@ def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
     assert first.split() == [FIRST, "train", "running", "news", "41%", "learn"]
     listed = json.loads(cli.run("jobs", "list", "--limit=1", "--json")[0])["jobs"]
     assert [job["id"] for job in listed] == [SECOND]
-    shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the one that runs
+    shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the running job
     assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
     assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
-    for limit in ("-1", "0", str(10**30)):  # not "no job yet", and no traceback of SQLite
+    for limit in ("-1", "0", str(10**30)):  # neither "no job yet" nor a traceback of SQLite
         assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
     assert "jobs list" in cli.fail("jobs", "show", "../x")
 

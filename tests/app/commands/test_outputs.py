@@ -1,4 +1,4 @@
-"""Where commands write: whole or not at all, through whatever ends them."""
+"""Outputs of commands: complete or absent, also after an interrupt or an error."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_what_is_ended_half_way_leaves_what_was_there(
 
     class Ended(text.StreamingEncoder):
         def finish(self) -> list[int]:
-            assert names_in(trained.folder) > there  # written aside
+            assert names_in(trained.folder) > there  # written to a temporary file
             os.kill(os.getpid(), ending)
             return super().finish()
 

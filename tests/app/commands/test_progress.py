@@ -1,4 +1,4 @@
-"""Bars: on a terminal, and nowhere else."""
+"""Progress bars appear on a terminal and nowhere else."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from app.commands.progress import HiddenBar, is_shown
 
 
 def test_a_hidden_bar_counts_and_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not is_shown(quiet=False)  # pytest's standard error is no terminal
+    assert not is_shown(quiet=False)  # pytest's standard error is not a terminal
     with HiddenBar() as bar:
         bar.update(3)
         bar.set_description("x", refresh=False)

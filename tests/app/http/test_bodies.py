@@ -1,4 +1,4 @@
-"""What a body may be, on the routes themselves."""
+"""Limits and media types of request bodies, tested on the routes themselves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_body_is_joined_and_its_bytes_are_reserved() -> None:
 def test_one_byte_over_the_limit_is_413_and_nothing_more_is_read() -> None:
     for messages, headers in (
         ([chunk(b"ab"), chunk(b"cd"), chunk(b"ef", False)], {}),
-        ([], {"Content-Length": "4"}),  # told beforehand: not a byte is read
+        ([], {"Content-Length": "4"}),  # known from the header: no byte is read
     ):
         with pytest.raises(Problem) as caught:
             asyncio.run(read_body(request_with(messages, headers), max_bytes=3))
@@ -193,7 +193,7 @@ def test_an_unknown_field_is_named_with_those_there_are(client: TestClient) -> N
     [error] = response.json()["errors"]
     assert error["pointer"] == "/alowed_special"
     assert "allowed_special" in error["detail"]
-    # In the names and shapes that OpenAI's clients read, too.
+    # The same in the names and shapes that OpenAI's clients read.
     assert response.json()["error"]["param"] == "/alowed_special"
 
 

@@ -1,4 +1,4 @@
-"""DuplexStream and ChunkedBody as ASGI applications: clients that stall, whatever the server."""
+"""DuplexStream and ChunkedBody as ASGI applications: clients that stall, on any server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tokenizer_core.streaming import StreamingEncoder
 
 SCOPE: dict[str, Any] = {"type": "http", "headers": []}
 FIRST = {True: b"the quick ", False: b"a\0\0\0b\0\0\0"}
-"""A chunk that settles something, of text and of ids."""
+"""A chunk that settles at least one token, for text and for ids."""
 
 
 @pytest.fixture(params=["encode", "decode"])
 def is_encoding(request: pytest.FixtureRequest) -> bool:
-    """Either stream: the turns they take are the same."""
+    """Either stream: both take turns in the same way."""
     return bool(request.param == "encode")
 
 
@@ -92,7 +92,7 @@ def test_a_stream_that_nobody_reads_is_given_up(
     stream = stream_over(small_tokenizer, is_encoding, idle_seconds=0.05)
     with pytest.raises(ClientDisconnect):
         asyncio.run(stream(dict(SCOPE), client.receive, client.send))  # type: ignore[arg-type]
-    assert client.chunks == [b"brown "]  # nothing more was taken in
+    assert client.chunks == [b"brown "]  # it read nothing more
 
 
 @pytest.mark.row(16)

@@ -1,4 +1,4 @@
-"""The way of an encode request: the Python functions between the protocol and the engine."""
+"""The path of an encode request: the Python functions between the protocol and the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = tuple(f"{ROOT / name}/" for name in ("app", "tokenizer_client", "tokenize
 
 
 class Wire(asyncio.Transport):
-    """Keeps what the server writes."""
+    """Records what the server writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Wire(asyncio.Transport):
 
 
 def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str], bytes]:
-    """The functions of this project, in the order of their first calls, and the response."""
+    """The project's functions in the order of their first calls, and the response."""
     seen: dict[str, None] = {}
     is_between = False
 

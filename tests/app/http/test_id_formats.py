@@ -1,4 +1,4 @@
-"""Ids and texts in binary, both ways, on each engine; and bodies that are not what they say."""
+"""Ids and texts in binary, in requests and responses, on each engine; malformed bodies."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_any_document_comes_out_as_json_reads_it(
     whole = outcome(body)
     assert whole == ("value", json.dumps(json.loads(body)))
     windowed = outcome(body, window)
-    # A large body may not nest deeper than eight, nor hold a number longer than a window.
+    # A large body may not nest deeper than eight levels, nor hold a number longer than a window.
     assert windowed in (whole, (422, "invalid_request"), (422, "number_too_long"))
 
 
@@ -69,7 +69,7 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
     body = "".join(characters).encode()
     windowed, whole = outcome(body, window), outcome(body)
     if windowed not in ((422, "invalid_request"), (422, "number_too_long")):
-        # Of two things that are wrong either may be found first.
+        # When two things are wrong, the parser may report either.
         assert windowed == whole or "value" not in (windowed[0], whole[0]), body
 
 
@@ -108,12 +108,12 @@ def test_windows_accept_and_refuse_the_same(document: Any, window: int, random: 
     ],
 )
 def test_what_is_refused(body: bytes, status: int, code: str) -> None:
-    # The depth a request is parsed at varies; a limit must not depend on it.
+    # The parser's depth limit varies with the call stack; a limit of the API must not.
     def below(frames: int) -> tuple[Any, ...]:
         return outcome(body) if frames == 0 else below(frames - 1)
 
     for found in (below(0), below(100)):
-        # What the stack has room for is parsed, and refused by the schema with the same 422.
+        # A body that fits the stack is parsed, and the schema refuses it with the same 422.
         assert found == (status, code) or (code == "invalid_request" and found[0] == "value")
     if len(body) > 40:
         assert outcome(body, 16)[0] in (400, 422)

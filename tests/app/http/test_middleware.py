@@ -1,4 +1,4 @@
-"""What every answer carries, whatever the route and however it went."""
+"""Headers and log lines that every response has, for any route and any outcome."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def test_errors_keep_no_tokenizer_that_has_retired(
     other = store.publish(other_spec, name="other")
     retired = weakref.ref(live.require_active())
     gc.collect()
-    gc.disable()  # else it would hide that errors and the frames they came through hold each other
+    gc.disable()  # else it would hide that errors and their frames form a reference cycle
     try:
-        for n_ids in (1, 5000):  # the second is looked at on a thread
+        for n_ids in (1, 5000):  # the second request is processed on a thread
             answer = client.post("/decode", json={"tokens": [99_999] * n_ids})
             assert answer.json()["code"] == "unknown_token_id"
         asked = {"tokenizer": str(other)}

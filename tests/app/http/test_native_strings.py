@@ -1,4 +1,4 @@
-"""A body whose first string the native engine decodes gives the same request, or the same error."""
+"""Decoding a body's first string in the native engine gives the same request or the same error."""
 
 import json
 import random
@@ -36,7 +36,7 @@ options = st.dictionaries(
 
 
 def outcome(body: bytes, model: Any, engine: EngineChoice | None) -> object:
-    """The request, or all that its problem says; without an engine, of the strict parser."""
+    """The request, or the whole problem; without an engine, as the strict parser gives it."""
     try:
         if engine is None:
             return validate(parse_strict_json(body), model)

@@ -1,6 +1,7 @@
-"""What the protocol relies on in uvicorn; what it does is in `tests/reliability`.
+"""The parts of uvicorn that the protocol uses; its behaviour is in `tests/integration/reliability`.
 
-Each name below is one that an update may move: then this fails, and not silently a limit.
+An update of uvicorn may move any name below: then a test fails, where a limit would silently stop
+working.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def test_what_is_overridden_exists_and_is_called_so(name: str, parameters: list[
 
 def test_nothing_else_of_uvicorn_is_overridden() -> None:
     both = set(vars(GuardedHttpProtocol)) & set(vars(HttpToolsProtocol))
-    # Python adds some of its own to every class: names, and from 3.13 on a line and a list.
+    # Python adds its own attributes to every class: names, and from 3.13 on a line and a list.
     assert {name for name in both if callable(vars(HttpToolsProtocol)[name])} == set(OVERRIDDEN)
 
 
 def test_uvicorn_asks_no_more_of_a_transport_than_this_one_has() -> None:
-    """All that it writes and ends goes through `ClosingTransport`."""
+    """All writes and closes of uvicorn go through `ClosingTransport`."""
     source = "".join(map(inspect.getsource, (HttpToolsProtocol, RequestResponseCycle, FlowControl)))
     used = set(re.findall(r"transport\.(\w+)\(", source)) - {"set_protocol"}  # for WebSockets
     assert used <= set(vars(ClosingTransport))
@@ -109,7 +110,7 @@ def test_the_command_serves_with_it() -> None:
 
 
 class SlowApp:
-    """Answers after a while; keeps what went wrong."""
+    """Responds after a delay and records errors."""
 
     def __init__(self, guard: ConnectionGuard) -> None:
         self.guard = guard
@@ -140,7 +141,7 @@ class SlowApp:
 def converse(
     guard: ConnectionGuard, *sent: bytes, read: bool, kind: type[SlowApp] = SlowApp
 ) -> tuple[SlowApp, bytes]:
-    """Send to a server in this process, and read until it closes or leave at once."""
+    """Send to a server in this process, then read until it closes or disconnect at once."""
     app = kind(guard)
 
     async def run() -> bytes:
@@ -185,7 +186,7 @@ LAST = SHORT.replace(b"Host", b"Connection: close\r\nHost")
 
 
 class ShortApp(SlowApp):
-    """Responds with the body it was sent; waits only if the body says so."""
+    """Responds with the body it received; waits only if the body says so."""
 
     def __init__(self, guard: ConnectionGuard) -> None:
         super().__init__(guard)
@@ -212,7 +213,7 @@ class ShortApp(SlowApp):
 
 
 class LongApp(ShortApp):
-    """Responds with more than a connection takes at once."""
+    """Responds with more than a connection's buffers hold."""
 
     def __init__(self, guard: ConnectionGuard) -> None:
         super().__init__(guard)
@@ -233,7 +234,7 @@ def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
 
 def test_the_app_gets_no_whole_body_while_the_rest_is_on_its_way() -> None:
     app, data = converse(ConnectionGuard(), LAST + b"a", b"bc", read=True, kind=ShortApp)
-    assert bodies(data) == [b"abc"] or bodies(data) == [b"a"]  # as it was received
+    assert bodies(data) == [b"abc"] or bodies(data) == [b"a"]  # as received
     assert isinstance(app, ShortApp)
     assert app.whole_bodies == [None]
 

@@ -1,4 +1,4 @@
-"""What `/docs` shows as an example request works, each of them; and every JSON body has one."""
+"""Every example request in `/docs` works, and every JSON body has one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON_BODIES = [
 def client(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[TestClient]:
-    """A service with what the examples name, in which no job is begun."""
+    """A service with the objects that the examples name, in which no job starts."""
 
     async def do_nothing(runner: JobRunner) -> None:
         pass

@@ -1,4 +1,4 @@
-"""FileBody and ranges: what is sent is what was asked for, whatever becomes of the file."""
+"""FileBody and ranges: exactly the requested bytes, even if the file changes or disappears."""
 
 from __future__ import annotations
 

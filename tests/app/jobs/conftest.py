@@ -1,4 +1,4 @@
-"""A whole service in this process; a job it starts runs in a child process."""
+"""A whole service in this process; its jobs run in child processes."""
 
 import random
 import time
@@ -18,7 +18,7 @@ from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 
 OpenJobs = Callable[..., JobStore]
-"""Opens the jobs of a test's database once more, as another process would; of a folder's id."""
+"""Opens the test's job database again, as another process would; takes a folder's id."""
 
 ADMIN_KEY = "the-admin-key"
 READ_KEY = "the-read-key"
@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 
 
 class Service:
-    """A running app and what stands behind it."""
+    """A running app and the objects it uses."""
 
     def __init__(self, client: TestClient, settings: Settings, corpus: Path) -> None:
         self.client, self.settings, self.corpus = client, settings, corpus
@@ -90,7 +90,7 @@ def publish_starter(artifacts_dir: Path) -> ArtifactRef:
 
 @pytest.fixture(scope="session")
 def slow_text() -> str:
-    """A corpus whose merges take seconds to learn: sixty thousand words, all different."""
+    """A corpus whose merges take seconds to learn: sixty thousand different words."""
     generator = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     return " ".join(
@@ -111,7 +111,7 @@ def corpus(tmp_path: Path, slow_text: str) -> Path:
 
 @pytest.fixture
 def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Service]]:
-    """Start a service on this test's artifacts; any number of times, ended with the test."""
+    """Starts any number of services on this test's artifacts; the test's end stops them."""
     artifacts_dir = tmp_path / "artifacts"
     publish_starter(artifacts_dir)
     with ExitStack() as running:
@@ -122,7 +122,8 @@ def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Servic
                 corpus_roots=(corpus,),
                 admin_keys=(ADMIN_KEY,),
                 read_keys=(READ_KEY,),
-                # Most tests here look at a run while it goes on; the native engine is done by then.
+                # Most tests here observe a run in progress; the native engine would finish too
+                # soon.
                 **{"engine": "python", **changes},
             )
             client = TestClient(

@@ -1,4 +1,4 @@
-"""A runner whose child processes are objects of the test."""
+"""A runner whose child processes are objects in the test."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 
 SECONDS = 30.0
-"""Each wait of these tests ends after this long, with a failure."""
+"""Each wait of these tests fails after this long."""
 
-_pids = itertools.count(1 << 30)  # more than the system gives to a process
+_pids = itertools.count(1 << 30)  # more than the system allows a process
 
 
 class FakeProcess:
-    """A `ChildProcess` that does what the test says."""
+    """A `ChildProcess` whose behaviour the test sets."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.request = request
@@ -84,7 +84,7 @@ class FakeProcess:
 
 
 class FakeRunner:
-    """A runner on its own artifacts folder; `started` has the children that it started."""
+    """A runner on its own artifacts folder; `started` has the children it started."""
 
     def __init__(self, artifacts_dir: Path, **settings: Any) -> None:
         self.settings = Settings(artifacts_dir=artifacts_dir, **{"engine": "python", **settings})
@@ -108,7 +108,7 @@ class FakeRunner:
         return process
 
     def add(self, *, kind: Any = "train", **fields: Any) -> str:
-        """Queue a job; `fields` are those of its request that matter to the test."""
+        """Queue a job; `fields` are the fields of its request that matter to the test."""
         job_id = f"20261121T041500Z-{next(self._numbers):012x}"
         limits = {"seconds": None, "memory_bytes": None} | fields.pop("limits", {})
         names = {"name": "n", "token_files_id": "n", "promote": "auto", "workers": 1}
@@ -140,7 +140,7 @@ class FakeRunner:
         return self.store.publish(spec, name=name)
 
     async def succeed(self, child: FakeProcess) -> ArtifactRef:
-        """What a child does that meets no obstacle."""
+        """The calls of a child that meets no obstacle."""
         child.ready()
         await asyncio.wait_for(child.allowed.wait(), SECONDS)
         ref = self.publish(child.request["name"])
@@ -150,7 +150,7 @@ class FakeRunner:
 
 @asynccontextmanager
 async def running(fake: FakeRunner) -> AsyncIterator[FakeRunner]:
-    """The runner and what it promotes on, running; put back in order at the end."""
+    """The running runner and the tokenizers it promotes on; the block's end stops both."""
     await fake.live.start()
     await fake.runner.start()
     try:

@@ -22,7 +22,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Origin:
-    """A server on the loopback that sends the bytes that a test gives it."""
+    """A server on the loopback that sends the bytes that a test sets."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -94,7 +94,7 @@ def refusal(folder: Path, entry: str, *urls: str, **options: Any) -> DownloadErr
 
 
 def answering(*answers: Sequence[str]) -> tuple[Callable[[str, int], Any], list[str]]:
-    """A resolver that gives another answer each time, and whom it was asked for."""
+    """A resolver that returns another address each time, and records the names it resolved."""
     asked: list[str] = []
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -156,7 +156,7 @@ def test_a_name_that_leads_inside_is_refused(
 def test_a_number_that_the_system_takes_for_an_address_is_refused(
     origin: Origin, tmp_path: Path
 ) -> None:
-    """Even where the operator lists it: it is a name there, and leads inside."""
+    """Even when the operator lists the name: it resolves to an internal address."""
     addresses = asyncio.run(resolve_once("2130706433", origin.port))
     assert addresses == ["127.0.0.1"]
     entry = f"2130706433:{origin.port}"
@@ -252,7 +252,7 @@ def test_a_closed_port_and_an_unknown_name(tmp_path: Path) -> None:
 
 
 def test_tls_names_the_host_of_the_url(origin: Origin, tmp_path: Path) -> None:
-    """The first message of TLS says whom it is for; connected is to the address."""
+    """The first message of TLS names the host; the connection goes to the address."""
     resolve, _ = answering(["127.0.0.1"])
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,7 +1,7 @@
-"""Jobs as server-sent events: in this process, and over a real socket.
+"""Jobs as server-sent events, in this process.
 
-Most jobs here belong to the process of the test: a server leaves the job of a running process
-alone, so that only the test changes it.
+Most jobs here belong to the test's process: a server leaves the job of a running process alone, so
+that only the test changes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOB_ID = "20261121T041500Z-0123456789ab"
 
 
 def parse_events(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """(id, document) of each event; comments and `retry` are none."""
+    """(id, document) of each event, without comments and `retry`."""
     events = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
@@ -48,7 +48,7 @@ def folder_of(jobs: JobStore) -> Path:
 
 @pytest.fixture
 def job(jobs: JobStore) -> Job:
-    """One that runs, in this process."""
+    """A running job of this process."""
     request = {"name": "n", "promote": "manual"}
     jobs.add(JOB_ID, request, request_digest="d", idempotency_key=None, queue_limit=8)
     job = jobs.claim_next(ProcessIdentity.of_this_process())
@@ -57,7 +57,7 @@ def job(jobs: JobStore) -> Job:
 
 
 class Listener:
-    """A client in this process: what was sent to it, and whether it is still there."""
+    """A client in this process: what it received, and whether it is still connected."""
 
     def __init__(self, watch: JobWatch, jobs: JobStore, **options: Any) -> None:
         self.gone, self.sent = asyncio.Event(), asyncio.Event()
@@ -93,7 +93,7 @@ def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -
         watch = JobWatch(jobs, folder_of(jobs))
         new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
         await new.wait_for("data: ")
-        for _ in range(3):  # looks at which nothing is new
+        for _ in range(3):  # polls that find nothing new
             await watch.next_look(JOB_ID, JobEvent("", b"", False))
         assert seen.text == "retry: 2000\n\n"
         jobs.set_progress(job, "learn", 0.7, {})

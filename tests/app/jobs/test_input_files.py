@@ -1,4 +1,4 @@
-"""Row 24: a path of a caller is opened under a corpus root, or refused."""
+"""Row 24: the service opens a caller's path below a corpus root, or refuses it."""
 
 import os
 import socket
@@ -118,13 +118,13 @@ def test_a_root_that_is_a_link_itself_is_the_operators_choice(root: Path, tmp_pa
 def test_a_fifo_is_refused_without_waiting(root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(InputPathError, match="not a regular file"):
-        find_input_file([root], "pipe")  # or it would wait for a writer, for ever
+        find_input_file([root], "pipe")  # else it would wait for a writer for ever
 
 
 def test_a_socket_a_folder_and_a_device_are_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(root)  # socket paths are short
+    monkeypatch.chdir(root)  # socket paths have a short limit
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")
         with pytest.raises(InputPathError, match="not a regular file"):
@@ -136,7 +136,7 @@ def test_a_socket_a_folder_and_a_device_are_refused(
 
 
 def test_a_fifo_that_takes_the_files_place_does_not_hang(root: Path) -> None:
-    """Between the look and the opening: O_NONBLOCK and a second look at what was opened."""
+    """Between the check and the opening: O_NONBLOCK, and a second check of the opened file."""
     real_stat = os.stat
     regular = real_stat(root / "news" / "a.txt")
     os.mkfifo(root / "news" / "p")

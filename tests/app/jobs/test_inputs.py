@@ -1,4 +1,4 @@
-"""Training by corpus id: a job keeps the files that it was made for."""
+"""Training by corpus id: a job keeps the files it was created for."""
 
 from __future__ import annotations
 

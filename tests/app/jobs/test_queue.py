@@ -234,12 +234,12 @@ def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore)
 def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(
     store: JobStore, open_jobs: OpenJobs
 ) -> None:
-    """Many at once, and the owner renewing or not: one statement decides."""
+    """Many claims at once, with and without a renewal by the owner: one statement decides."""
     add(store, "a")
     job = claim(store)
     assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
-    assert store.renew_lease(job)  # in time: nobody had looked
+    assert store.renew_lease(job)  # in time: no other process had claimed it
     assert store.take_over(job, OTHER, if_lease_ended=True) is None
     end_lease(store, "a")
     begin = threading.Barrier(8)

@@ -1,4 +1,4 @@
-"""How the runner moves jobs from one state to the next, with child processes that are objects."""
+"""How the runner moves jobs from state to state; the child processes are objects."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_a_job_within_its_limits_goes_live(tmp_path: Path) -> None:
 def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
 ) -> None:
-    """Years go by between two looks: a limit would be over at once, or never reached."""
+    """The wall clock jumps by years: a limit measured by it would end at once, or never."""
     real, looks = time.time, 0
 
     def jumping() -> float:
@@ -443,7 +443,7 @@ def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
 def test_an_owner_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not even look before its child asks for permission to publish."""
+    """The runner does not poll until its child asks for permission to publish."""
 
     async def lose(fake: FakeRunner, job_id: str) -> FakeProcess:
         with monkeypatch.context() as patch:
@@ -464,7 +464,7 @@ def test_an_owner_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
     async def test(fake: FakeRunner) -> None:
         late, following = fake.add(), fake.add()
         child = await lose(fake, late)
-        await fake.succeed(await fake.next_child())  # the late one has been put away
+        await fake.succeed(await fake.next_child())  # the late attempt is cleaned up
         assert child.has_ended
         assert (await fake.wait(following)).state == "live"
         assert fake.store.names() == ["n", "starter"]

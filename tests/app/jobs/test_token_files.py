@@ -1,4 +1,4 @@
-"""The layout of token files: published by rename, unfinished ones apart, valid names only."""
+"""The layout of token files: published by rename, unfinished ones hidden, valid names only."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_sweep_keeps_what_a_job_will_come_back_to(folder: TokenFilesFolder) ->
     removed.mkdir()
     names = folder.left_over()
     late = kept.with_name(OTHER.replace("ba", "bb"))
-    late.mkdir()  # begun after the look: its job may be newer than what is known of jobs
+    late.mkdir()  # started after the listing: its job may be newer than the known jobs
     folder.sweep(names, {JOB})
     assert kept.exists()
     assert partial.exists()

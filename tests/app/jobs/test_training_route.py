@@ -1,4 +1,4 @@
-"""The training routes: what is taken, what is refused, and how a job is answered."""
+"""The training routes: which requests they accept and refuse, and how they return a job."""
 
 import json
 import os

@@ -65,7 +65,7 @@ def test_all_names_are_there_at_zero(client: TestClient) -> None:
         assert name in found, name
     assert found["tokenizer_encode_bytes_total"] == 0
     assert found["tokenizer_queue_depth"] == 0
-    assert found["tokenizer_inflight"] == 1  # this very request
+    assert found["tokenizer_inflight"] == 1  # this request itself
     [info] = [name for name in found if name.startswith("tokenizer_info")]
     assert 'name="starter"' in info
     assert f'engine="{resolve_engine()}"' in info
@@ -151,7 +151,7 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
         assert "secret" not in response.text
         assert "Traceback" not in response.text
     assert "POST /encode failed" in caplog.text
-    assert "a secret in the message" in caplog.text  # in the log it belongs
+    assert "a secret in the message" in caplog.text  # it belongs in the log
     found = scrape(client)
     assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
     assert found["tokenizer_inflight"] == 1

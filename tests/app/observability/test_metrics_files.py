@@ -1,4 +1,4 @@
-"""The files of several processes' metrics on a disk with room, that fills up, and that is full."""
+"""The metrics files of several processes on a disk with space, filling up, and full."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_block_of_a_file_is_reserved(tmp_path: Path) -> None:
 def test_a_file_has_its_name_when_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process that answers /metrics reads every file of the folder at any moment."""
+    """Another process may read every file of the folder at any moment to serve /metrics."""
     seen: list[list[Path]] = []
     reserve = metrics_files._reserve
 

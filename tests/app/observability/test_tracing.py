@@ -1,4 +1,4 @@
-"""Spans as a collector gets them: what they say, and what of a request they do not."""
+"""Spans as a collector receives them: what they contain, and what of a request they omit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 class Collector:
-    """Takes spans over HTTP, as OpenTelemetry's own."""
+    """Receives spans over HTTP, as OpenTelemetry's collector does."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The table of errors: each class of the domain has one row, and each row gives one document."""
+"""The table of errors: each domain error class has one row, and each row gives one document."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def as_lines(live: LiveTokenizer, rows: list[list[int]], *, is_records: bool) ->
 
 
 def bytes_and_broken_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of a text, then of bytes that are no UTF-8 among whole characters."""
+    """Ids of a text, then of bytes that are not UTF-8 between whole characters."""
     by_byte = {token: id_ for id_, token in tokenizer.spec.vocab.items() if len(token) == 1}
     broken = [by_byte[bytes([byte])] for byte in b"a\xf0\x9f\x91\xff\xe4\xb8b\xc3"]
     return [*tokenizer.encode(TEXT), *broken]

@@ -1,4 +1,4 @@
-"""/corpora: uploads that are whole or absent, whatever the client, the text or the disk does."""
+"""/corpora: an upload is complete or absent, also after faults of client, text or disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(settings: Settings) -> Path:
 
 
 def texts(folder: Path) -> list[bytes]:
-    """What stands in the folder, named by a record or not."""
+    """The files in the folder, whether a record names them or not."""
     return [path.read_bytes() for path in sorted((folder / "files").glob("*"))]
 
 
@@ -76,7 +76,7 @@ def test_every_size_comes_whole_in_pieces_without_a_length(
     text = (TEXT * (size // len(TEXT) + 1))[:size].decode(errors="ignore").encode()
 
     def pieces() -> Iterator[bytes]:
-        for start in range(0, len(text), 70_001):  # cuts characters, fits no window
+        for start in range(0, len(text), 70_001):  # cuts characters, divides no window
             yield text[start : start + 70_001]
 
     corpus = admin.put("/corpora/a.b-c_1", content=pieces()).json()
@@ -149,7 +149,7 @@ def test_the_quota_holds_for_all_corpora_together(
         assert texts(folder) == [b"a" * WINDOW]
         assert client.put("/corpora/b", content=too_much[:-1]).status_code == 201
         assert client.get("/corpora").json()["bytes"] == 3 * WINDOW
-        # What is to be replaced stands until the new one is there: it counts as well.
+        # The upload to be replaced stays until the new one is complete: it counts as well.
         problem(client.put("/corpora/a", content=b"x"), 413, "corpora_quota")
         assert client.delete("/corpora/b").status_code == 204
         assert client.put("/corpora/a", content=b"x").status_code == 200

@@ -1,4 +1,4 @@
-"""/decode_stream against a real server: two-way, at every cut, under slow and vanishing clients."""
+"""/decode_stream in process: lines of ids, invalid bytes, options, body types, errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packed(ids: list[int], letter: str = "I") -> bytes:
 
 
 def text_of(body: bytes) -> tuple[str, dict[str, Any]]:
-    """The text joined and the last record; checks what every stream promises."""
+    """The joined text and the last record; checks what every stream promises."""
     *parts, last = [json.loads(line) for line in body.splitlines()]
     assert [part["seq"] for part in parts] == list(range(len(parts)))
     ends = [part["ids_end"] for part in parts]

@@ -1,4 +1,4 @@
-"""The dialects, in requests and answers as their own servers document them."""
+"""The dialects, in requests and responses as their own servers document them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MERGES = [(b"H", b"e"), (b"l", b"l"), (b" ", b"w"), (b"o", b"r"), (b"l", b"d")]
 
 @pytest.fixture(scope="module")
 def spec() -> TokenizerSpec:
-    """Ids that can be followed by eye: bytes are their own ids, <s> 262 and <end> 263 are put
-    around a text, <a mark> 264 is content."""
+    """Ids that are easy to follow: each byte is its own id, <s> 262 and <end> 263 surround a text,
+    <a mark> 264 is content."""
     vocab = BYTES | {id_: token for id_, token in WORDS.items() if id_ != 258}
     added = [AddedToken("<s>", 262), AddedToken("<end>", 263), AddedToken("<a mark>", 264, False)]
     return TokenizerSpec.from_merges(vocab, MERGES, added, prefix_ids=(262,), suffix_ids=(263,))
@@ -35,7 +35,7 @@ def spec() -> TokenizerSpec:
 
 @pytest.fixture
 def around(store: ArtifactStore, settings: Settings, spec: TokenizerSpec) -> Iterator[TestClient]:
-    """A service whose active tokenizer puts <s> and <end> around a text; `starter` puts nothing."""
+    """A service whose active tokenizer puts <s> and <end> around a text; `starter` adds nothing."""
     store.publish(spec, name="around")
     with TestClient(create_app(settings.model_copy(update={"default": "around"}))) as client:
         yield client
@@ -125,8 +125,8 @@ def test_text_embeddings_inference(around: TestClient) -> None:
 def test_offsets_are_those_of_hugging_face(
     around: TestClient, spec: TokenizerSpec, tmp_path: Any
 ) -> None:
-    """text-embeddings-inference takes them from this library, where they count bytes; in Python
-    the library counts characters."""
+    """text-embeddings-inference takes the offsets from this library's Rust API, which counts bytes;
+    its Python API counts characters."""
     Tokenizer.from_spec(spec).save_tokenizer_json(tmp_path / "tokenizer.json")
     reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = " wéor中<s>👩‍👧 <a mark> <end>\n"
@@ -206,7 +206,7 @@ def test_detokenize_answers_all_at_once(around: TestClient) -> None:
         ({"prompt": None}, "invalid_request"),
         ([], "invalid_request"),
         ("x", "invalid_request"),
-        # What would change ids or the answer and is not done here is never passed over.
+        # An option that would change ids or the response, and is not supported, is never ignored.
         ({"inputs": "x", "prompt_name": "query"}, "invalid_request"),
         ({"content": ["x", 1]}, "invalid_request"),
         ({"prompt": [1, 2]}, "invalid_request"),
@@ -243,7 +243,7 @@ def test_identity_and_pins(around: TestClient, small_tokenizer: Tokenizer) -> No
         body = {"tokenizer": "nope"}
         assert ask().status_code == 404
     named = post(around, "/tokenize", prompt="the", tokenizer="starter")
-    assert named["tokens"] == small_tokenizer.encode("the")  # nothing is added to a trained one
+    assert named["tokens"] == small_tokenizer.encode("the")  # a trained tokenizer adds nothing
 
 
 def test_tokenizer_info(around: TestClient, client: TestClient) -> None:

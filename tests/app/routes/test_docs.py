@@ -1,4 +1,4 @@
-"""The page of the API: all it is made of comes from this server."""
+"""The page of the API loads all its files from this server."""
 
 from __future__ import annotations
 

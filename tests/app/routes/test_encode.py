@@ -63,7 +63,7 @@ def test_empty_text_and_empty_batch(client: TestClient) -> None:
 @pytest.mark.row(11)
 @pytest.mark.parametrize("plane", range(17))
 def test_every_code_point_of_every_plane_comes_back(client: TestClient, plane: int) -> None:
-    """Assigned or not, noncharacters, NUL, the byte order mark: all but surrogates."""
+    """Assigned or not, noncharacters, NUL, the byte order mark: all except surrogates."""
     codes = range(plane << 16, (plane + 1) << 16)
     check_round_trip(client, "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000))
 
@@ -71,13 +71,13 @@ def test_every_code_point_of_every_plane_comes_back(client: TestClient, plane: i
 @pytest.mark.row(11)
 @pytest.mark.parametrize("odd", ["\x00", "\ufeff", "\uffff", "\u0378", "\U0010fffe"], ids=ascii)
 def test_odd_characters_come_back_from_either_end(client: TestClient, odd: str) -> None:
-    """A codec that takes a byte order mark for one would swallow it at the beginning only."""
+    """A codec that interprets a byte order mark would drop it at the beginning only."""
     for text in (odd, odd * 2, f"{odd}a", f"a{odd}", f"{odd}a{odd}"):
         check_round_trip(client, text)
 
 
 def check_round_trip(client: TestClient, text: str) -> None:
-    """There and back, by the routes of one shot and by the streams."""
+    """Encode and decode, by the one-shot routes and by the streams."""
     ids = encode(client, text=text)["tokens"]
     assert client.post("/decode", json={"tokens": ids}).json()["text"] == text
     streamed = client.post("/encode_stream", content=text.encode()).text.splitlines()
@@ -139,7 +139,7 @@ def test_offsets_in_both_units(client: TestClient, small_tokenizer: Tokenizer) -
         assert small_tokenizer.decode_bytes([id_]) == data[start:end]
     in_chars = encode(client, text=TEXT, offset_unit="char", **{"return": wanted})
     for (start, end), (a, b) in zip(answer["offsets"], in_chars["offsets"], strict=True):
-        # Every character the token has a byte of, and no other.
+        # Exactly the characters that have a byte in the token.
         assert a == len(data[:start].decode(errors="ignore"))
         assert len(TEXT[:b].encode()) >= end > len(TEXT[: b - 1].encode())
     batch = encode(client, text=[TEXT, ""], **{"return": wanted})

@@ -1,4 +1,4 @@
-"""The page and its files over HTTP; what the page does is tested in tests/integration/browser."""
+"""The page and its files over HTTP; tests/integration/browser tests its behaviour."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_package_holds_the_page() -> None:
 
 
 def test_every_script_is_asked_for_at_once() -> None:
-    """Without its line in the head a module is found only when the one before it was read."""
+    """Without its line in the head a module loads only after the one before it was read."""
     preloaded = set(re.findall(r'rel="modulepreload" href="playground/(\w+\.js)"', PAGE))
     assert preloaded | {"main.js"} == {name for name in FILES if name.endswith(".js")}
 

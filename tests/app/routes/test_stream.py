@@ -1,4 +1,4 @@
-"""/encode_stream against a real server: two-way, at every cut, under slow and vanishing clients."""
+"""/encode_stream in process: invalid UTF-8, special tokens, body types, limits, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/count, /truncate, /chunk and /verify: what they answer, and what they refuse."""
+"""/count, /truncate, /chunk and /verify: their responses and their refusals."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_what_is_no_number_of_tokens(
     client: TestClient, path: str, field: str, number: str
 ) -> None:
     if (field, number) == ("limit", "null"):
-        return  # the same as leaving it out
+        return  # the same as omitting it
     rest = {key: value for key, value in ROUTES[path].items() if key != field}
     body = json.dumps(rest)[:-1] + f', "{field}": {number}}}'
     response = client.post(path, content=body, headers={"Content-Type": "application/json"})
@@ -236,7 +236,7 @@ def test_count(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) 
     ):
         answer = answer_of(post("/count", text=TEXT, limit=limit))
         assert (answer["count"], answer["limit_exceeded"]) == (count, is_reached), limit
-        assert answer["limit_reached"] is answer["limit_exceeded"]  # for one release
+        assert answer["limit_reached"] is answer["limit_exceeded"]  # kept for one release
         assert set(answer) == {"count", "limit_exceeded", "limit_reached", "tokenizer"}
     plain = answer_of(post("/count", text=TEXT, allowed_special="none"))["count"]
     assert plain == small_tokenizer.count(TEXT, allowed_special="none") > n_tokens

@@ -1,6 +1,6 @@
-"""/corpora/{id}/encode and /token-files: what is refused before there is a job, what is given out.
+"""/corpora/{id}/encode and /token-files: requests refused before a job exists, and downloads.
 
-Here no job runs: what they write is `tests/app/jobs/worker/test_encode.py`'s.
+No job runs here: `tests/integration/app/jobs/worker/test_encode.py` tests what jobs write.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def folder(settings: Settings) -> TokenFilesFolder:
 
 @pytest.fixture
 def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: ArtifactRef) -> Path:
-    """Token files as a job leaves them, called `stories`."""
+    """Token files as a job writes them, called `stories`."""
     place = folder.place("stories")
     plan = plan_token_files(small_tokenizer, tokens_per_shard=4, ref=starter)
     with TokenFilesWriter(place, plan) as writer:
@@ -180,7 +180,7 @@ def test_what_cannot_be_written_is_refused_before_there_is_a_job(
     answer = admin.post("/corpora/news/encode", json={}, headers={"If-Match": '"0"'})
     problem(answer, 412, "digest_mismatch")
     assert jobs(admin) == []
-    # The same end as `<|endoftext|>` of a tokenizer that has none is no error: it has no end.
+    # The same `end` in a tokenizer without `<|endoftext|>` is not an error: it adds no end.
     assert encode(admin, tokenizer="large").status_code == 202
 
 
@@ -240,7 +240,7 @@ def test_what_a_job_needs_is_not_removed(
     first = start()
     first.put("/corpora/second", content=TEXT)
     job_id = encode(first, tokenizer="pinned", further_corpora=["second"]).json()["id"]
-    later = start()  # which holds that version neither in memory nor for another request
+    later = start()  # which has that version neither in memory nor in use by another request
     version = f"/tokenizers/{ref.name}/{ref.version}"
     for path in (version, "/corpora/news", "/corpora/second"):
         code = "tokenizer_in_use" if path == version else "corpus_in_use"

@@ -1,4 +1,4 @@
-"""The files of a version, which other programs load, and conditional answers."""
+"""The files of a version, which other programs load, and conditional responses."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_lists_and_the_active_one_are_not_sent_again(
         newer.version,
         starter.version,
     ]
-    # Which one is active stands in the list as well.
+    # The list shows the active tokenizer as well.
     known = {"If-None-Match": changed.headers["ETag"]}
     promoted = client.put(
         "/tokenizers/active", json={"tokenizer": str(newer)}, headers={"X-API-Key": ADMIN_KEY}

@@ -1,4 +1,4 @@
-"""/vocab/{id}: one token, and the merges behind it."""
+"""/vocab/{id}: one token, and the merges that produce it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NOTHING_LOADED: Any = SimpleNamespace(loaded=list)
 
 @pytest.fixture
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were really rendered, in order."""
+    """The files that were rendered, in order."""
     names: list[str] = []
     render = artifact_files._render
 
@@ -35,7 +35,7 @@ def test_what_was_rendered_is_kept(
     files = ArtifactFiles(store, NOTHING_LOADED)
     first = {name: files.read(starter, name) for name in RENDERED}
     assert {name: files.read(starter, name) for name in RENDERED} == first
-    assert rendered == ["tokenizer.json", "vocab.json", "tokenizer.tiktoken"]  # merges beside vocab
+    assert rendered == ["tokenizer.json", "vocab.json", "tokenizer.tiktoken"]  # has merges
 
 
 def test_no_more_is_kept_than_the_bound(
@@ -47,7 +47,7 @@ def test_no_more_is_kept_than_the_bound(
     files = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size)
     for ref in (starter, starter, other, starter):
         assert files.read(ref, "tokenizer.json")
-    assert len(rendered) == 3  # the other took the first one's place
+    assert len(rendered) == 3  # the other entry replaced the first one
     nothing = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size - 1)
     assert nothing.read(starter, "tokenizer.json") == nothing.read(starter, "tokenizer.json")
     assert len(rendered) == 5

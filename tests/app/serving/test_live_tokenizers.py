@@ -1,4 +1,4 @@
-"""The hot swap in one process and over several, and errors of the disk."""
+"""The hot swap in one process and across several, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_notes_that_cannot_be_written_cost_no_answer(
     function: str,
     number: int,
 ) -> None:
-    """What a process tells the others, and what was good last: serving needs neither."""
+    """Serving needs neither the state files of the processes nor the last good version."""
     n_failed = 0
 
     def fail(path: Path, *arguments: object, **options: object) -> object:
@@ -140,7 +140,7 @@ def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
 
 
 class FakePeer:
-    """The state file of another process of this host: that of a child that only sleeps."""
+    """The state file of another process of this host: a child that only sleeps."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -367,7 +367,7 @@ def test_a_server_without_a_tokenizer_runs_and_says_so(
         llama = client.get("/health")
         assert llama.status_code == 503
         assert llama.json()["error"]["type"] == "unavailable_error"
-        # A version that a request names is served all the same, and one can be promoted.
+        # Requests can still name a version, and an operator can promote one.
         named = client.post("/encode", json={"text": "a", "tokenizer": "starter"})
         assert named.status_code == 200
         headers = {"X-API-Key": ADMIN_KEY}
@@ -402,19 +402,19 @@ def test_promotion_follows_what_the_other_processes_say(
         async with started(settings, store, swap_timeout_seconds=200) as live:
             peer = FakePeer(store)
             try:
-                # It fails there: no need to wait for the time to pass.
+                # It fails there: the promotion need not wait for the timeout.
                 peer.write(digest=starter.digest, failed=str(other), reason="damaged")
                 with pytest.raises(SwapFailedError, match="damaged"):
                     await asyncio.wait_for(live.promote(other), 60)
                 assert store.active() == starter
-                # It follows a little later.
+                # That process follows a little later.
                 peer.write(digest=starter.digest)
                 promotion = asyncio.create_task(live.promote(other))
                 await asyncio.sleep(0.4)
                 assert not promotion.done()
                 peer.write(digest=other.digest)
                 assert await asyncio.wait_for(promotion, 60) == starter
-                # It dies, so nobody waits for it.
+                # That process dies, so no process waits for it.
                 peer.write(digest=other.digest)
                 peer.end()
                 assert await asyncio.wait_for(live.promote(starter), 60) == other

@@ -1,4 +1,4 @@
-"""The tests of tests/app/test_cli.py that need a process."""
+"""The command `tokenizer` as a real process: encodings, closed pipes, imports."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def test_as_a_process_of_its_own(trained: Cli) -> None:
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count(b"\n")) == (1, b"", 1)
 
 
-# What takes long to import, and what of it a command line may load. None in a pipe needs tqdm.
+# Packages that import slowly, and which of them a command may load. None in a pipe needs tqdm.
 SLOW = {"fastapi", "uvicorn", "pydantic", "sqlite3", "tqdm", "numpy", "tokenizer_core.training"}
 
 

@@ -1,4 +1,4 @@
-"""The tests of tests/app/test_main.py that need a server."""
+"""The service on a real server: HEAD, SIGTERM, unfinished requests."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tokenizer_core.registry import ArtifactStore
 
 
 def test_head_answers_as_get_without_the_body(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url) as client:  # one connection: no body may be left in it
+    with httpx.Client(base_url=server.url) as client:  # one connection: no body may remain in it
         paths = [path for path, operations in _paths(client) if "get" in operations]
         assert len(paths) > 8
         for path in (*paths, "/docs", "/v1/info", "/nope", "/encode", "/tokenizers/UPPER"):
@@ -66,7 +66,7 @@ def test_what_is_not_done_when_the_server_ends_is_told_so(store: ArtifactStore) 
             started.send_chunk(b"the quick ")
             first = started.read_chunk()
             half_sent.send_chunk(b'{"text": "a')
-            wait_for_in_flight(server, 4)  # all are accepted; one is the question itself
+            wait_for_in_flight(server, 4)  # all are accepted; one is this request itself
             os.kill(server.process.pid, signal.SIGTERM)
             lines = (first + started.read_body()).splitlines()
             answers = [json.loads(raw.read_body()) for raw in (silent, half_sent)]

@@ -1,4 +1,4 @@
-"""A real Chromium before a real server. Without either, what needs them is skipped by name."""
+"""A real Chromium with a real server; without either, the tests skip by name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for the module. Not for the session: while it is there, an event loop runs in
-    this thread, and tests of other modules start their own."""
+    """One browser for the module, not for the session: it runs an event loop in this thread, and
+    tests of other modules start their own."""
     path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(CHROMIUM_NAMES)} is on the PATH")
@@ -41,7 +41,7 @@ def browser() -> Iterator[Any]:
 def site(
     tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec
 ) -> Iterator[RunningServer]:
-    """The service with the starter tokenizer, and `bytes`, which knows no merge."""
+    """The service with the starter tokenizer, and `bytes`, which has no merges."""
     artifacts = tmp_path_factory.mktemp("site") / "artifacts"
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
     ArtifactStore(artifacts).publish(other_spec, name="bytes")
@@ -51,7 +51,7 @@ def site(
 
 @dataclass
 class Service:
-    """The same service, asked without the page."""
+    """The same service, for requests without the page."""
 
     url: str
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
@@ -74,7 +74,7 @@ class Service:
 
 @pytest.fixture
 def service(site: RunningServer) -> Iterator[Service]:
-    """For each test the starter is what is served, and no key is wanted to read."""
+    """Before each test the starter becomes active, and reading needs no key."""
     asked = Service(site.url)
     asked.promote("starter")
     yield asked
@@ -83,7 +83,7 @@ def service(site: RunningServer) -> Iterator[Service]:
 
 @pytest.fixture
 def open_page(browser: Any, service: Service) -> Iterator[Callable[..., Any]]:
-    """Open the page in a context of its own; `with_problems`: answers of 4xx are part of the test.
+    """Open the page in a new context; `with_problems`: responses of 4xx are part of the test.
 
     At the end of the test: no error in any console, and no request to another origin.
     """

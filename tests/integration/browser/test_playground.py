@@ -79,7 +79,7 @@ def test_parts_of_a_character_are_shown_as_what_they_are(open_page: Open) -> Non
     page.click(f"{PANES} .as-bytes")
     parts.last.click()
     expect(page.locator("#details .broken")).to_have_text("9C: byte 4 of the 4 of 🦜 (U+1F99C)")
-    # What people see as one character may be several: a flag is two letters.
+    # One visible character may be several code points: a flag has two letters.
     page.fill("#text", "🇸🇪")
     expect(parts.first).to_contain_text("🇸")
 
@@ -175,7 +175,7 @@ def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> No
     expect(page).to_have_url(address)
     assert [url for url in sent if "text=" in url or "packed=" in url] == []
     page.type("#text", "x")
-    expect(page).not_to_have_url(re.compile("#"))  # it would say what is not so any more
+    expect(page).not_to_have_url(re.compile("#"))  # the message would be outdated
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     page.click("#roll-back")
     expect(page.locator("#served")).to_contain_text("starter@")
     assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
-    # By somebody else, while the page looks on.
+    # Somebody else promotes while the page is open.
     page.click("#tab-encode")
     wait_for_ids(page.locator(PANES), service.encode("the quick brown fox"))
     service.promote("bytes")
@@ -288,7 +288,7 @@ def test_a_key_to_read_can_be_typed(
         page = open_page(url=locked.url, with_problems=True)
         expect(page.locator("#key-form")).to_be_visible()
         page.click("#key-toggle")
-        page.wait_for_timeout(3000)  # it asks again what is served, and leaves the form closed
+        page.wait_for_timeout(3000)  # it reads the state again, and leaves the form closed
         expect(page.locator("#key-form")).to_be_hidden()
         page.click("#key-toggle")
         page.fill("#key-input", "to-read")
@@ -315,7 +315,7 @@ def every_view(page: Any) -> Any:
 
 
 def violations(page: Any, **options: Any) -> list[str]:
-    """What axe, which must be in the page, has to say."""
+    """The findings of axe, which the page must have loaded."""
     found: list[str] = page.evaluate(
         """async options => (await axe.run(document, options)).violations
             .flatMap(({id, nodes}) => nodes.map(({html}) => `${id}: ${html}`))""",

@@ -1,4 +1,4 @@
-"""The tests of tests/deploy/test_monitoring.py that need a server or promtool."""
+"""Metrics of a real server in the queries, and the files in promtool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.deploy.test_monitoring import ALERT_TESTS, MANUAL
 from tests.integration.server_process import ADMIN, publish_bytes, serve
 
 PROMTOOL = shutil.which("promtool")
-# What Prometheus makes by itself, and the labels it puts on everything that it reads.
+# Metrics that Prometheus makes itself, and the labels it adds to every metric.
 OF_PROMETHEUS = {"up": set(), "ALERTS": {"alertname", "alertstate", "severity"}}
 ADDED = {"job", "instance"}
 
@@ -32,7 +32,7 @@ needs_promtool = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Values:
-    """What /metrics of a real server says after a few requests."""
+    """The text of a real server's /metrics after a few requests."""
     artifacts = tmp_path_factory.mktemp("monitoring") / "artifacts"
     publish_bytes(artifacts, "starter")
     with serve(artifacts) as server:
@@ -58,7 +58,7 @@ def test_what_a_query_asks_for_is_there(served: Values, where: str, query: str) 
         assert set(matchers) <= labels | ADDED, (metric, matchers)
         labels_there |= labels
         for label, value in matchers.items():
-            # An answer of each status cannot be had, nor both engines; the other words are there
+            # A test cannot produce every status, nor use both engines; the other label values exist
             # from the start.
             if label not in ADDED | {"engine"} and (label, metric) != (
                 "status",
@@ -81,7 +81,7 @@ def test_each_metric_and_each_alert_is_in_the_manual(served: Values) -> None:
 
 
 def promtool(*arguments: str | Path) -> None:
-    """Run it; fails with what it says when it is not content."""
+    """Run the command; fail with its output if its exit status is not 0."""
     assert PROMTOOL is not None
     command = [PROMTOOL, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

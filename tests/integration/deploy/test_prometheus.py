@@ -1,4 +1,4 @@
-"""A real Prometheus reads the real service: targets are up, rules and queries give answers."""
+"""A real Prometheus reads the real service: targets are up, rules and queries return results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = [
     pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed"),
 ]
 
-# What may have no answer: nothing is wrong, or the swap was more than a minute ago.
+# Queries that may return nothing: no fault exists, or the swap was more than a minute ago.
 SILENT = {rule["alert"] for rule in ALERTS} | {"annotation Alerts", "annotation Swaps"}
 
 
 @contextlib.contextmanager
 def prometheus(folder: Path, service_port: int) -> Iterator[httpx.Client]:
-    """A Prometheus with the shipped files before `service_port`; a client of its API."""
+    """A Prometheus with the shipped files that reads `service_port`; a client of its API."""
     assert PROMETHEUS is not None
     text = (DEPLOY / "prometheus.yml").read_text(encoding="utf-8")
     for old, new in {
@@ -98,7 +98,7 @@ def test_everything_that_is_asked_has_an_answer(tmp_path: Path) -> None:
     ):
         training = {"documents": ["aa bb"], "vocab_size": 258, "name": "other"}
         accepted = client.post("/train", json=training).raise_for_status()
-        assert wait_for_job(client, accepted.json()["id"])["state"] == "live"  # a swap, too
+        assert wait_for_job(client, accepted.json()["id"])["state"] == "live"  # the swap, too
         log = folder / "prometheus.log"
 
         def is_seen() -> bool:

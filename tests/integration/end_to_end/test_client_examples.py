@@ -76,7 +76,7 @@ def test_the_script_prepares_data(server: Server, artifacts: Path, tmp_path):
     ref = store.resolve("stories")
     assert f"trained {ref}" in done.stdout
     assert store.active() == ref
-    # The printed figures are those of the files, and the files hold the texts.
+    # The printed figures match the files, and the files contain the texts.
     tokenizer = Tokenizer.from_spec(store.open(ref))
     dataset = TokenDataset.open(tmp_path / "tokens", tokenizer)
     ids = np.memmap(tmp_path / "tokens" / "train.bin", np.uint16, mode="r")

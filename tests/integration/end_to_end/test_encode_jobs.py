@@ -1,4 +1,4 @@
-"""Token files over HTTP from a real server: downloaded and opened, and written through kills."""
+"""Token files over HTTP from a real server: downloaded and opened, and written despite kills."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wait(client: httpx.Client, location: str) -> dict[str, Any]:
 
 
 def download(client: httpx.Client, token_files_id: str, folder: Path) -> Path:
-    """Every file in two parts, as of a download that broke off."""
+    """Every file in two parts, like a download that broke off."""
     folder.mkdir()
     described = client.get(f"/token-files/{token_files_id}").raise_for_status().json()
     for file in described["files"]:
@@ -90,10 +90,10 @@ def test_what_is_downloaded_opens_and_holds_the_ids(artifacts: Path, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # a child of niceness 19 gets what others leave
+@pytest.mark.timeout(1800)  # a child of niceness 19 gets the remaining time
 @pytest.mark.promise(2, 10)
 def test_kills_of_child_and_server_cost_nothing_but_time(artifacts: Path, tmp_path: Path) -> None:
-    """The Python engine, which takes long enough to be met in the middle."""
+    """The Python engine, which is slow enough to be interrupted midway."""
     generator = random.Random(5)
     words = ["".join(generator.choices("abcdefghij", k=6)) for _ in range(50_000)]
     lines = (" ".join(generator.choices(words, k=60)) for _ in range(60_000))
@@ -104,7 +104,7 @@ def test_kills_of_child_and_server_cost_nothing_but_time(artifacts: Path, tmp_pa
     location = ""
 
     def reach(share: float) -> Job:
-        """The running job, once so much of the corpus is done."""
+        """The running job, once this much of the corpus is done."""
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline:
             job = jobs.get(location.rpartition("/")[2])

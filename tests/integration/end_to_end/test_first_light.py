@@ -1,4 +1,4 @@
-"""The whole way: serve, encode, train, watch, live, roll back, end; over a real socket."""
+"""The whole path over a real socket: serve, encode, train, watch, live, roll back, end."""
 
 import re
 import shutil
@@ -51,7 +51,7 @@ def test_encode_train_live_roll_back_end(tmp_path: Path, corpora: Path, workers:
             assert job["state"] == "live", job
             news = f"{job['result']['name']}@{job['result']['version']}"
 
-            # P7: no process answers with the old one, unless it is asked for by name.
+            # P7: no process responds with the old version, unless the request names it.
             for _ in range(8 * workers):
                 after = server.encode_on_new_connection("slowest")
                 assert after.headers["tokenizer-version"] == news
@@ -72,11 +72,11 @@ def test_encode_train_live_roll_back_end(tmp_path: Path, corpora: Path, workers:
 
             scraped = client.get("/metrics").text
             assert re.search(r'tokenizer_train_jobs_total\{status="live"\} 1\.0', scraped)
-        assert server.terminate(seconds=60) < GRACEFUL_SECONDS  # nothing is waited for
+        assert server.terminate(seconds=60) < GRACEFUL_SECONDS  # no wait
         assert server.process.returncode == 0
         wait_until_gone(pids, seconds=10)
         assert "Traceback" not in server.output
-    # What was promoted last is what the next start serves.
+    # The next start serves the last promoted version.
     with serve(artifacts, workers=workers) as server:
         assert server.encode_on_new_connection("a").headers["tokenizer-version"] == str(starter)
 
@@ -86,7 +86,7 @@ def test_the_lines_it_prints_work_as_they_stand(tmp_path: Path, corpora: Path) -
         pytest.skip("curl is not installed")
     publish_bytes(tmp_path / "artifacts", "starter")
     roots = str(corpora)
-    # No admin key: one is made, printed once, and put into the lines.
+    # Without an admin key the service makes one, prints it once, and puts it into the commands.
     with serve(tmp_path / "artifacts", corpus_roots=roots, admin_keys="") as server:
         assert len(re.findall(r"^admin key of this run .*: \S+$", server.output, re.MULTILINE)) == 1
         lines = [line.strip() for line in server.lines if line.startswith("  ")]
@@ -108,7 +108,7 @@ def test_several_workers_share_one_made_key(tmp_path: Path) -> None:
     publish_bytes(tmp_path, "starter")
     with serve(tmp_path, workers=2, admin_keys="") as server:
         (key,) = re.findall(r"^admin key of this run .*: (\S+)$", server.output, re.MULTILINE)
-        assert "admin key for this run" not in server.output  # a worker has made one of its own
+        assert "admin key for this run" not in server.output  # a worker has made its own key
         for _ in range(10):
             answer = httpx.get(f"{server.url}/train", headers={"X-API-Key": key})
             assert answer.status_code == 200
@@ -122,7 +122,7 @@ def test_the_queue_is_one_for_all_workers(tmp_path: Path, corpora: Path) -> None
     ) as server:
         ids = []
         for number in range(4):
-            with server.client() as client:  # a connection each: either worker may take it
+            with server.client() as client:  # one connection each: either worker may take it
                 request = {"documents": ["aa bb"], "vocab_size": 258, "name": f"n{number}"}
                 ids.append(client.post("/train", json=request).json()["id"])
         with server.client() as client:
@@ -174,5 +174,5 @@ def test_health_answers_while_a_run_takes_all_processors(tmp_path: Path, corpora
             assert client.post("/encode", json={"text": "a"}).status_code == 200
             seconds.append(time.perf_counter() - started)
         assert wait_for_job(client, job_id)["state"] == "live"
-        # A neighbour's work may hold up one or the other; a run that keeps the loop, all.
+        # Other processes may delay one or another response; a run that blocks the loop delays all.
         assert statistics.quantiles(seconds, n=10)[-1] < 0.5

@@ -1,4 +1,4 @@
-"""Behind nginx with `deploy/nginx.conf`: what passes, and what only a proxy can hold."""
+"""The service behind nginx with `deploy/nginx.conf`: proxied routes, and limits of the proxy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ JSON = "Content-Type: application/json"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service that takes smaller bodies than its proxy, and whose jobs wait for their turn."""
+    """A service that accepts smaller bodies than its proxy, and whose jobs stay in the queue."""
     artifacts = tmp_path_factory.mktemp("service") / "artifacts"
     publish_bytes(artifacts, "starter")
     assert JobLock(artifacts).acquire(timeout_seconds=0)
@@ -63,8 +63,8 @@ def nginx(service: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(params=["its configuration", "the answer's header"])
 def packing(request: pytest.FixtureRequest, service: Server, tmp_path: Path) -> Iterator[Nginx]:
-    """nginx that packs all answers, which holds back what it collects, and one thing alone that
-    tells it not to collect: either must be enough. (Without packing it passes chunks anyway.)"""
+    """nginx that compresses all responses and so buffers them, with a single setting that turns
+    buffering off: either must be enough. (Without compression it passes chunks anyway.)"""
     lines, configuration = "gzip on; gzip_types *; gzip_min_length 0;", SHIPPED
     if request.param == "its configuration":
         lines += " proxy_ignore_headers X-Accel-Buffering;"
@@ -95,7 +95,7 @@ def waiting_job(client: httpx.Client) -> Iterator[str]:
 
 
 def own_problem(answer: Answer, code: str) -> dict[str, Any]:
-    """The document of an error that nginx itself answered with; checks that it is as any other."""
+    """The document of an error response from nginx itself; checks that it looks like any other."""
     problem = answer.problem()
     assert problem["code"] == problem["error"]["code"] == code
     assert problem["detail"] == problem["error"]["message"]
@@ -105,7 +105,7 @@ def own_problem(answer: Answer, code: str) -> dict[str, Any]:
     return problem
 
 
-# What passes
+# Requests that nginx passes
 
 
 def test_what_the_file_repeats_of_the_settings_is_their_default() -> None:
@@ -169,7 +169,7 @@ def test_an_upload_may_be_longer_than_any_body(nginx: Nginx) -> None:
     for prefix in ("", "/v1"):
         length = f"Content-Length: {LARGEST_BODY + 1}"
         refused = exchange(nginx.port, head(f"PUT {prefix}/corpora/large HTTP/1.1", length))
-        assert refused.status == 401  # by the service, which was asked
+        assert refused.status == 401  # by the service, which got the request
 
 
 def test_pages_for_people_are_those_of_the_service(service: Server, client: httpx.Client) -> None:
@@ -197,7 +197,7 @@ def test_events_arrive_before_the_job_has_ended(packing: Nginx) -> None:
         events = (line for line in stream.iter_lines() if line.startswith("data:"))
         assert state(next(events)) == "queued"
         client.delete(earlier)
-        # Not only what came with the head of the answer passes at once.
+        # Later parts pass at once as well, not only those that came with the headers.
         assert state(next(events)) == "running"
         client.delete(path)
         assert state(list(events)[-1]) == "cancelled"
@@ -207,11 +207,11 @@ def test_errors_of_the_service_pass_as_they_are(nginx: Nginx, client: httpx.Clie
     too_large = client.post("/encode", json={"text": "x" * 2 * BODY_LIMIT})
     assert (too_large.status_code, too_large.json()["limit"]) == (413, BODY_LIMIT)
     assert too_large.headers["content-type"] == "application/problem+json"
-    # By a connection of its own: the one whose body was not read to its end may be closed by now.
+    # On a new connection: nginx may have closed the one whose body was not read to its end.
     other = httpx.post(f"{nginx.url}/encode", json={"text": "a"}, headers={"If-Match": '"another"'})
     assert (other.status_code, other.headers["tokenizer-version"][:8]) == (412, "starter@")
     assert httpx.get(f"{nginx.url}/train").status_code == 401
-    # It is not collected before it is passed on: the service says that it comes too slowly.
+    # nginx does not buffer it: the service reports that the body comes too slowly.
     request = head("POST /encode HTTP/1.1", JSON, "Content-Length: 5000")
     slow = exchange(nginx.port, request + b"{")
     assert (slow.status, slow.problem()["status"]) == (408, 408)
@@ -238,7 +238,7 @@ def test_a_request_has_one_id_everywhere(
         assert request_id == given
     else:
         assert re.fullmatch("[0-9a-f]{32}", request_id)
-    client.get("/livez")  # on the same connection: the line of the request before it is written
+    client.get("/livez")  # on the same connection: the previous request's line is written
     logged = [line for line in nginx.requests_logged() if "/vocab/99999 404 " in line]
     assert logged[-1].endswith(f" request_id={request_id}")
 
@@ -255,7 +255,7 @@ def test_only_files_are_packed(client: httpx.Client) -> None:
     assert "content-encoding" not in plain.headers
 
 
-# What it refuses
+# Requests that nginx refuses
 
 
 def test_a_head_that_does_not_end_is_closed(nginx: Nginx) -> None:
@@ -277,7 +277,7 @@ def test_more_requests_than_one_address_may_have(nginx: Nginx) -> None:
             assert exchange(nginx.port, head(f"GET {path} HTTP/1.1", CLOSE)).status == 200
         one.end()
         assert one.read_body()
-        # Its place is free once nginx has seen its end, which may be a moment later.
+        # The place is free after nginx sees the end, which may be a moment later.
         deadline = time.monotonic() + 20
         while (answer := exchange(nginx.port, encode)).status == 429:
             assert time.monotonic() < deadline
@@ -332,7 +332,7 @@ def test_a_service_that_is_not_there_is_a_problem_too(tmp_path: Path) -> None:
 
 
 def test_no_request_is_sent_twice(tmp_path: Path) -> None:
-    """Not even where the service closes a connection that it had kept, when nginx would retry."""
+    """Even if the service closes a kept-alive connection, on which nginx would retry."""
     seen: list[bytes] = []
 
     def answer_once_a_connection(listener: socket.socket) -> None:
@@ -360,7 +360,7 @@ def test_no_request_is_sent_twice(tmp_path: Path) -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-# What its comments offer
+# The options in its comments
 
 
 @pytest.fixture

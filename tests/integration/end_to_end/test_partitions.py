@@ -4,8 +4,8 @@
     database    the jobs
     bucket      versions and the active pointer
 
-Promised: what is loaded goes on being served, readiness says what is missing, and once packets pass
-again all is as it should be without anybody's help. Needs root and iproute2 (`network_hosts`).
+Promises: the replicas keep serving loaded tokenizers, readiness names the missing part, and after
+the repair everything recovers without an operator. Needs root and iproute2 (`network_hosts`).
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def wait_until(met: Callable[[], object], *, seconds: float = NOTICED_SECONDS) -
 
 @dataclass
 class Replica:
-    """A service on a host of its own, asked there."""
+    """A service on its own host, which receives the requests there."""
 
     host: Host
     server: Server
@@ -99,14 +99,15 @@ class Cluster:
     one: Replica
     two: Replica
     versions: tuple[str, str]
-    """Of `starter` and `other`: their ids have nothing in common."""
+    """Of `starter` and `other`, which have no id in common."""
 
     def promote(self, replica: Replica, number: int) -> httpx.Response:
         return replica.ask("PUT", "/tokenizers/active", json={"tokenizer": self.versions[number]})
 
     @contextlib.contextmanager
     def load(self) -> Iterator[None]:
-        """Requests to both all the while: each answer is whole, and of the tokenizer it names."""
+        """Continuous requests to both: each response is complete, and matches the tokenizer it
+        names."""
         first_ids = {self.versions[0]: 0, self.versions[1]: SECOND_FIRST_ID}
         failures: list[str] = []
         answers: list[float] = []
@@ -138,7 +139,7 @@ class Cluster:
                 thread.join()
         assert failures == []
         assert len(answers) > 20
-        assert max(answers) < 5  # nobody waited for who cannot be reached
+        assert max(answers) < 5  # no process waited for an unreachable one
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Processes that are killed or told to end: P2, P3, P5, P9, P10, and nobody left behind."""
+"""Processes that are killed or asked to end: P2, P3, P5, P9, P10, and no process remains."""
 
 import contextlib
 import os
@@ -30,8 +30,8 @@ from tests.integration.server_process import (
 )
 
 GONE_SECONDS = 8.0
-"""The promise is two seconds of an idle machine, which `test_orphans_have_less_than_two_seconds`
-holds; less than GRACEFUL_SECONDS, after which some would go in any case."""
+"""The promise is two seconds on an idle machine, which `test_orphans_have_less_than_two_seconds`
+tests; this is less than GRACEFUL_SECONDS, after which some would end in any case."""
 
 
 @pytest.mark.promise(5)
@@ -42,7 +42,7 @@ def test_orphans_have_less_than_two_seconds() -> None:
 
 @dataclass(frozen=True)
 class SlowTraining:
-    """A run that takes seconds on `engine`: what to post, and the settings of its server."""
+    """A run that takes seconds on `engine`: its request, and the settings of its server."""
 
     request: dict[str, Any]
     settings: dict[str, str]
@@ -50,7 +50,7 @@ class SlowTraining:
 
 @pytest.fixture(scope="session")
 def slow_training(engine: str, tmp_path_factory: pytest.TempPathFactory) -> SlowTraining:
-    """Each engine's own: what takes one of them seconds is over at once, or never, on the other."""
+    """Separate for each engine: a run of seconds on one is over at once, or never, on the other."""
     n_bytes, vocab_size = {"python": (700_000, 6_000), "native": (12_000_000, 100_000)}[engine]
     letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
     folder = tmp_path_factory.mktemp("corpora")
@@ -84,7 +84,7 @@ def start_slow_job(server: Server, artifacts: Path, slow: SlowTraining) -> tuple
 
 
 def wait_for_requests(server: Server, wanted: int) -> None:
-    """Wait until so many requests are being answered, besides the question itself."""
+    """Wait until this many requests are in progress, besides this one."""
     deadline = time.monotonic() + 30
     while f"\ntokenizer_inflight {wanted + 1}.0\n" not in httpx.get(f"{server.url}/metrics").text:
         assert time.monotonic() < deadline
@@ -105,7 +105,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
         job_id, _, trainer = start_slow_job(server, artifacts, slow_training)
         pids = [process.pid for process in server.processes()]
         assert trainer in pids
-        # The trainer is not waited for as a request would be.
+        # The server does not wait for the trainer as it does for a request.
         assert server.terminate(seconds=60) < GRACEFUL_SECONDS
         wait_until_gone(pids, seconds=10)
     waiting = JobStore.open(artifacts).get(job_id)
@@ -120,7 +120,7 @@ def test_sigterm_while_training_requeues_and_the_next_start_finishes(
     done = JobStore.open(artifacts).get(job_id)
     assert done is not None
     assert done.deaths == 0
-    # A process that has not been told yet may begin what its neighbour put back.
+    # A process that has not got the signal yet may start the job that its neighbour put back.
     assert 2 <= done.attempt <= 1 + workers
 
 
@@ -158,7 +158,7 @@ def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
             try:
                 answer = server.encode_on_new_connection("a")
             except httpx.TransportError:
-                continue  # it was in the killed worker's hands (P3)
+                continue  # the killed worker was processing it (P3)
             assert answer.status_code == 200
             served += 1
             job = JobStore.open(artifacts).get(job_id)
@@ -167,7 +167,7 @@ def test_kill_9_of_the_worker_that_trains_is_seen_by_the_other(
         assert served
         assert job.error is not None
         assert job.error["code"] == "runner_died"
-        # The supervisor has put another in its place, and both take jobs.
+        # The supervisor has started a replacement, and both take jobs.
         server.wait_until_ready(workers=3)
         with server.client() as client:
             request = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
@@ -240,8 +240,8 @@ def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) ->
 
 @pytest.mark.promise(9)
 def test_sigterm_waits_for_the_request_in_hand(artifacts: Path) -> None:
-    """P9: an accepted request is answered, and the end comes in time."""
-    # The native engine would have answered before the end could be asked for.
+    """P9: the server responds to an accepted request, and still ends in time."""
+    # The native engine would have responded before the signal arrived.
     with serve(artifacts, engine="python") as server:
         text = "x y " * 1_000_000
         results: list[tuple[httpx.Response, float]] = []
@@ -256,6 +256,6 @@ def test_sigterm_waits_for_the_request_in_hand(artifacts: Path) -> None:
         assert server.terminate(seconds=60) < GRACEFUL_SECONDS + 2
         thread.join(10)
         ((answer, answered),) = results
-        assert answered > told  # it was in hand when the end was asked for
+        assert answered > told  # it was in progress when the signal came
         assert answer.status_code == 200
         assert answer.json()["count"] == len(text)

@@ -67,7 +67,7 @@ def wait_until_it_answers(url: str) -> None:
 
 
 def environment_with_command(tmp_path: Path) -> dict[str, str]:
-    """The environment of a person who installed `tokenizer`."""
+    """The environment of a user who installed `tokenizer`."""
     command_file = tmp_path / "bin" / "tokenizer"
     command_file.parent.mkdir()
     command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app.cli "$@"\n')

@@ -1,7 +1,8 @@
 """Two replicas on one artifacts folder and one PostgreSQL database: swaps, pauses, kills.
 
-Each has a host name and processes of its own (`unshare`), so that neither can look for the other's
-processes: only leases say who lives, as between machines. Needs root, or user namespaces.
+Each has its own host name and process namespace (`unshare`), so that neither sees the other's
+processes: as between machines, only leases show which owner is alive. Needs root, or user
+namespaces.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
 
 
 def own_host(name: str) -> list[str]:
-    """What comes before a command that is to run as on a host of that name."""
+    """The prefix of a command line that runs on a host of that name."""
     tool = shutil.which("unshare")
     if tool is None:
         pytest.skip("no unshare here (util-linux)")
@@ -48,7 +49,7 @@ def own_host(name: str) -> list[str]:
 
 @dataclass
 class Replica:
-    """One of the two, and the processes it has at this moment."""
+    """One of the two, and its current processes."""
 
     server: Server
 
@@ -60,8 +61,8 @@ class Replica:
             process.suspend()
 
     def resume(self) -> None:
-        """The trainer first, until it has done all and asks for leave to publish: its server wakes
-        to that question."""
+        """The trainer first, until it has finished and asks for permission to publish: its server
+        resumes with that request."""
         processes = self.processes()
         (trainer,) = [p for p in processes if "app.jobs.worker" in p.cmdline()]
         trainers = [trainer, *trainer.children(recursive=True)]
@@ -116,7 +117,7 @@ class Pair:
     jobs: JobStore
 
     def start_slow_job(self) -> tuple[str, Replica, Replica]:
-        """A job in its training: its id, the replica that runs it, the other one."""
+        """A job in training: its id, the replica that runs it, the other one."""
         answer = httpx.post(f"{self.first.server.url}/train", json=SLOW, headers=ADMIN, timeout=30)
         assert answer.status_code == 202, answer.text
         job_id = answer.json()["id"]
@@ -181,7 +182,7 @@ def pair(tmp_path: Path, postgres: PostgresServer) -> Iterator[Pair]:
 
 
 def check_where_all_ended(pair: Pair, job_id: str, winner: Replica) -> dict[str, Any]:
-    """The job went live by its second owner, and the pointer names what that one made."""
+    """The second owner's job went live, and the pointer names the version it made."""
     result: dict[str, Any] = winner.wait_for(job_id)["result"]
     job = pair.job(job_id)
     assert (job.state, job.attempt, job.deaths, job.takeovers) == ("live", 3, 1, 1), job
@@ -207,7 +208,7 @@ def test_a_paused_leaseholder_loses_its_job_and_publishes_nothing_when_it_wakes(
     assert check_where_all_ended(pair, job_id, other) == result
     holder.wait_until_served(result["version"])
     assert len(ArtifactStore(pair.artifacts).versions("slow")) == 1
-    # Both are as before: what comes next is run by whoever is first.
+    # Both run as before: whichever is first takes the next job.
     after = [
         httpx.post(
             f"{replica.server.url}/train",

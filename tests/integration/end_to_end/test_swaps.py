@@ -1,4 +1,4 @@
-"""P6, P7, P8: swaps under load. The whole form is `slow`; the short one runs always."""
+"""P6, P7, P8: swaps under load. The long test is `slow`; the short one always runs."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def swap(tmp_path: Path, *, workers: int, n_swaps: int) -> SwapReport:
 def check(report: SwapReport, n_swaps: int) -> None:
     assert report.failures == []
     assert report.swaps == n_swaps
-    # Without answers of both, from both ways, nothing has been shown.
+    # The test proves nothing without responses of both tokenizers on both routes.
     assert min(report.answers.values()) >= n_swaps
     assert report.encodes >= n_swaps
     assert report.streams >= n_swaps / 4

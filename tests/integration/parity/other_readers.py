@@ -1,7 +1,7 @@
-"""What the library a format is of makes of files in that format.
+"""The original library of each format, as a reader of our files.
 
-The files of `tokenizer_core.conversion` are loaded as its users would: by the lines that it
-prints, and where a format leaves the split pattern to the reader, by telling it.
+It loads the files of `tokenizer_core.conversion` as its users would: by the lines that the command
+prints, and with the split pattern where a format leaves it to the reader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tikto
 def readers_of(
     spec: TokenizerSpec, target: str, paths: list[Path], stack: ExitStack
 ) -> dict[str, Encode]:
-    """Name of the library -> what encodes texts with the files, special tokens recognised."""
+    """Name of the library -> a function that encodes texts with the files, special tokens
+    recognised."""
     found: dict[str, Encode] = {}
     for line in loading_lines(spec, target, paths):
         library = line.partition(".")[0]
@@ -60,7 +61,7 @@ def readers_of(
 
 
 def _in_tokenizers(model: Any, spec: TokenizerSpec, added: list[str]) -> tokenizers.Tokenizer:
-    """A model alone, told what its file does not carry."""
+    """A bare model, with the settings that its file does not carry."""
     tokenizer = tokenizers.Tokenizer(model)
     is_gpt2 = spec.pattern.name == "gpt2"
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=is_gpt2)

@@ -1,4 +1,4 @@
-"""The public vocabularies twice: on our engines, and in the library that each is made for."""
+"""The public vocabularies twice: on our engines, and in the library each was made for."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from tokenizer_core import Tokenizer
 
 # Hugging Face's library needs hundreds of bytes of memory for each byte of a text, and encodes
 # several texts in parallel. A newline between a visible character and a letter ends a pre-token in
-# every pattern, composes with nothing and is in no added token: a text may be cut after it.
+# every pattern, composes with nothing and is in no added token: it is safe to cut a text after it.
 _CUT = regex.compile(r"(?<=\S\n)(?=\p{L})")
 _PART_CHARS = 1 << 17
 _PARTS_AT_ONCE = 32
@@ -34,7 +34,7 @@ class Pair:
     encode_parts: Callable[[list[str]], list[list[int]]] | None = None
 
     def encode_long(self, text: str) -> np.ndarray:
-        """As `encode`, for a text of any length; shape (n_tokens,), uint32."""
+        """Like `encode`, for a text of any length; shape (n_tokens,), uint32."""
         if self.encode_parts is None:
             return np.array(self.encode(text), dtype=np.uint32)
         parts = list(parts_of(text))
@@ -66,7 +66,7 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
 
 
 def published_pattern(name: str) -> str:
-    """The pattern as tiktoken itself spells it, read from the installed package."""
+    """The pattern in tiktoken's own spelling, read from the installed package."""
     if name == "gpt2":
         return openai_public.r50k_pat_str
     source = Path(openai_public.__file__).read_text(encoding="utf-8")

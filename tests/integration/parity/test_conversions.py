@@ -1,4 +1,4 @@
-"""Import, convert, load in the library the format is of: the same ids. Import again: the same
+"""Import, convert, load in the format's own library: the same ids. Import again: the same
 tokenizer."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
 from tokenizer_core.registry import ArtifactStore
 
-# Vocabulary -> its file, the pattern where the file does not say it.
+# Vocabulary -> its file, and the pattern if the file does not contain it.
 VOCABULARIES = {
     "r50k": ("r50k_base.tiktoken", "gpt2"),
     "cl100k": ("cl100k_base.tiktoken", "cl100k"),
@@ -32,7 +32,7 @@ VOCABULARIES = {
     "llama3.1": ("llama3_1.tokenizer.json", None),
     "qwen3": ("qwen3.tokenizer.json", None),
 }
-# What cannot be converted, and the words that say why.
+# Vocabularies that cannot be converted, and the words that say why.
 REFUSED = {
     ("cl100k", "pickle"): "split pattern gpt2",
     ("o200k", "pickle"): "split pattern gpt2",
@@ -51,7 +51,7 @@ Load = Callable[[str], TokenizerSpec]
 
 @pytest.fixture(scope="module")
 def public(shared_data: Path) -> Load:
-    """A public vocabulary by name; the last one is kept."""
+    """A public vocabulary by name; caches the last one."""
     kept: dict[str, TokenizerSpec] = {}
 
     def load(name: str) -> TokenizerSpec:
@@ -77,7 +77,7 @@ def trained(pattern: str, specials: list[str]) -> TokenizerSpec:
 
 
 def traps(spec: TokenizerSpec) -> list[str]:
-    """What converted tokenizers could part on: fixed texts, and the special tokens among them."""
+    """Texts on which converted tokenizers could differ: fixed ones, also with special tokens."""
     added = [token.content for token in spec.added_tokens]
     contractions = ("s", "S", "t", "re", "ve", "VE", "m", "ll", "Ll", "d", "D", "ſ", "l", "x")
     lead_bytes = [chr(code) for code in (0x80, 0x7FF, 0x800, 0xFFFD, 0x10000, 0x10FFFF)]
@@ -95,7 +95,7 @@ def traps(spec: TokenizerSpec) -> list[str]:
         "\U0001f469\u200d\U0001f469\u200d\U0001f467\U0001f44d\U0001f3fd\U0001f1e9\U0001f1ea" * 5,
         *(letter * 4096 for letter in ("a", "A", " ", "\n", "1", "=", "\u4e2d")),
         *("1234567890"[:n] * 3 + " " for n in range(1, 11)),
-        "".join(map(chr, range(0x800))),  # every byte there is in UTF-8, with those of
+        "".join(map(chr, range(0x800))),  # with the next line, every byte of UTF-8
         "".join(f"{c}a{c} " for c in lead_bytes) + "".join(map(chr, range(0x1000, 0x11000, 64))),
         "",
     ]
@@ -112,7 +112,7 @@ def utf8(texts: list[str]) -> list[str]:
 
 
 def assert_equal_everywhere(spec: TokenizerSpec, target: str, folder: Path) -> None:
-    """Converted and loaded elsewhere the ids are the same; imported again it is `spec`."""
+    """Converted and loaded elsewhere the ids are the same; imported again it equals `spec`."""
     paths, is_same = convert_spec(spec, target, folder)
     texts = utf8([*traps(spec), *texts_of_tokens(spec)])
     expected = Tokenizer.from_spec(spec).encode_batch(texts)
@@ -138,13 +138,13 @@ def read_again(spec: TokenizerSpec, target: str, paths: list[Path]) -> Tokenizer
 
 
 def assert_back_again(spec: TokenizerSpec, again: TokenizerSpec, target: str, folder: Path) -> None:
-    """In the format it came from, it is what it was, but for what the way there leaves out."""
+    """Imported in its first format it equals the original, except what conversion drops."""
     origin = "tiktoken" if spec.kind == "ranks" else "tokenizer.json"
     paths, _ = convert_spec(again, origin, folder / "back")
     back = read_again(again, origin, paths)
     if spec.kind == "ranks" or target != "tiktoken":
         assert back.fingerprint == spec.fingerprint
-    else:  # merges that apply, whole pre-tokens first: another list, once and for all
+    else:  # merges that apply, whole pre-tokens first: another list, then stable
         paths, _ = convert_spec(back, "tiktoken", folder / "there")
         assert read_again(spec, "tiktoken", paths).fingerprint == again.fingerprint
 
@@ -194,13 +194,13 @@ def test_transformers_takes_part(tmp_path):
 
 @pytest.fixture(scope="module")
 def elsewhere(public: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable]:
-    """`(name, target)` -> the readers of the converted files; those of the last are kept."""
+    """`(name, target)` -> the readers of the converted files; caches the last ones."""
     kept: dict[tuple[str, str], object] = {}
     with ExitStack() as stack:
 
         def get(name: str, target: str):
             if (name, target) not in kept:
-                stack.close()  # the processes of the ones before
+                stack.close()  # the processes of the previous ones
                 kept.clear()
                 folder = tmp_path_factory.mktemp("converted")
                 paths, _ = convert_spec(public(name), target, folder)

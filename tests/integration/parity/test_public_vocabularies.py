@@ -15,8 +15,8 @@ from tests.profiles import first_and_slow
 from tokenizer_core import StreamingEncoder
 
 SAMPLE_BYTES = 2_000_000
-# What the Python engine encodes of each pair in the quick suite, and 200 kB of the others: these
-# two vocabularies have most of what it does differently, and it encodes a few megabytes a second.
+# The Python engine encodes this much of each pair in the quick suite, and 200 kB of the others:
+# these two vocabularies use most of its special cases, and it encodes a few megabytes a second.
 QUICK_BYTES = {"gpt2": SAMPLE_BYTES, "cl100k": SAMPLE_BYTES}
 
 

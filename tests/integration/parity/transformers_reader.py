@@ -1,9 +1,9 @@
-"""Reads a tokenizer with Hugging Face `transformers`, in a process of its own.
+"""Reads a tokenizer with Hugging Face `transformers`, in a separate process.
 
-transformers wants a newer `regex` than the one whose Unicode tables decide the ids here, so it
-lies apart, in `.venv/transformers`, and is not imported by the tests. Arguments: the class, then
-what its `from_pretrained` or constructor takes; each line of standard input is a JSON list of
-texts, each line of the answer the list of their ids.
+transformers needs a newer `regex` than the one whose Unicode tables decide the ids here, so it is
+installed in `.venv/transformers`, and tests do not import it. Arguments: the class, then the
+arguments of its `from_pretrained` or constructor. Each line of standard input is a JSON list of
+texts, each line of standard output the list of their ids.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TransformersReader:
 
     @staticmethod
     def is_there() -> bool:
-        """Whether `make test` has put transformers beside this environment."""
+        """Whether `make test` has installed transformers beside this environment."""
         return FOLDER.is_dir()
 
     def __enter__(self) -> TransformersReader:

@@ -1,12 +1,12 @@
 """Every public vocabulary on every corpus, whole: `make parity-full`.
 
 The tests compare the beginning of each corpus; this compares all of it, which takes as long as the
-slowest reference does. For each pair, of the engine asked for:
+slowest reference does. For each pair, with the requested engine:
 
 - the ids of the whole file equal those of tiktoken or Hugging Face `tokenizers`,
-- with two and with three threads, as a list, and counted, they are the same,
-- decoded they are the text (its NFC, where the vocabulary normalizes),
-- streamed with 200 seeded cuts they are the same,
+- they are the same with two and with three threads, as a list, and counted,
+- they decode to the text (its NFC, where the vocabulary normalizes),
+- they are the same when streamed with 200 seeded cuts,
 - a sample of the file, at a seeded place, gives the same with the other engine.
 
 Exit status: 0 when all is equal, 1 when anything differs, 2 without the data.
@@ -38,7 +38,7 @@ OTHER_ENGINE = {"native": "python", "python": "native"}
 
 @dataclasses.dataclass
 class Row:
-    """What one pair came to; an empty `differences` is what is hoped for."""
+    """The result of one pair; `differences` should be empty."""
 
     vocabulary: str
     corpus: str
@@ -49,7 +49,7 @@ class Row:
 
 
 def reference_ids(pair: Pair, path: Path, text: str, kept: Path | None) -> np.ndarray:
-    """The reference's ids, from an earlier run where they were kept."""
+    """The reference's ids, from an earlier run if it saved them."""
     if kept is None:
         return pair.encode_long(text)
     library = f"tiktoken {version('tiktoken')} tokenizers {version('tokenizers')}"
@@ -66,7 +66,7 @@ def reference_ids(pair: Pair, path: Path, text: str, kept: Path | None) -> np.nd
 def differences(
     pair: Pair, expected: np.ndarray, text: str, other: Tokenizer | None, n_sample: int
 ) -> Iterator[str]:
-    """What is not as it should be, for people to read."""
+    """The differences, as text for people."""
     ours = pair.ours
     ways = {
         "one thread": lambda: ours.encode_to_numpy(text),
@@ -104,7 +104,7 @@ def stream(tokenizer: Tokenizer, text: str, seed: str) -> np.ndarray:
 
 
 def compare(arguments: argparse.Namespace, data: Path) -> Iterator[Row]:
-    """One row for each pair, as they are done."""
+    """One row for each pair, as soon as it is done."""
     other_engine = OTHER_ENGINE[arguments.engine]
     for name in arguments.vocabularies:
         print(f"loading {name}", file=sys.stderr)

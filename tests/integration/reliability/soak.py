@@ -3,10 +3,10 @@
     make soak                       # ten minutes, a table, the verdict; exit status 1 where it grew
     make soak ARGS="--minutes 60"
 
-Load and rest take turns. What is compared is what the processes of the server hold together at
-rest, when every client is gone, no job runs and the tokenizers have been loaded anew: then nothing
-is in use and caches are empty, so that whatever grows is a leak. The first third is for warming
-up.
+Load and rest alternate. The soak compares the resources that the server's processes hold together
+at rest, when every client is gone, no job runs and the tokenizers have been loaded again: then
+nothing is in use and caches are empty, so that any growth is a leak. The first third is the
+warm-up.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ MIN_TURN_SECONDS = 4.0
 MIN_TURNS = 9
 """Three for each third, however slow the machine is."""
 SETTLE_SECONDS = 1.0
-"""After the last client is gone, until a connection that was hung up on is let go of."""
+"""Time after the last client leaves, until the server drops a connection that was cut off."""
 
 GIVE_BACK = (
     "MALLOC_ARENA_MAX=1",
     "MALLOC_MMAP_THRESHOLD_=65536",
     "MALLOC_TRIM_THRESHOLD_=65536",
 )
-"""Freed memory that the allocator keeps for later looks like growth: each thread's arena keeps the
-most it ever held, some 70 MB a process more, and reaches that late. With an arena a thread, what is
-held at rest still rose by steps of up to 8 MB, while the blocks that Python had in use did not."""
+"""Freed memory that the allocator keeps looks like growth: each thread's arena keeps the most it
+ever held, some 70 MB more in a process, and reaches that late. With an arena per thread, the memory
+at rest still rose by steps of up to 8 MB, while the number of blocks that Python used did not."""
 
 _JOB_FILES = {"request.json", "train.log"}
 _LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
-"""What may stay, besides published versions, locks, and of each job `_JOB_FILES`."""
+"""Files that may remain, besides published versions, locks, and `_JOB_FILES` of each job."""
 
 
 @dataclass
 class SoakReport:
-    """What was held after each turn, and what was not as promised."""
+    """The samples after each turn, and the broken promises."""
 
     samples: list[Sample] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
 def soak(minutes: float, tell: Callable[[Sample], None] = lambda sample: None) -> SoakReport:
-    """Load a server of its own for so long; `tell` is called after each turn."""
+    """Load a new server for this long; call `tell` after each turn."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         artifacts_dir, temporary = folders = Path(folder, "artifacts"), Path(folder, "tmp")
         temporary.mkdir()
@@ -77,8 +77,8 @@ def soak(minutes: float, tell: Callable[[Sample], None] = lambda sample: None) -
 
 @contextlib.contextmanager
 def soaked_server(artifacts_dir: Path, temporary: Path) -> Iterator[tuple[Server, SoakLoad]]:
-    """The starter and one of single bytes, served by two processes, whose temporary files lie in
-    `temporary`."""
+    """The starter and a tokenizer of single bytes, served by two processes whose temporary files
+    are in `temporary`."""
     shutil.copytree(REPOSITORY / "artifacts", artifacts_dir)
     other = publish_bytes(artifacts_dir, "other", first_id=SECOND_FIRST_ID)
     versions = [other, ArtifactStore(artifacts_dir).resolve("starter")]
@@ -123,7 +123,7 @@ def take_sample(
     processes: list[psutil.Process], *, seconds: float, highest: int, disk_files: int,
     done: Counter[str],
 ) -> Sample:  # fmt: skip
-    """What these processes hold now."""
+    """Measure these processes now."""
     return Sample(
         seconds,
         memory=sum(process.memory_full_info().uss for process in processes),
@@ -138,7 +138,7 @@ def take_sample(
 
 @contextlib.contextmanager
 def _highest_memory(server: Server) -> Iterator[list[int]]:
-    """The resident memory of the server, looked at twice a second."""
+    """The resident memory of the server, sampled twice a second."""
     found: list[int] = [0]
     over = threading.Event()
 
@@ -157,14 +157,14 @@ def _highest_memory(server: Server) -> Iterator[list[int]]:
 
 
 def files_that_may_go(*folders: Path) -> Iterator[Path]:
-    """All files but what stays of each job that ended, of which the last thousand are kept."""
+    """All files except those of ended jobs, of which the service keeps the last thousand."""
     for path in (path for folder in folders for path in folder.rglob("*")):
         if path.is_file() and not (path.parts[-3] == "jobs" and path.name in _JOB_FILES):
             yield path
 
 
 def left_over(artifacts_dir: Path, temporary: Path) -> Iterator[Path]:
-    """What a server that has ended should have taken away."""
+    """Leftovers that an ended server should have removed."""
     yield from temporary.iterdir()
     for path in files_that_may_go(artifacts_dir):
         inside = path.relative_to(artifacts_dir).parts
@@ -175,7 +175,7 @@ def left_over(artifacts_dir: Path, temporary: Path) -> Iterator[Path]:
 
 
 def _end(server: Server) -> Iterator[str]:
-    """End it as its owner would; what was not as it should be."""
+    """End it as its owner would; return the broken promises."""
     if len(server.serving_pids()) != WORKERS:
         yield f"a serving process died: {server.serving_pids()}"
     processes = [process.pid for process in server.processes()]
@@ -189,7 +189,7 @@ def _end(server: Server) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; 1 where something grew or was not as promised."""
+    """The command line; returns 1 if something grew or a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     minutes = parser.parse_args(argv).minutes
@@ -207,7 +207,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Table:
-    """A row for each minute that is over; on a terminal, a line of how it stands meanwhile."""
+    """Print a row for each completed minute; on a terminal, a status line in between."""
 
     def __init__(self) -> None:
         self._row: list[Sample] = []
@@ -221,7 +221,7 @@ class _Table:
             self.end_row()
 
     def end_row(self) -> None:
-        """Tell what has not been told yet."""
+        """Print the rows that are still missing."""
         if self._row:
             print(("\r" if self._is_shown else "") + row_of(self._row), flush=True)
         self._row.clear()

@@ -1,4 +1,4 @@
-"""What a soak measured, whether it grew, and the table for people. Knows no server."""
+"""The samples of a soak, whether they grew, and the table for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MORE = {
 """How much more the last third may hold than the middle one; all processes together.
 
 - memory: allocators keep some of what they had, and a thread that a pool starts late brings its
-  share along, once: 7 MB in six minutes with three such threads. In the two hundred seconds between
+  share, once: 7 MB in six minutes with three such threads. In the two hundred seconds between
   the thirds of ten minutes, 8 MB are some 400 bytes for each of 20,000 requests.
 - files, threads: pools start a thread, or keep the database open, when they first need it.
 - disk_files: two more versions of what was trained may be in use, so not removed yet.
@@ -25,8 +25,8 @@ MAX_MORE = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What the processes held together at rest. `memory` is private, in bytes; `highest` is the
-    most resident memory under the load before."""
+    """What the processes hold together at rest. `memory` is private, in bytes; `highest` is the
+    largest resident memory under the load before."""
 
     seconds: float
     memory: int
@@ -41,8 +41,8 @@ class Sample:
 def growths(samples: Sequence[Sample]) -> dict[str, int]:
     """How much more the last third held than the middle one, at the least moment of each.
 
-    The first third is for warming up. What comes and goes is not there at some moment; a leak of a
-    bit for each request lies between the two with a third of all it lost.
+    The first third is the warm-up. Temporary resources are absent at some moment; of a leak that
+    loses a little at each request, a third shows between the two.
 
     Raises:
         ValueError: fewer than six samples say nothing.
@@ -59,7 +59,7 @@ def growths(samples: Sequence[Sample]) -> dict[str, int]:
 
 
 def leaks(samples: Sequence[Sample], max_more: Mapping[str, int] = MAX_MORE) -> list[str]:
-    """One line for each figure that grew by more than it may."""
+    """One line for each figure that grew more than allowed."""
     return [
         f"{name} grew by {growth:,}, and may by {max_more[name]:,}"
         for name, growth in growths(samples).items()
@@ -85,7 +85,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Sample]], str]] = {
 
 
 def header() -> str:
-    """The head of the table; Markdown, so that it can be pasted."""
+    """The head of the table, in Markdown, so that it can be pasted."""
     names = [f"{name:>10}" for name in _COLUMNS]
     return f"|{'|'.join(names)}|\n|{'|'.join(['---------:'] * len(names))}|"
 
@@ -96,7 +96,7 @@ def row_of(samples: Sequence[Sample]) -> str:
 
 
 def summary(samples: Sequence[Sample]) -> Iterator[str]:
-    """What was done in all, and how the thirds compare."""
+    """The totals, and how the thirds compare."""
     total: Counter[str] = sum((sample.done for sample in samples), Counter())
     yield ", ".join(f"{count:,} {what}" for what, count in sorted(total.items()))
     told = (f"{name} {growth:+,}" for name, growth in growths(samples).items())

@@ -1,7 +1,7 @@
 """The load of a soak: every kind of request, right and wrong, whole and broken off.
 
-Each method named in `KINDS` does one round of its kind on a client of its own. What comes back is
-held against the same tokenizers in this process, by the version that the answer names.
+Each method named in `KINDS` does one round of its kind on its own client. It compares responses
+with the same tokenizers in this process, by the version that the response names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS = {
     "look": 1,
     "idle": 1,
 }
-"""Each with how many clients do it at once."""
+"""Each kind, with the number of clients that do it at once."""
 
 MAX_BODY_BYTES = 4 << 20
 _WORDS_OF_A_MEGABYTE = 100_000
@@ -59,16 +59,16 @@ _ACCEPT_RAW = {"Accept": "application/octet-stream"}
 
 
 def words(source: random.Random, n: int) -> str:
-    """Words that never come twice, so that caches fill, of nine letters and a space; then some that
-    are no ASCII."""
+    """Words that never repeat, so that caches fill, of nine letters and a space; then some that are
+    not ASCII."""
     letters = bytearray(source.randbytes(10 * n).translate(_LETTERS))
     letters[9::10] = b" " * n
     return letters.decode() + "é 世界"
 
 
 class SoakLoad:
-    """The load on one server, whose artifacts lie in `artifacts_dir`. `done` counts what was done,
-    `failures` says what was not as promised."""
+    """The load on one server, whose artifacts are in `artifacts_dir`. `done` counts the requests,
+    `failures` has the broken promises."""
 
     def __init__(self, server: Server, artifacts_dir: Path, versions: list[ArtifactRef]) -> None:
         self.server, self.versions = server, versions
@@ -76,7 +76,7 @@ class SoakLoad:
         self.failures: list[str] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._stop.set()  # nothing waits but in `run`
+        self._stop.set()  # only `run` waits
         self._round = itertools.count()
         store = ArtifactStore(artifacts_dir)
 
@@ -88,7 +88,7 @@ class SoakLoad:
         self._reference = reference
 
     def run(self, seconds: float) -> None:
-        """Keep every kind going for so long; all connections are closed when it returns."""
+        """Keep every kind running for this long; all connections are closed when it returns."""
         self._stop.clear()
         names = [name for name, n_clients in KINDS.items() for _ in range(n_clients)]
         threads = [threading.Thread(target=self._repeat, args=(name,)) for name in names]
@@ -96,7 +96,7 @@ class SoakLoad:
             thread.start()
         try:
             self._stop.wait(seconds)
-        finally:  # also where a person has had enough
+        finally:  # also when a person interrupts it
             self._stop.set()
         for thread in threads:
             thread.join(120)
@@ -109,12 +109,12 @@ class SoakLoad:
             getattr(self, f"_{kind}")(client, random.Random(kind))
 
     def warm(self) -> None:
-        """So much text that never comes again that caches of words reach their bounds, and so many
-        requests at once that every pool starts its threads: each brings some megabytes along."""
+        """Enough new text that caches of words reach their bounds, and enough requests at once that
+        every pool starts its threads: each thread adds some megabytes."""
 
         def send(number: int) -> None:
             source = random.Random(f"warm {number}")
-            with self.server.client() as client:  # each connection may meet another process
+            with self.server.client() as client:  # each connection may reach another process
                 text = words(source, _WORDS_OF_A_MEGABYTE)
                 self.ask(client, "POST", "/encode", json={"text": text}, headers=_ACCEPT_RAW)
 
@@ -128,13 +128,13 @@ class SoakLoad:
             list(clients.map(look, range(64)))
 
     def drop_caches(self) -> None:
-        """Swap until no tokenizer, active or pinned, is one that was there before.
+        """Swap until every tokenizer, active or pinned, has been replaced.
 
-        A cache of words is emptied when it is full, so that its size says nothing of a leak.
+        A full cache of words is emptied, so that its size does not reveal a leak.
         """
         with self.server.client() as client:
             other, starter = self.versions
-            for version in (starter, other, starter):  # the first may be there already
+            for version in (starter, other, starter):  # the first may exist already
                 self._promote(client, version)
 
     def _repeat(self, name: str) -> None:
@@ -144,7 +144,7 @@ class SoakLoad:
             while not self._stop.is_set():
                 try:
                     getattr(self, f"_{name}")(client, source)
-                except Exception as error:  # told in the report, which fails by it
+                except Exception as error:  # the report shows it, and fails
                     self._fail(f"{name}: {error!r}")
                     self._stop.wait(0.1)
 
@@ -159,7 +159,7 @@ class SoakLoad:
     def ask(
         self, client: httpx.Client, method: str, path: str, *statuses: int, **sent: Any
     ) -> httpx.Response:
-        """One request; another status than one of these (200) is a failure."""
+        """One request; a status other than these (200) is a failure."""
         answer = client.request(method, path, **sent)
         n_bytes = int(answer.request.headers.get("content-length", 0)) + len(answer.content)
         self._count(requests=1, bytes=n_bytes)
@@ -168,7 +168,7 @@ class SoakLoad:
         return answer
 
     def check(self, what: str, answer: httpx.Response, text: str, ids: Any) -> None:
-        """The ids must be those of the version that the answer names."""
+        """The ids must be those of the version that the response names."""
         name, _, version = answer.headers["tokenizer-version"].partition("@")
         try:
             reference = self._reference(name, version)
@@ -294,7 +294,7 @@ class SoakLoad:
         self._count(requests=1)
 
     def _hang_up(self, client: httpx.Client, source: random.Random) -> None:
-        """Inside the headers, the body, the stream, or with most of the answer not read."""
+        """In the headers, the body or the stream, or with most of the response unread."""
         body = json.dumps({"text": words(source, 20_000)}).encode()
         whole = head("POST /encode HTTP/1.1", _JSON, f"Content-Length: {len(body)}") + body
         stream = head("POST /encode_stream HTTP/1.1", f"Content-Length: {10 * len(body)}") + body
@@ -319,7 +319,7 @@ class SoakLoad:
         self._stop.wait(0.05)
 
     def _swap(self, client: httpx.Client, source: random.Random) -> None:
-        """Now many at once, now one that the caches fill after."""
+        """Sometimes many at once, sometimes one that the caches keep."""
         for _ in range(source.choice([1, 5])):
             self._promote(client, source.choice(self.versions))
         self._stop.wait(source.uniform(0.5, 4))
@@ -333,7 +333,7 @@ class SoakLoad:
         self._count(swaps=1)
 
     def _train(self, client: httpx.Client, source: random.Random) -> None:
-        """Watched or asked after, cancelled or not, promoted or not."""
+        """Watched or polled, cancelled or not, promoted or not."""
         documents = [words(source, 200) for _ in range(5)]
         promote = source.choice(["auto", "manual", "manual"])
         asked = {"documents": documents, "vocab_size": 300, "name": "soak", "promote": promote}
@@ -385,7 +385,7 @@ class SoakLoad:
         self._stop.wait(0.2)
 
     def _token_files(self, client: httpx.Client, source: random.Random) -> None:
-        """A corpus to token files, cancelled or not, downloaded and removed."""
+        """From a corpus to token files, cancelled or not, downloaded and removed."""
         (ref, tokenizer), text = self._pin(source), words(source, 5000)
         self.ask(client, "PUT", "/corpora/encoded", 201, content=text.encode())
         asked = {
@@ -423,7 +423,7 @@ class SoakLoad:
         self._stop.wait(0.3)
 
     def _idle(self, client: httpx.Client, source: random.Random) -> None:
-        """Connections that stay open after an answer, or before a word; some until the end."""
+        """Connections that stay open after a response, or before any bytes; some until the end."""
         held = [connect(self.server.port) for _ in range(16)]
         for connection in held[::2]:
             connection.sendall(head("GET /livez HTTP/1.1"))

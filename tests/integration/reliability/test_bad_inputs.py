@@ -31,7 +31,7 @@ LIVEZ_LAST = head("GET /livez HTTP/1.1", CLOSE)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose deadlines are short; shared, as nothing here may change it."""
+    """A server whose deadlines are short; shared, because no test here may change it."""
     artifacts = tmp_path_factory.mktemp("server") / "artifacts"
     publish_bytes(artifacts, "starter")
     with serve(
@@ -45,12 +45,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert server.process.poll() is None
         assert "Traceback" not in server.output
         assert "ASGI callable returned" not in server.output
-        # One line of warning however many requests were refused.
+        # One line of warning, however many requests were refused.
         assert server.output.count("a connection was refused") <= 2
 
 
 def connections(server: Server) -> int:
-    """Connections that the server holds."""
+    """Open connections of the server."""
     held = psutil.Process(server.process.pid).net_connections("tcp")
     return sum(connection.status != psutil.CONN_LISTEN for connection in held)
 
@@ -72,11 +72,11 @@ def wait_for_one_connection(server: Server) -> None:
 def in_flight(server: Server) -> float:
     text = httpx.get(f"{server.url}/metrics").text
     (line,) = [line for line in text.splitlines() if line.startswith("tokenizer_inflight ")]
-    return float(line.split()[1]) - 1  # the question itself
+    return float(line.split()[1]) - 1  # this request itself
 
 
 def wait_until_nothing_is_in_flight(server: Server) -> None:
-    """A request ends a moment after its connection: a thread may still be at work for it."""
+    """A request ends a moment after its connection: a thread may still work on it."""
     deadline = time.monotonic() + 5
     while in_flight(server):
         assert time.monotonic() < deadline
@@ -90,7 +90,7 @@ def rejected(server: Server, reason: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-# Row 16: a client that vanishes, one that never reads
+# Row 16: a client that vanishes, and one that never reads
 
 
 @pytest.mark.row(16)
@@ -120,7 +120,7 @@ def test_row_16_a_client_that_reads_none_of_its_stream_is_disconnected(server: S
 
 @pytest.mark.row(16)
 def test_row_16_a_client_that_never_reads_small_answers_is_disconnected(server: Server) -> None:
-    """Answers that fit the buffer: no request is left that could have a deadline."""
+    """Responses that fit the buffer: no request remains that could have a deadline."""
     request = head("GET /openapi.json HTTP/1.1")
     with connect(server.port, receive_buffer=4096) as connection:
         connection.settimeout(0.5)
@@ -129,7 +129,7 @@ def test_row_16_a_client_that_never_reads_small_answers_is_disconnected(server: 
         wait_for_connections(server, 0)
 
 
-# Row 17: slow headers, a silent connection, a slow body, a body after its answer
+# Row 17: slow headers, a silent connection, a slow body, a body after its response
 
 
 @pytest.mark.row(17)
@@ -190,7 +190,7 @@ def test_row_17_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
 
 @pytest.mark.row(17)
 def test_row_17_headers_sent_ahead_wait_for_their_turn(server: Server) -> None:
-    """The answer under way is not cut off by what follows it."""
+    """The next request does not cut off the response in progress."""
     with connect(server.port) as connection:
         connection.sendall(
             head("POST /encode HTTP/1.1", JSON, "Content-Length: 12") + b'{"text":"a"}' + LIVEZ[:-1]
@@ -234,7 +234,7 @@ def test_row_17_a_stream_that_brings_enough_goes_on(server: Server) -> None:
         connection.sendall(head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked"))
         for _ in range(30):
             connection.sendall(b"80\r\n" + b"x" * 128 + b"\r\n")
-            time.sleep(0.1)  # three seconds in all, and no gap that would be idle
+            time.sleep(0.1)  # three seconds in total, and no gap that counts as idle
         connection.sendall(b"0\r\n\r\n" + LIVEZ_LAST)
         answer = read_answer(connection)
     assert answer.status == 200
@@ -258,12 +258,12 @@ EARLY = {
 def test_row_17_an_early_answer_reaches_a_client_that_sends_first(
     server: Server, status: int, request_head: bytes
 ) -> None:
-    """A3: it sends its whole body before it reads, and still gets the answer, and no reset."""
+    """A3: it sends its whole body before it reads, and still gets the response without a reset."""
     n_bytes = BODY_LIMIT + 1
     request_head = request_head.replace(b"{}", b"%d" % n_bytes)
     with connect(server.port) as connection:
         connection.sendall(request_head)
-        time.sleep(0.05)  # the answer is under way before the body is
+        time.sleep(0.05)  # the response starts before the body ends
         assert send(connection, b"x" * (n_bytes - 1000)) == n_bytes - 1000
         answer = read_answer(connection)
     assert (answer.status, answer.end) == (status, "closed")
@@ -273,14 +273,14 @@ def test_row_17_an_early_answer_reaches_a_client_that_sends_first(
 
 @pytest.mark.row(17)
 def test_row_17_nothing_is_read_without_end_after_an_early_answer(server: Server) -> None:
-    """A4: neither much at once nor a little for long."""
+    """A4: neither a large body at once nor a small one slowly."""
     request = head("GET /info HTTP/1.1", "Content-Length: 1000000000")
     with connect(server.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
         connection.sendall(request)
         connection.settimeout(15)
         sent = send(connection, b"x" * 100_000_000)
-    assert sent < 40_000_000  # a body's limit, and what the buffers of two kernels hold
+    assert sent < 40_000_000  # a body's limit, and the capacity of two kernel buffers
     started = time.monotonic()
     with connect(server.port) as connection:
         connection.sendall(request)
@@ -348,7 +348,7 @@ def test_row_18_headers_within_the_limits_are_taken(server: Server) -> None:
         head("GET /livez HTTP/1.1", CLOSE, *["A: b"] * (MAX_HEADERS - 2)),
     ):
         assert exchange(server.port, request).status == 200
-        # However it is cut.
+        # However the bytes are cut.
         assert exchange(server.port, request[:1000], request[1000:]).status == 200
 
 
@@ -365,14 +365,14 @@ def test_row_18_trailers_do_not_pass_the_limit(server: Server, trailer: bytes) -
 
 @pytest.mark.row(18)
 def test_row_18_trailers_are_no_headers(server: Server) -> None:
-    """One could carry a name that the checks of the head have passed."""
+    """A trailer could bring a header that the earlier checks did not see."""
     request = head("POST /train HTTP/1.1", "Transfer-Encoding: chunked", CLOSE)
     with connect(server.port) as connection:
         connection.sendall(request + b"0\r\nX-API-Key: end-to-end-key\r\n\r\n")
         assert read_answer(connection).status == 401
 
 
-# Row 19: requests that two readers could understand differently
+# Row 19: requests that two parsers could understand differently
 
 POST = "POST /encode_stream HTTP/1.1"
 CHUNKED = "Transfer-Encoding: chunked"
@@ -416,7 +416,7 @@ AMBIGUOUS = {
 @pytest.mark.row(19)
 @pytest.mark.parametrize(("status", "sent"), AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_row_19_an_ambiguous_request_is_refused(server: Server, status: int, sent: bytes) -> None:
-    answer = exchange(server.port, sent + LIVEZ)  # what follows must not be answered
+    answer = exchange(server.port, sent + LIVEZ)  # the server must not respond to what follows
     assert (answer.status, answer.end) == (status, "closed")
     assert answer.problem()["code"] in ("bad_http", "host_invalid", "transfer_coding_unsupported")
     assert answer.headers["connection"] == "close"
@@ -461,7 +461,7 @@ def test_row_19_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None
                 rest += piece
     assert b'"done"' not in begun + rest
     assert b"HTTP/1.1" not in rest
-    assert not rest.endswith(b"0\r\n\r\n")  # which would say that it is whole
+    assert not rest.endswith(b"0\r\n\r\n")  # which would mark the response as complete
 
 
 @pytest.mark.row(19)
@@ -509,7 +509,7 @@ def test_row_20_a_flood_of_form_data_is_415_and_is_not_read(
     assert answer.headers["connection"] == "close"
 
 
-# Row 21: more connections than are held
+# Row 21: more connections than the server holds
 
 _HOLD = textwrap.dedent(
     """
@@ -533,7 +533,7 @@ _HOLD = textwrap.dedent(
 
 @contextlib.contextmanager
 def held_connections(port: int, n: int, sent: str) -> Iterator[None]:
-    """So many connections of a process of its own, each having sent this."""
+    """This many connections of a separate process, each of which has sent this."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(port), str(n), sent],
         stdin=subprocess.PIPE,
@@ -570,7 +570,7 @@ def test_row_21_beyond_the_limit_of_connections_503_and_health_answers(
                     health = exchange(server.port, head(f"GET {path} HTTP/1.1"))
                     assert (health.status, health.end) == (200, "closed")
             held = connections(server)
-            assert 20 <= held <= 20 + 64 + 4  # the reserve, and those on their way out
+            assert 20 <= held <= 20 + 64 + 4  # the reserve, and connections that are closing
         deadline = time.monotonic() + 15
         while exchange(server.port, head("GET /info HTTP/1.1", CLOSE)).status != 200:
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""What large inputs cost a real server, in memory and in time: rows 9, 10, 15 and 35, P11."""
+"""The cost of large inputs on a real server, in memory and time: rows 9, 10, 15 and 35, P11."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Memory:
-    """The largest resident memory of a process since this was made."""
+    """The largest resident memory of a process since the creation of this object."""
 
     def __init__(self, server: Server) -> None:
         self._proc = Path(f"/proc/{server.process.pid}")
-        (self._proc / "clear_refs").write_text("5")  # the peak begins anew
+        (self._proc / "clear_refs").write_text("5")  # resets the peak
         self._before = self._read("VmRSS")
 
     def growth(self) -> int:
@@ -84,7 +84,7 @@ def test_a_byte_over_the_limit_takes_no_more_memory_than_the_limit(
 
 
 def worst_merge_chain() -> str:
-    """The word of letters alone that takes the most merges one upon another."""
+    """The word of letters only that takes the longest chain of merges."""
     spec = ArtifactStore(REPOSITORY / "artifacts").open(
         ArtifactStore(REPOSITORY / "artifacts").resolve("starter")
     )
@@ -106,9 +106,9 @@ KINDS = ["worst merge chain", "a", "^", " ", "\n", "\u0301", "\u200d", "random l
 
 
 def check_linear(seconds_of: Callable[[int], float], n_bytes: int, *, n_times: int = 5) -> None:
-    """Twice as much takes about twice as long: 4 is what quadratic work would take."""
+    """Twice the input takes about twice as long; quadratic work would take four times."""
     ratio = 0.0
-    # A neighbour that takes the processor lengthens one of the two; hardly each time.
+    # Other processes may lengthen one of the two measurements, but hardly in every repetition.
     for _ in range(6):
         times = [(seconds_of(n_bytes), seconds_of(2 * n_bytes)) for _ in range(n_times)]
         once, twice = map(statistics.median, zip(*times, strict=True))
@@ -150,7 +150,7 @@ def stream(
     *,
     is_each_sent_alone: bool = False,
 ) -> Answer:
-    """All that a streaming route answers to a body in these chunks, read while they are sent."""
+    """The full response of a streaming route to a body in these chunks, read during the upload."""
     with connect(server.port) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lines = [f"Content-Type: {content_type}", "Transfer-Encoding: chunked", "Connection: close"]
@@ -171,7 +171,7 @@ def stream(
 
 
 def records_of(answer: Answer) -> list[dict[str, Any]]:
-    """The lines of a chunked answer."""
+    """The lines of a chunked response."""
     body, rest = b"", answer.body
     while rest:
         size, _, rest = rest.partition(b"\r\n")
@@ -187,7 +187,7 @@ def in_bytes(data: bytes) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["The end, héllo 世界. ", "a"], ids=["words", "one pre-token"])
 def test_a_megabyte_in_chunks_of_one_byte(server: Server, unit: str) -> None:
-    """Equal to one shot, there and back, in linear time; what is no UTF-8 at its end is named."""
+    """Equal to one shot, both ways, in linear time; an error names invalid UTF-8 at the end."""
     data = (unit * (MB // len(unit.encode()) + 1)).encode()[:MB]
     data = data.decode(errors="ignore").encode()
     with server.client() as client:
@@ -208,7 +208,7 @@ def test_a_megabyte_in_chunks_of_one_byte(server: Server, unit: str) -> None:
     assert last["done"]
     assert "".join(part["text"] for part in parts).encode() == data
     wrong = stream(server, "/encode_stream", in_bytes(data + b" x \xff"))
-    # Of the one pre-token no id was out yet.
+    # No id of the only pre-token was sent yet.
     assert wrong.status == (400 if unit == "a" else 200)
     said = wrong.problem() if wrong.status == 400 else records_of(wrong)[-1]["error"]
     assert said["byte_offset"] == len(data) + 3
@@ -222,7 +222,7 @@ def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(
     memory = Memory(server)
     pieces = [before] * bool(before) + [b"a" * CHUNK_BYTES] * (2 * MAX_PENDING_CHARS // CHUNK_BYTES)
     answer = stream(server, "/encode_stream", pieces)
-    if before:  # some ids are out: the error is the last record
+    if before:  # some ids were sent: the error is the last record
         assert answer.status == 200
         assert records_of(answer)[-1]["error"]["code"] == "pre_token_too_long"
     else:
@@ -240,7 +240,7 @@ def test_500_distinct_pre_tokens_of_a_megabyte_leave_no_memory_behind(server: Se
         for number in range(500):
             text = source.randbytes(MB).translate(table).decode()
             assert client.post("/count", json={"text": text}).status_code == 200
-            if number == 50:  # buffers and caches have their size by now
+            if number == 50:  # buffers and caches have their final size by now
                 memory = Memory(server)
     assert memory.growth() < 64 * MB
 
@@ -294,7 +294,7 @@ def test_a_gigabyte_is_streamed_within_64_megabytes(
 
 
 def read_to_the_end(connection: socket.socket) -> bytes:
-    """The last of what comes."""
+    """The last record received."""
     end = b""
     while piece := connection.recv(1 << 20):
         end = (end + piece)[-4096:]

@@ -1,4 +1,4 @@
-"""Promises that a test of one process cannot hold: P3, P4, P9, P13, over real sockets."""
+"""Promises that one process cannot test: P3, P4, P9, P13, over real sockets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_kill_9_of_a_worker_costs_only_what_it_had_in_hand(artifacts: Path) -> N
         assert in_hand
         os.kill(victim, signal.SIGKILL)
         before = [client.statuses[200] for client in clients]
-        # Each goes on, with the worker that is left and the one that comes.
+        # Both continue, with the remaining worker and the new one.
         wait_until(
             lambda: all(c.statuses[200] >= n + 50 for c, n in zip(clients, before, strict=True))
         )
@@ -130,7 +130,7 @@ def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
                 versions.add(version)
             assert versions in ({str(old)}, {str(new)})
             ready = httpx.get(f"{server.url}/readyz")
-            # Not `degraded`, as behind a pointer that is neither the old nor the new one.
+            # Not `degraded`, as for a pointer that is neither the old nor the new one.
             assert (ready.status_code, ready.json()["status"]) == (200, "ok")
         old, new = (new, old) if versions == {str(new)} else (old, new)
 
@@ -148,7 +148,7 @@ def _try_to_promote(server: Server, ref: ArtifactRef) -> None:
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_sigterm_waits_for_nobody_without_end(artifacts: Path, workers: int) -> None:
-    """Clients that stay silent, or stop inside headers, a body or a stream, several of each."""
+    """Silent clients, or ones that stop inside headers, a body or a stream, several of each."""
     half_body = head("POST /encode HTTP/1.1", JSON, "Content-Length: 1000") + b'{"text": "'
     half_stream = head("POST /encode_stream HTTP/1.1", "Content-Length: 1000") + b"ab cd"
     sent = [b"", b"GET /livez HTTP/1.1\r\nHo", half_body, half_stream]
@@ -183,7 +183,7 @@ def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, worke
             request = small if number % 6 == 0 else large
             return [exchange(server.port, request) for _ in range(4)]
 
-        # Bodies that are never whole: what one process has room for, but for one.
+        # Incomplete bodies: one fewer than a process has memory for.
         for _ in range(BODIES_IN_MEMORY - 1):
             held.enter_context(connect(server.port)).sendall(large[:-1])
         with ThreadPoolExecutor(n_clients) as threads:
@@ -199,5 +199,5 @@ def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, worke
                 assert answer.problem()["code"] == "overloaded"
                 assert int(answer.headers["retry-after"]) >= 1
         held.close()
-        # And it is over when it is over.
+        # The overload ends with its cause.
         assert exchange(server.port, large).status == 200

@@ -1,4 +1,4 @@
-"""P20, no leak: how a soak judges, and a short one. `make soak` is the long one."""
+"""P20, no leak: how a soak judges, and a short soak. `make soak` runs the long one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAT = Sample(0, memory=200 << 20, highest=0, files=60, threads=30, processes=4,
 
 
 def series(added: dict[str, list[int]] | None = None, *, n: int = 30) -> list[Sample]:
-    """Samples of a server that holds the same all the time, but for what is added to each."""
+    """Samples of a server that always holds the same, plus the given addition to each."""
     return [
         dataclasses.replace(
             FLAT,
@@ -111,7 +111,7 @@ def test_a_round_of_every_kind_is_answered_as_it_should_be(tmp_path: Path) -> No
 def test_a_server_under_every_load_holds_no_more_at_the_end() -> None:
     report = soak(minutes=1.25)
     assert report.failures == []
-    # Ten minutes are flat after two; in this one memory still comes to its height.
+    # Ten minutes are flat after two; in this short one memory still grows to its maximum.
     assert leaks(report.samples, MAX_MORE | {"memory": 24 << 20}) == []
     done = sum((sample.done for sample in report.samples), Counter())
     assert {"swaps", "jobs", "cancelled", "watched", "hung up", "checked"} <= set(done)

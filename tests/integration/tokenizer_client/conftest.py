@@ -1,4 +1,4 @@
-"""Both clients, over servers."""
+"""Fixtures: both clients, and real servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["clock", "make_client", "play"]
 
 @pytest.fixture
 def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
-    """A client of a real server that nobody changes."""
+    """A client of a real server that no test changes."""
     return make_client(server.url)
 
 
@@ -26,7 +26,7 @@ def client(make_client: MakeClient, server: RunningServer) -> AnyClient:
 def busy_server(
     tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
 ) -> Iterator[RunningServer]:
-    """A real server that has jobs and takes corpora."""
+    """A real server that runs jobs and accepts corpora."""
     root = tmp_path_factory.mktemp("busy") / "artifacts"
     ArtifactStore(root).publish(small_spec, name="starter")
     ArtifactStore(root).publish(other_spec, name="other")

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""The address of the service: both clients with a real server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""The package's examples, run with a real server."""
 
 import doctest
 import importlib
@@ -18,7 +18,7 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_run(server, name):
-    """On a real service, which the doctests of the tree cannot have."""
+    """With a real service, which the doctests of the unit tier do not have."""
     with Client(server.url) as client:
         done = doctest.testmod(importlib.import_module(name), extraglobs={"client": client})
     assert done.failed == 0

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""Bodies and connections: both clients with a real server."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tokenizer_client import (
 
 
 def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
-    """While its source lets the client wait, each wait for the service is over at once."""
+    """While its source is slow, each wait of the client for the service times out at once."""
     read_seconds = 60.0
     n_waits = 0
     waits_in_earnest = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/test_tokenizer.py that need processes."""
+"""Batches over several processes."""
 
 import pytest
 

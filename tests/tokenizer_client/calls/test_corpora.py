@@ -1,4 +1,4 @@
-"""Uploads that are begun again, downloads that go on where they were."""
+"""Uploads that start again, and downloads that resume."""
 
 import hashlib
 
@@ -49,7 +49,7 @@ def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, c
     client, service = play(httpx.ReadError("reset"))
     with pytest.raises(ConnectionLostError):
         client.upload_corpus("c", iter([b"abc"]))
-    # It may be there: another attempt would be told that it is.
+    # The upload may exist: a second attempt would get an error that says so.
     client, service = play(httpx.ReadError("reset"))
     with pytest.raises(ConnectionLostError):
         client.upload_corpus("c", path, replace=False)
@@ -78,7 +78,7 @@ def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
     tag = f'"{hashlib.sha256(DATA).hexdigest()}"'
     assert service.requests[1].headers["If-Range"] == tag
     assert told[-1] == (len(DATA) + 2, len(DATA) + 2)
-    # And again: what is there is there.
+    # A second time: the client keeps the files that are complete.
     client, service = play(token_files(**{"manifest.json": b"{}", "train.bin": DATA}))
     client.download_token_files("t", tmp_path)
     assert len(service.requests) == 1
@@ -94,12 +94,12 @@ def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
     client.download_token_files("t", tmp_path)
     assert (tmp_path / "a").read_bytes() == DATA
     (tmp_path / "a").unlink()
-    # A service that sends all of it although a range was asked for.
+    # A service that ignores the range and sends the whole file.
     (tmp_path / "a.partial").write_bytes(DATA[:5])
     client, service = play(token_files(a=DATA), httpx.Response(200, content=DATA))
     client.download_token_files("t", tmp_path)
     assert (tmp_path / "a").read_bytes() == DATA
-    # More than there should be.
+    # More bytes than expected.
     (tmp_path / "b.partial").write_bytes(DATA * 2)
     client, service = play(token_files(b=DATA), httpx.Response(200, content=DATA))
     client.download_token_files("t", tmp_path)

@@ -1,4 +1,4 @@
-"""Requests that fail: which are sent again, when, and what the caller is told at last."""
+"""Failed requests: which ones the client retries, when, and the error the caller gets."""
 
 import json
 

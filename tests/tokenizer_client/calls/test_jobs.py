@@ -1,4 +1,4 @@
-"""Jobs: started, followed through lost connections, waited for, cancelled."""
+"""Jobs: start, follow through lost connections, wait, cancel."""
 
 import json
 from typing import get_type_hints
@@ -38,7 +38,7 @@ def dump(fields):
 
 
 def test_options_are_those_of_the_requests():
-    """Typed by hand, so that a call is checked where it is written; none may be missing."""
+    """Written by hand, so that mypy checks each call; the list must be complete."""
     assert get_type_hints(TrainOptions).keys() == TrainRequest.model_fields.keys()
     assert get_type_hints(EncodeCorpusOptions).keys() == EncodeCorpusRequest.model_fields.keys()
 
@@ -84,7 +84,7 @@ def test_every_sign_of_life_is_patience_anew(play, clock):
 
 
 def test_a_service_that_says_only_that_it_lives_is_heard_of(play, clock):
-    answers = [events(), httpx.ReadTimeout("nothing came")] * 30  # nothing happens to the job
+    answers = [events(), httpx.ReadTimeout("nothing came")] * 30  # the job continues
     client, _ = play(*answers, events(job("live", 1.0)))
     assert client.wait_for_job("j", patience_seconds=10).state == "live"
     assert clock.slept == [0.5, 1.0] * 30

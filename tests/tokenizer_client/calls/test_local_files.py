@@ -1,4 +1,4 @@
-"""What a body is made of: pieces large enough, or at once where they come from somebody waiting."""
+"""Body sources: large chunks of a file, and immediate ones of a source that waits."""
 
 import asyncio
 import io

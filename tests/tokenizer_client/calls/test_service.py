@@ -1,4 +1,4 @@
-"""The service and its tokenizers: what serves, whether it is ready, files, promotions."""
+"""The service and its tokenizers: versions, readiness, files, promotions."""
 
 import httpx
 import pytest

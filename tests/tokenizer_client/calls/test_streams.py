@@ -1,4 +1,4 @@
-"""Streams: the ids of the whole for any cut, and nothing passed off as whole that is not."""
+"""Streams: the ids of the whole text for any cut, and an error for an incomplete response."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""Texts and ids through a real service: the same as the library gives, by either client."""
+"""Texts and ids: options on the wire, and responses of the previous release."""
 
 import httpx
 

@@ -1,4 +1,4 @@
-"""Files read whole under a cap, and written whole or not at all."""
+"""Files: complete reads up to a size limit, and atomic writes."""
 
 import errno
 import os

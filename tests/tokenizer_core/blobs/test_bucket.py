@@ -1,5 +1,5 @@
-"""What only a storage behind a network must stand: lost answers, servers that ignore conditions,
-that are away, silent, or refuse."""
+"""Faults that only storage behind a network has: lost responses, and servers that ignore
+conditions, are unreachable or silent, or refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a folder: processes that die while they write, and disks that refuse."""
+"""Faults of a folder: processes that die during a write, and disks that refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both kinds of storage promise, through the same tests."""
+"""The promises of both kinds of storage, through the same tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WIDE = Tokenizer.from_spec(
         BYTES, [], [AddedToken("<|begin|>", 65_536), AddedToken("<|end|>", 70_000)]
     )
 )
-"""Largest id 70,000, and nothing between 255 and 65,536: uint32."""
+"""Largest id 70,000, and none between 255 and 65,536: uint32."""
 
 TEXTS = ["ab abab", "", "naïve café 🙂", "x" * 11, "the end<|end|>"]
 

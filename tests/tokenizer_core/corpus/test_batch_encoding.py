@@ -1,4 +1,4 @@
-"""Batches become ids, in order, with any workers."""
+"""Batches become ids, in order, with any number of workers."""
 
 from collections.abc import Iterator
 
@@ -53,7 +53,7 @@ def test_a_document_is_drawn_by_its_number_and_its_parts_stay_together() -> None
             (part,) = encoder.encode(batch_of([text], number, **how)).parts
             assert part.split == drawn[text]
             assert part.is_open == how.get("is_open", False)
-    # Open is the split whose document is, and no other.
+    # Only the split of the unfinished document is open.
     parts = encoder.encode(batch_of(texts, is_open=True)).parts
     assert {part.split: part.is_open for part in parts} == {
         split: split == drawn[texts[-1]] for split in ("train", "validation")
@@ -66,7 +66,7 @@ def test_a_document_is_drawn_by_its_number_and_its_parts_stay_together() -> None
 def test_batches_come_in_order(in_processes: bool, workers: int) -> None:
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine="python" if in_processes else "auto")
     encoder = BatchEncoder(tokenizer, plan_token_files(tokenizer), 0.0)
-    # The first ones take the longest, so that with several workers the later ones are done before.
+    # The first batches take the longest: with several workers, later ones finish first.
     texts = [f"{number} " * (2000 if number < 3 else 1) for number in range(20)]
     batches: Iterator[DocumentBatch] = iter([batch_of([text]) for text in texts])
     encoded = encode_batches(encoder, batches, workers=workers, in_processes=in_processes)

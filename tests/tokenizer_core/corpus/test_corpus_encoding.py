@@ -54,7 +54,7 @@ def encode(
     return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)  # type: ignore[arg-type]
 
 
-@examples(1 / 5)  # other threads take their turns
+@examples(1 / 5)  # other threads run meanwhile
 @given(
     documents,
     st.sampled_from([None, "<|begin|>"]),
@@ -125,7 +125,7 @@ def test_the_share_is_drawn_from_the_seed(tmp_path: Path) -> None:
         kept[name] = {files.decode_document(index, NARROW, "validation") for index in held_out}
         assert files.n_documents() + len(held_out) == len(texts)
     assert 60 < len(kept["a"]) < 140
-    assert kept["a"] < kept["b"]  # a larger share holds out more, and the same ones
+    assert kept["a"] < kept["b"]  # a larger share holds out the same ones and more
     assert kept["a"] != kept["c"]
 
 

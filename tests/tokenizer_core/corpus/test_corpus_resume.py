@@ -50,7 +50,7 @@ def encode(
     stop_after: int | None = None,
     **how: Any,
 ) -> int:
-    """Encode until so many batches are done; the number of batches."""
+    """Encode until this many batches are done; return the number of batches."""
     n_batches = 0
 
     def count(progress: EncodingProgress) -> None:
@@ -91,12 +91,12 @@ def test_resuming_after_any_batch_gives_the_same_bytes(
     n_batches = encode(tmp_path / "expected", files, plan)
     expected = content(tmp_path / "expected")
     assert n_batches > 20
-    # One in each of the documents, the first of which is long, and at the very end.
+    # Stop once in each document, the first of which is long, and at the very end.
     for stop in (2, 5, 8, n_batches // 2, n_batches - 3, n_batches):
         folder = tmp_path / f"stopped-{stop}"
         with pytest.raises(Interrupted):
             encode(folder, files, plan, stop, workers=1 + stop % 2)
-        # Megatron's documents are whole in their shards: no checkpoint within the first one.
+        # Megatron's documents stay whole in their shards: no checkpoint within the first one.
         assert can_resume(folder) or (layout == "megatron" and stop < 8)
         monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3500 + stop)
         left = encode(folder, files, plan, resume=True, workers=1 + (stop + 1) % 2)

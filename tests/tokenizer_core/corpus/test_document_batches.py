@@ -1,4 +1,4 @@
-"""Batches hold all documents of all files, in order, from any position on."""
+"""Batches contain all documents of all files, in order, from any position on."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ def read(
 
 
 def documents_of(batches: list[DocumentBatch]) -> list[str]:
-    """The texts joined to documents; checks how the batches hang together."""
+    """The texts joined to documents; checks how consecutive batches connect."""
     found: list[str] = []
     is_open = batches[0].is_continued
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Parts of a document that is cut have, joined, the ids of the document."""
+"""The ids of a document's parts, joined, are the ids of the document."""
 
 from functools import cache
 
@@ -47,7 +47,7 @@ def test_the_ids_of_the_parts_are_those_of_the_document(
         if cut is None:
             continue
         assert 0 < cut < len(text)
-        if not any(name in text for name in SPECIAL):  # what ids do not show, pre-tokens do
+        if not any(name in text for name in SPECIAL):  # ids may hide a wrong cut, pre-tokens do not
             plain = [
                 normalize_nfc(part) if normalizer == "nfc" else part
                 for part in (text, text[:cut], text[cut:])

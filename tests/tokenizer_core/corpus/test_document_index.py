@@ -1,4 +1,4 @@
-"""The document ends and Megatron's `.idx`: the bytes, in pieces, read strictly."""
+"""The document ends and Megatron's `.idx`: their bytes, written in pieces, read strictly."""
 
 import struct
 

@@ -63,7 +63,7 @@ def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> No
     }
     for split, documents in found.items():
         assert documents != in_order[split]
-        # The order is not limited to a buffer: documents of the first half are everywhere.
+        # No buffer limits the order: documents of the first half appear everywhere.
         places = [documents.index(document) for document in in_order[split][: len(documents) // 2]]
         assert max(places) > len(documents) * 0.8
     assert shuffled("d", seed=8, shuffle=True)["train"] != found["train"]

@@ -13,7 +13,7 @@ MEGABYTE = 1 << 20
 
 
 def refuse_by_fcntl(monkeypatch):
-    """As a file system in memory of an older kernel."""
+    """Like an in-memory file system of an older kernel."""
     real = fcntl.fcntl
 
     def refuse(descriptor, command, argument=0):
@@ -25,7 +25,7 @@ def refuse_by_fcntl(monkeypatch):
 
 
 def refuse_by_pwrite(monkeypatch):
-    """As a file system that takes the flag, and then no write."""
+    """Like a file system that accepts the flag, and then refuses every write."""
     real = os.pwrite
 
     def refuse(descriptor, data, place):

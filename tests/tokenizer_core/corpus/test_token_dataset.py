@@ -1,4 +1,4 @@
-"""Training batches: every start equally often, targets shifted by one, the same for any shards."""
+"""Training batches: uniform starts, targets shifted by one, the same for any shards."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tokenizer_core.errors import TokenFilesError, TokenizerMismatchError
 
 N_TOKENS = 60
 DOCUMENTS = [list(range(start, start + 5)) for start in range(0, N_TOKENS, 5)]
-"""Each id is its own position, so that a row shows where it began."""
+"""Each id is its own position, so that a row shows its start."""
 
 
 @pytest.fixture(params=LAYOUT_NAMES)
@@ -31,7 +31,7 @@ def test_inputs_and_targets(dataset):
 
 
 def test_every_start_is_drawn_equally_often(dataset):
-    """A chi-squared of 49 degrees of freedom; seeded, so it cannot fail by chance."""
+    """A chi-squared of 49 degrees of freedom; the seed is fixed, so it cannot fail by chance."""
     context, n_draws = 10, 20_000
     inputs, _ = dataset.sample_batch(n_draws, context, np.random.default_rng(2))
     counts = np.bincount(inputs[:, 0], minlength=N_TOKENS)
@@ -104,7 +104,7 @@ def test_refusals(dataset):
 
 
 def test_no_shard_is_read_whole(tmp_path, monkeypatch):
-    """A shard of 8 GB whose ids are a hole in the file: only the ids of a batch are read."""
+    """A sparse shard of 8 GB: a batch reads only its own ids."""
     write(tmp_path / "t", plan_token_files(NARROW, layout="raw"), [[5] * 8])
     n_tokens = 1 << 32
     files = TokenFiles.open(tmp_path / "t")

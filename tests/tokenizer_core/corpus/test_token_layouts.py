@@ -1,4 +1,4 @@
-"""Layouts: headers by hand, and mapping that trusts nothing."""
+"""Layouts: headers written by hand, and memory maps that check every figure."""
 
 import struct
 

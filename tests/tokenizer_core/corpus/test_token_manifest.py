@@ -1,4 +1,4 @@
-"""The manifest of token files: sealed, strict, and consistent in itself."""
+"""The manifest of token files: sealed, strict, and consistent."""
 
 import dataclasses
 import json
@@ -85,11 +85,11 @@ def test_every_field_that_is_missing_or_of_another_type_is_refused(manifest):
         if not path:
             continue
         for change in (dict.pop if isinstance(path[-1], str) else list.pop, put(1.5), put({})):
-            # One source or split less is as sound a manifest.
+            # A manifest with one source or split less is equally valid.
             if change is list.pop and (path[0] in ("sources", "special_tokens") or len(path) == 2):
                 continue
             found = changed_at(fields, path, change)
-            # Nor does it know which special tokens the texts held.
+            # Nor can it check which special tokens the texts held.
             if (
                 path[2:3] == ("special_tokens_found",)
                 and found["splits"][path[1]].get(path[2]) == {}
@@ -144,7 +144,7 @@ CONTRADICTIONS = [
 def test_fields_that_contradict_each_other_are_refused(path, value, manifest):
     fields = _FORMAT.parse(manifest.to_json())
     if path == ("tokens_per_shard",) and value == 6 and fields["layout"] == "megatron":
-        return  # its shards are of any size
+        return  # its shards may have any size
     with pytest.raises(TokenFilesCorruptError, match="write the token files anew"):
         TokenManifest.from_json(_FORMAT.render(changed_at(fields, path, put(value))))
 

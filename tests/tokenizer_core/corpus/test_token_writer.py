@@ -1,4 +1,4 @@
-"""Token files are written whole or not at all, and read back by each trainer's rules."""
+"""Token files are written whole or not at all, and each trainer's rules read them back."""
 
 import errno
 import fcntl
@@ -86,7 +86,7 @@ def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factor
 
 
 def check_cuts(layout, limit, shards, expected, folder, stem, wide):
-    """Where shards end: a stream of ids is cut anywhere, Megatron's documents never."""
+    """Where shards end: anywhere in a stream of ids, never inside one of Megatron's documents."""
     sizes = [len(shard) for shard in shards]
     if layout != "megatron":
         n_tokens = sum(sizes)
@@ -316,7 +316,7 @@ def test_one_writer_at_a_time(tmp_path):
 
 
 def test_a_writer_that_waited_for_the_lock_keeps_finished_files(tmp_path, monkeypatch):
-    """The other one's folder gets its name between the opening of it and the lock on it."""
+    """The other writer's folder gets its final name between the opening and the lock."""
     plan = plan_token_files(NARROW)
     first = TokenFilesWriter(tmp_path / "t", plan)
     first.append([1])
@@ -351,7 +351,7 @@ def test_leftovers_of_a_dead_writer_are_removed(tmp_path):
 
 
 def test_memory_is_bounded_by_the_batch(tmp_path):
-    """Ten times the documents take no more: 20 MB of ids, and 8 bytes a document in an index."""
+    """Ten times the documents (20 MB of ids, and 8 bytes a document) use no more memory."""
     plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3_000_000)
     ids, offsets = np.zeros(100_000, np.uint32), np.arange(0, 100_001, 10)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
@@ -367,7 +367,7 @@ def test_memory_is_bounded_by_the_batch(tmp_path):
 
 
 def interrupted(folder, plan, documents, n_before, n_behind):
-    """A writer that stops after its checkpoint, with so many documents before and after it."""
+    """A writer that stops after its checkpoint, with this many documents before and after it."""
     with TokenFilesWriter(folder, plan) as writer:
         for document in documents[:n_before]:
             writer.append(document, n_bytes=1)

@@ -1,4 +1,4 @@
-"""Damage anywhere is found, also the kind that no hash can show."""
+"""Verification finds damage anywhere, also damage that changes no hash."""
 
 import dataclasses
 import hashlib
@@ -52,7 +52,7 @@ def test_one_byte_flipped_anywhere_is_found(layout, tmp_path):
     n_found = 0
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
-        # Every byte of what is short; of long headers of zeros, and of the manifest, some.
+        # Every byte of short files; a sample of long headers of zeros and of the manifest.
         for place in range(0, len(data), 11 if len(data) > 1000 else 1):
             with path.open("r+b") as file:
                 file.seek(place)
@@ -85,7 +85,7 @@ def test_files_cut_short_made_longer_missing_or_too_many(layout, tmp_path):
 
 
 def reseal(folder, name, change):
-    """Change a file, and the manifest so that size and hash are right again."""
+    """Change a file, and update size and hash in the manifest."""
     path = folder / name
     data = bytearray(path.read_bytes())
     change(data)
@@ -173,7 +173,7 @@ def test_document_ends_that_do_not_add_up(layout, place, value, message, tmp_pat
     write_texts(tmp_path / "t", layout)
     reseal(tmp_path / "t", "train.document-ends.u64", put(place, value))
     if message is None and layout == "raw":
-        verify_token_files(tmp_path / "t")  # only the text itself can show this
+        verify_token_files(tmp_path / "t")  # only the text can show this
         with pytest.raises(TokenFilesCorruptError, match="document 0 of train does not decode"):
             verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"train": TEXTS})
         return

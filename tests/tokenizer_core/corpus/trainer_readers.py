@@ -1,7 +1,8 @@
-"""Readers of token files written from the trainers' own rules; they share nothing with the package.
+"""Readers of token files, written from the trainers' own rules; they share no code with the
+package.
 
-Each gives the shards of `train` or `val` in the order the trainer takes them, which is that of
-their sorted names.
+Each gives the shards of `train` or `val` in the trainer's order, which is that of their sorted
+names.
 """
 
 import struct
@@ -54,7 +55,7 @@ def read_megatron_documents(folder: Path, stem: str, wide: bool) -> list[list[np
         place += lengths.nbytes + pointers.nbytes
         indices = np.frombuffer(data, np.int64, n_indices, place)
         assert place + indices.nbytes == len(data)
-        # What IndexedDataset asserts, and that a document is one sequence.
+        # The checks of IndexedDataset, and that a document is one sequence.
         assert lengths.shape[0] == indices[-1]
         assert indices.tolist() == list(range(n_sequences + 1))
         ids = np.memmap(path.with_suffix(".bin"), mode="r")

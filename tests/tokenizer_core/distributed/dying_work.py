@@ -1,4 +1,4 @@
-"""Workers that die at their tasks; worker processes import these functions by name."""
+"""Workers that die during their tasks; worker processes import these functions by name."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from tokenizer_core.parallel import Executor
 
 
 class DyingExecutor:
-    """An executor whose workers die of the second task before they begin it, and of the fifth when
-    they have done it: once each, of which a note is left."""
+    """An executor whose workers die once before the second task and once after the fifth; a note
+    records each death."""
 
     def __init__(self, executor: Executor, notes: Path) -> None:
         self.shown = executor.shown

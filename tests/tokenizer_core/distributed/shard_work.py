@@ -1,4 +1,4 @@
-"""The work of shards in tests; worker processes import these functions by name."""
+"""Shard tasks for tests; worker processes import these functions by name."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ def double(state: int, payload: int, attempt: Attempt) -> dict[str, Any]:
 
 
 def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """As above, and leaves a note each time it is done."""
+    """The same, and writes a note at each run."""
     Path(folder, f"{payload}-{time.monotonic_ns()}").touch()
     return double(2, payload, attempt)
 
 
 def killed_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The worker dies at the first attempt at every odd shard, after it wrote its file."""
+    """The worker dies in the first attempt at every odd shard, after it wrote its file."""
     figures = double(2, payload, attempt)
     note = Path(folder, f"died-{payload}")
     if payload % 2 and not note.exists():
@@ -33,7 +33,7 @@ def killed_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
 
 
 def killed_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The worker dies of shard 3, each time."""
+    """The worker dies at shard 3, each time."""
     if payload == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return double(2, payload, attempt)
@@ -48,7 +48,7 @@ def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any
 
 
 def failing_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """All but shard 2 fail at their first try."""
+    """All shards except 2 fail in their first attempt."""
     note = Path(folder, f"failed-{payload}")
     if payload != 2 and not note.exists():
         note.touch()
@@ -57,19 +57,19 @@ def failing_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
 
 
 def secretive(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """Fails with a text that nobody may see."""
+    """Fails with a text that must not appear anywhere."""
     raise RuntimeError("s3://me:password@host")
 
 
 def bad_data(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The input of shard 2 is none."""
+    """The input of shard 2 is invalid."""
     if payload == 2:
         raise CorpusError("the corpus file x is not UTF-8 at byte 7")
     return double(2, payload, attempt)
 
 
 def slow(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """Says that it began, and takes its time."""
+    """Reports its start, and runs slowly."""
     Path(folder, f"began-{os.getpid()}").touch()
     time.sleep(60)
     return {}

@@ -1,4 +1,4 @@
-"""Counting in shards gives the file of one machine, for any cuts, workers and failures."""
+"""Counting in shards gives the same file as one machine, for any cuts, workers and failures."""
 
 import random
 from functools import partial
@@ -37,7 +37,7 @@ def _work_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> list[Path]:
-    """Three files, one of them empty; special tokens, and words enough for many shards."""
+    """Three files, one of them empty; special tokens, and enough words for many shards."""
     rng = random.Random(7)
     words = ["".join(rng.choices("abcdé漢", k=rng.randint(1, 6))) for _ in range(400)]
     texts = [
@@ -64,7 +64,7 @@ def distributed(files: list[Path], specials: list[str], folder: Path, **options:
 
 
 def committed(folder: Path) -> dict[str, bytes]:
-    """The manifests of the shards that are counted."""
+    """The manifests of the counted shards."""
     found = next((folder / "run").glob("*/count"))
     return {path.name: path.read_bytes() for path in found.iterdir()}
 

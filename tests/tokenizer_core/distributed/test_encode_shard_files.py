@@ -23,13 +23,14 @@ from tokenizer_core.errors import RunError
 
 NARROW_ID = np.dtype("<u2")
 
-# Each document as parts, which are appended one by one: their ids, and bytes of text.
+# Each document as parts, which are appended one by one: their ids, and the size of their text in
+# bytes.
 a_part = st.tuples(st.lists(st.integers(0, 65_535), max_size=9), st.integers(0, 50))
 shard_of_parts = st.lists(st.lists(a_part, min_size=1, max_size=4), max_size=12)
 
 
 def write(folder: Path, documents: list[list[tuple[list[int], int]]]) -> EncodedShardWriter:
-    """Whole documents together, the parts of a longer one apart."""
+    """Whole documents together, the parts of a longer one separately."""
     folder.mkdir(exist_ok=True)
     with EncodedShardWriter(folder, NARROW_ID) as writer:
         for is_long, group in itertools.groupby(documents, lambda parts: len(parts) > 1):
@@ -50,7 +51,7 @@ def joined(parts: list[tuple[list[int], int]]) -> DocumentIds:
 
 
 def read(folder: Path, start: ShardPosition = ShardPosition()) -> list[tuple[int, list[int], int]]:  # noqa: B008
-    """The documents from a place on: number, ids, bytes; and each batch's place leads on."""
+    """The documents from a position on: number, ids, bytes; each batch gives the next position."""
     found: list[tuple[int, list[int], int]] = []
     goes_on = bool(start.n_open_tokens)
     for batch in read_encoded_shard(folder, NARROW_ID, start):
@@ -88,7 +89,7 @@ def test_any_documents_are_read_back_from_any_position(
         sum(size for _, _, size in expected),
     )
     places = [batch.position for batch in read_encoded_shard(folder, NARROW_ID, ShardPosition())]
-    # A reader that resumes may have batches of another size.
+    # A reader that resumes may use another batch size.
     monkeypatch.setattr(encode_shards, "BATCH_TOKENS", 2 * batch_tokens)
     for place in [ShardPosition(), *places]:
         rest = expected[place.n_documents :]

@@ -1,4 +1,4 @@
-"""A corpus is cut into shards that have every document once; a shard is encoded."""
+"""Cutting a corpus into shards that have every document once, and encoding a shard."""
 
 import hashlib
 import os

@@ -53,7 +53,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error of the library
 
 
 def small_batches(patch: pytest.MonkeyPatch, batch_bytes: int, batch_tokens: int) -> None:
-    """What is a long document is a matter of some bytes, and a checkpoint comes with each batch."""
+    """A document counts as long after a few bytes, and every batch ends with a checkpoint."""
     patch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     patch.setattr(encode_shards, "BATCH_BYTES", batch_bytes)
     patch.setattr(encode_shards, "BATCH_TOKENS", batch_tokens)
@@ -82,7 +82,7 @@ def write_corpora(folder: Path) -> list[Path]:
 def distribute(
     folder: Path, files: Sequence[Path], plan: TokenFilesPlan, **how: Any
 ) -> dict[str, bytes]:
-    """The files that come out, in `folder`/tokens."""
+    """The resulting files, in `folder`/tokens."""
     options = {
         "storage": folder / "run",
         "executor": HERE,
@@ -144,8 +144,8 @@ def test_any_corpus_gives_the_same_bytes(
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path], TokenFilesPlan]:
-    """Files and a plan; what one process makes of them is `expected`."""
-    monkeypatch.syspath_prepend(str(REPOSITORY))  # where workers find what dies
+    """Files and a plan; `expected` has the output of one process."""
+    monkeypatch.syspath_prepend(str(REPOSITORY))  # workers find `dying_work` here
     small_batches(monkeypatch, 3000, 900)
     files = write_corpora(tmp_path)
     plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=3, tokens_per_shard=5000)
@@ -214,7 +214,7 @@ def test_a_committed_shard_is_not_encoded_again(tmp_path, corpus, monkeypatch):
 
 
 def interrupted(tmp_path: Path, corpus: tuple[list[Path], TokenFilesPlan]) -> list[str]:
-    """A run that stopped after some shards; the names in its storage."""
+    """A run that stopped after some shards; returns the names in its storage."""
 
     def stop(progress: EncodingProgress) -> None:
         if progress.n_documents > 40:
@@ -242,7 +242,7 @@ def test_a_damaged_shard_is_refused(tmp_path, corpus, what):
 
 
 def test_a_late_worker_changes_nothing(tmp_path, corpus):
-    """An attempt at the first shard that was suspended, and ends after another one was
+    """An attempt at the first shard that was suspended, and ends after another attempt was
     committed."""
     files, plan = corpus
     names = interrupted(tmp_path, corpus)

@@ -1,4 +1,4 @@
-"""Runs: every shard done once, resumable, with workers that die, wake late or come second."""
+"""Runs: every shard done once, resumable, with workers that die, resume late or finish second."""
 
 import json
 import threading
@@ -143,7 +143,7 @@ def test_cancelling_ends_the_workers(run, notes):
 
 
 def test_a_late_worker_changes_nothing(run, tmp_path):
-    """Stopped between its file and its manifest; the shard was done by another meanwhile."""
+    """Stopped between its file and its manifest; another attempt did the shard meanwhile."""
     late = Attempt(run.storage, run.id, "double", 0, tmp_path)
     late.put("doubled", b"late")
     assert figures(run, shard_work.double, HERE, 2)[0] == 0
@@ -156,7 +156,7 @@ def test_a_late_worker_changes_nothing(run, tmp_path):
 
 
 def test_who_is_second_to_oneself_keeps_what_it_wrote(run, tmp_path):
-    """The storage created the manifest, its answer was lost, and it was asked again."""
+    """The storage created the manifest, its response was lost, and the client sent it again."""
     attempt = Attempt(run.storage, run.id, "double", 0, tmp_path)
     attempt.put("doubled", b"0")
     first, second = attempt.commit({"doubled": 0}), attempt.commit({"doubled": 0})

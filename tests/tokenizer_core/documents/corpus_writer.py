@@ -15,7 +15,7 @@ PACKERS = {"": lambda data: data, "gz": gzip.compress, "zst": zstd.compress}
 
 
 def render_documents(documents: list[str], format_name: str, separator: str = SEPARATOR) -> bytes:
-    """The bytes of a file of these documents: `txt` or `jsonl`, perhaps packed."""
+    """The bytes of a file of these documents: `txt` or `jsonl`, optionally compressed."""
     kind, _, packed = format_name.partition(".")
     if kind == "jsonl":
         text = "".join(json.dumps({"id": 1, "text": document}) + "\n" for document in documents)
@@ -27,7 +27,8 @@ def render_documents(documents: list[str], format_name: str, separator: str = SE
 def write_corpus(path: Path, documents: list[str], format_name: str) -> Path:
     """The path of a new file of these documents."""
     if format_name == "parquet":
-        # Here, as the fuzzer's seeds need the rest of this file, and no hundred megabytes.
+        # Imported here: the fuzzer's seeds use the rest of this file, and not these hundred
+        # megabytes.
         import pyarrow
         from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""A web server of files in memory: parts of them, versions, and the ways in which servers fail."""
+"""A web server of files in memory: ranges, versions, and the faults of real servers."""
 
 import re
 import threading
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class StoreServer(ThreadingHTTPServer):
-    """`files` by path; a path in `redirects` sends on. `requests` are method, path and range."""
+    """`files` by path; `redirects` maps path to path. `requests` are method, path and range."""
 
     daemon_threads = True
 
@@ -19,11 +19,11 @@ class StoreServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, str, str | None]] = []
         self.gives_parts = self.gives_size = True
         self.breaks_at: int | None = None
-        """The connection ends at this byte of a file."""
+        """The byte of a file at which the connection ends."""
         self.version = 1
 
     def handle_error(self, *_: object) -> None:
-        """Nothing: who hangs up in a test does so on purpose."""
+        """Silent: a test that closes the connection does so on purpose."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""gzip and zstd: the complete content or an error, in no more memory than the window."""
+"""gzip and zstd: the complete content or an error, in memory bounded by the window."""
 
 import gzip
 import random
@@ -47,7 +47,7 @@ def test_output_is_bounded_by_the_step_and_not_by_the_file(packed, monkeypatch):
     steps = list(UNPACKERS[packed](iter([data]), "some", 1e9))
     assert max(map(len, steps)) <= 1 << 18
     assert sum(map(len, steps)) == 10_000_000
-    # Every step that the output can be cut into, around the size of the output itself.
+    # Every step that can cut the output, around the size of the output itself.
     data = PACKERS[packed](TEXT)
     for taken in [*range(1, 20), *range(len(TEXT) - 3, len(TEXT) + 3)]:
         monkeypatch.setattr(archives, "_TAKEN_BYTES", taken)
@@ -64,7 +64,7 @@ def test_an_archive_cut_anywhere_is_an_error(packed):
 
 
 def test_a_changed_bit_is_found_or_changes_nothing(packed):
-    # With its check sum: gzip always has one, zstd as its command writes it.
+    # With a checksum: gzip always has one, zstd as its command writes it.
     options = {zstd.CompressionParameter.checksum_flag: 1}
     data = gzip.compress(TEXT) if packed == "gz" else zstd.compress(TEXT, options=options)
     n_found = 0
@@ -72,7 +72,7 @@ def test_a_changed_bit_is_found_or_changes_nothing(packed):
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         try:
-            assert unpack(bytes(changed), packed) == TEXT  # gzip's header has the time, say
+            assert unpack(bytes(changed), packed) == TEXT  # for example the time in gzip's header
         except CorpusError:
             n_found += 1
     assert n_found > 0.95 * 8 * len(data) / 7
@@ -132,7 +132,7 @@ def test_a_window_of_gigabytes_is_refused():
                 zstd.CompressionParameter.strategy: 1,
             }
         )
-        # Not in one call: it would know the size, and make the window as small.
+        # In several calls: from one call it would know the size, and make the window as small.
         data = compressor.compress(b"some text") + compressor.flush()
         if log == 27:
             assert unpack(data, "zst") == b"some text"

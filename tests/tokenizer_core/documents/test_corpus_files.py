@@ -88,7 +88,7 @@ def test_a_path_that_is_not_a_file_is_an_error(folder, paths, told):
 
 
 def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
-    # As root everything may be read: the refusal is played.
+    # root may read everything, so the test simulates the refusal.
     def refuse(name: str, flags: int) -> int:
         raise PermissionError(13, "Permission denied", name)
 

@@ -1,4 +1,4 @@
-"""Pieces: the same documents wherever the text is cut, in pieces of the promised size."""
+"""Pieces: the same documents for any cuts of the text, in pieces of the promised size."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ def test_documents_end_at_the_separator(text, documents):
 def test_separators_that_overlap_themselves(parts, separator, max_chars):
     pieces = list(split_plain_text(parts, separator, max_chars))
     assert join(pieces) == split_by_definition("".join(parts), separator)
-    # Where the text was cut is not to be seen.
+    # The pieces do not show where the text was cut.
     assert pieces == list(split_plain_text(["".join(parts)], separator, max_chars))
 
 

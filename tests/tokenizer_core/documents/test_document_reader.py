@@ -148,7 +148,7 @@ def test_leaving_early_closes_the_file(tmp_path):
 
 @pytest.mark.parametrize("text", ["one<|e|>two\n<|e|>\n", "<|e|><|e|>a", "\ufeffa<|e|>b", "a\r\n"])
 def test_documents_have_the_ids_that_the_file_has(tmp_path, text):
-    # With the token behind each document but an unfinished one: as encode and training cut.
+    # With the token after each document except an unfinished one, as encoding and training cut.
     path = tmp_path / "corpus.txt"
     path.write_bytes(text.encode())
     tokenizer = Tokenizer(*train_bpe(path, 260, ["<|e|>"]), ["<|e|>"])

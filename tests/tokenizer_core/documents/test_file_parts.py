@@ -57,7 +57,7 @@ def test_parts_of_plain_text(tmp_path, monkeypatch, text, separator, part_bytes,
 
 @pytest.mark.parametrize("separator", ["aa", "aba", "abab"])
 def test_separators_that_overlap_themselves(tmp_path, monkeypatch, separator):
-    """All texts of two letters: of what overlaps, only the first is a separator."""
+    """All texts of two letters: of overlapping matches, only the first is a separator."""
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 3)
     path = tmp_path / "corpus.txt"
     for letters in product("ab", repeat=6):

@@ -100,7 +100,7 @@ def test_a_file_cut_anywhere_is_an_error(path):
 
 
 def test_fewer_rows_than_promised_are_an_error(path, monkeypatch):
-    # pyarrow has its own eye on that; this is for the day it has not.
+    # pyarrow checks that itself; this is for a release that does not.
     parquet.write_table(pyarrow.table({"text": DOCUMENTS}), path)
     values = parquet_rows._values
     monkeypatch.setattr(parquet_rows, "_values", lambda *given: [*values(*given)][:-1])
@@ -140,7 +140,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(path):
 def test_a_value_in_every_row_is_in_memory_a_few_times(path):
     indices = pyarrow.array([0] * 1_000, pyarrow.int32())
     column = pyarrow.DictionaryArray.from_arrays(indices, ["a" * (8 << 20)])
-    # Without the schema of Arrow: the reader would keep the dictionary.
+    # Without Arrow's schema: with it, the reader would keep the dictionary.
     parquet.write_table(
         pyarrow.table({"text": column}),
         path,

@@ -1,4 +1,4 @@
-"""Files in stores: read like local files, with errors for the faults of stores."""
+"""Files in object stores: read like local files, with errors for the faults of stores."""
 
 import gzip
 import re
@@ -46,7 +46,7 @@ def test_addresses_and_patterns(memory, paths, found):
 
 
 class HostedStore(MemoryFileSystem):
-    """Names in it have neither host nor user, and a box that the address has elsewhere."""
+    """A file system whose paths keep only the user (`box@host`) as their folder."""
 
     protocol = "hosted"
 

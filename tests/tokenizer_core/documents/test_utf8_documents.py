@@ -13,7 +13,7 @@ CUTS = st.lists(st.integers(0, 120), max_size=8)
 
 
 def join(pieces: list[tuple[str, bool]] | list[tuple[bytes, bool]]) -> list[str]:
-    """The documents; each piece must be whole characters, and the last one of them the last."""
+    """The documents; each piece must be whole characters, and the last piece must end one."""
     documents, is_open = [], False
     for text, is_last in pieces:
         decoded = text.decode() if isinstance(text, bytes) else text

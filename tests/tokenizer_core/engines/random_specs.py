@@ -29,8 +29,8 @@ def spec_of(merges: list[tuple[bytes, bytes]], **options) -> TokenizerSpec:
 
 
 def random_ranks(rng: random.Random, alphabet: bytes, n: int) -> dict[bytes, int]:
-    """Ranks over a tiny alphabet in no order: parts may rank behind what they make, tokens may
-    have no parts at all, and ids have gaps."""
+    """Ranks over a tiny alphabet in no order: parts may rank after their product, tokens may have
+    no parts at all, and ids have gaps."""
     tokens = {left + right for left, right in random_merges(rng, alphabet, n)}
     tokens |= {
         bytes(rng.choices(alphabet, k=rng.randrange(2, 7))) for _ in range(rng.randrange(0, 6))

@@ -1,4 +1,4 @@
-"""What engines inherit: an engine that leaves out its own part cannot be made."""
+"""The base class: an engine that omits a required method cannot be instantiated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every engine promises, on each of them; and that they agree."""
+"""The promises of every engine, tested on each; and that the engines agree."""
 
 import gc
 import json
@@ -116,7 +116,7 @@ TOKENS = [
 
 @pytest.fixture(scope="module")
 def decoding(create):
-    """An engine whose tokens have the lengths at which decoding goes another way; a gap at 300."""
+    """An engine with tokens of the lengths at which decoding changes its method; a gap at 300."""
     vocab = dict(BYTES) | {256 + i: token for i, token in enumerate(TOKENS)} | {301: b"end"}
     return create(TokenizerSpec.from_merges(vocab, []))
 

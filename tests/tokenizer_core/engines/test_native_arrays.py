@@ -1,4 +1,4 @@
-"""Arrays of ids from the native engine: their memory serves others, and only when they are gone."""
+"""Arrays of ids from the native engine: their memory is reused, but only after they are freed."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def engine():
 
 
 def text_of(number):
-    """Texts of which no two have the same ids."""
+    """Texts with pairwise different ids."""
     return f"{number:08} " * (LARGE // 9)
 
 
@@ -38,7 +38,7 @@ def test_arrays_that_live_keep_their_ids(engine, num_threads):
     for number in range(1, 6):
         array = engine.encode_to_numpy(text_of(number), num_threads)
         assert not any(np.shares_memory(array, other) for other in kept)
-        # Of every other one a part stays, which keeps all of it.
+        # Of every second array a part stays, which keeps the whole array alive.
         if number % 2:
             kept.append(array)
         else:
@@ -70,7 +70,7 @@ print(faults, n_pages)
 
 @pytest.mark.parametrize("sizes", ["380_000, 370_000", "20_000, 19_000"])
 def test_memory_of_arrays_that_are_gone_serves_others(engine, sizes):
-    # Otherwise the allocator itself might keep it, or not.
+    # Otherwise the allocator might keep the memory.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}
     done = subprocess.run(
         [sys.executable, "-c", PAGES.format(sizes=sizes)],

@@ -1,4 +1,4 @@
-"""The native engine against the Python engine, and what only it has: caches, locks, its absence."""
+"""The native engine against the Python engine, and its own parts: caches, locks, its absence."""
 
 import random
 import subprocess
@@ -38,7 +38,7 @@ repeated = st.builds(
 
 
 def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
-    """A vocabulary with tokens of the fragments, so that most of what is encoded merges."""
+    """A vocabulary with tokens of the fragments, so that most of the encoded text merges."""
     rng = random.Random(7)
     tokens = dict.fromkeys(bytes([byte]) for byte in range(256))
     merges = {}
@@ -116,7 +116,7 @@ def test_any_vocabulary_gives_the_ids_of_the_python_engine(seed, is_ranks, text)
 
 @given(st.integers(0, 10**9), st.booleans(), st.text("中丮丯дѐe \u0434🙂🙃", max_size=120))
 def test_merges_across_characters_equal_the_python_engines(seed, is_ranks, text):
-    # Characters start as one symbol only where that is proven to change nothing.
+    # Characters start as one symbol only where that provably changes nothing.
     native_module()
     rng = random.Random(seed)
     merges = random_character_merges(rng, "中丮丯дѐe 🙂🙃", rng.randrange(1, 60))
@@ -153,7 +153,7 @@ def test_threads_change_no_id(both, unit):
 @pytest.mark.parametrize("kind", ["whole merges", "ranks"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_tokens_that_no_merge_makes_are_taken_whole(kind, pattern):
-    # Of some no two characters ever merge, of some only the bytes of one do.
+    # Some characters never merge with another; of some only the bytes merge.
     native_module()
     tokens = ["中文", "🙂🙂", "ſé", "，。", "ЖЖ", "中文字典大全中文字典大全", "ab", "é\u0301"]
     merges = [(b"\xc5", b"\xbf"), (b"\xe4", b"\xb8"), (b"\xe4\xb8", b"\xad")]
@@ -237,7 +237,7 @@ def test_a_long_call_lets_other_threads_run():
         ticks += 1
         done.wait(0.0005)
     thread.join()
-    # Without releasing the GIL this thread would run once before and once after.
+    # Without the GIL released this thread would run only once before and once after.
     assert ticks > 5
 
 
@@ -258,7 +258,7 @@ def test_an_array_that_is_not_aligned_decodes():
     assert not ids.flags.aligned
     engine = create_engine(spec_of([]), "native")
     assert engine.decode_bytes(ids) == bytes(range(97, 123))
-    # The module itself is not given such memory: it reads whole words where they lie.
+    # The module itself never gets such memory: it reads whole words in place.
     assert native_engine._as_uint32(ids).flags.aligned
 
 
@@ -378,7 +378,7 @@ def test_tables_of_another_regex_release_are_not_used(monkeypatch):
 
 @pytest.fixture
 def package_with_stub(tmp_path):
-    """Runs the command with this package and its compiled module, but another stub (None: none)."""
+    """Runs the command with this package and its compiled module, but another stub (or None)."""
     native_module()
     package = tmp_path / "tokenizer_core"
     package.mkdir()

@@ -1,4 +1,4 @@
-"""What the native engine makes of a str as Python keeps it: in one byte a character, two, four."""
+"""The native engine reads a str in every PEP 393 width: one, two and four bytes a character."""
 
 import random
 import subprocess
@@ -13,7 +13,7 @@ from tests.tokenizer_core.engines.random_specs import random_character_merges, s
 from tokenizer_core.engines import create_engine
 from tokenizer_core.normalize import changed
 
-WIDTHS = {  # what Python keeps in one byte a character, two, four
+WIDTHS = {  # one string of each PEP 393 width
     "ascii": "plain words, 12 of them\n",
     "one byte": "Größe à ½ \xff\x80 ",
     "two bytes": "“Größe” 中文 Жук \u07ff\u0800\uffff ",
@@ -52,7 +52,7 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_lists_of_any_length_are_the_arrays_and_each_call_has_its_own(both, width):
-    # Short texts share the memory of their thread, those of 4,097 characters and more do not.
+    # Short texts share the memory of their thread, texts of 4,097 characters and more do not.
     native, _ = both
     text = WIDTHS[width] * 500
     lengths = [*range(40), 4_095, 4_096, 4_097, len(text), 3, 0]
@@ -94,7 +94,7 @@ def test_a_surrogate_beside_a_change_is_refused(both):
 
 
 class Sly(str):
-    """A str that says the wrong thing of itself."""
+    """A str whose header misdescribes its content."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Counting and learning in the compiled module, held against the same in Python."""
+"""Counting and learning in the compiled module, compared with Python."""
 
 import operator
 import pickle
@@ -37,14 +37,14 @@ def threads_and_descriptors() -> tuple[int, int]:
 
 
 def assert_no_more_than(before: tuple[int, int]) -> None:
-    """A thread that was joined is listed for a moment longer."""
+    """The list shows a joined thread for a moment longer."""
     deadline = time.monotonic() + 5
     while any(map(operator.gt, threads_and_descriptors(), before)):
         assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
 
 
 def alternating(n_words: int) -> dict[str, int]:
-    """Words that take a second or more to learn from, all different."""
+    """Different words that take a second or more to learn from."""
     return {f"{i:x}x{i * 7919 % 1000003:x}y{i % 977}": 1 + i % 3 for i in range(n_words)}
 
 
@@ -57,7 +57,7 @@ def alternating(n_words: int) -> dict[str, int]:
     ids=["no rules", "rules"],
 )
 def test_many_pairs_are_learned_over_several_epochs(tie_break, rules):
-    # Two million symbols: far more than are listed at once, and thousands of ties.
+    # Two million symbols: far more than one list holds, and thousands of ties.
     counts = alternating(150_000)
     learned = learn_natively(counts, 600, tie_break=tie_break, rules=rules)
     assert learned == learn_merges(counts, 600, tie_break=tie_break, rules=rules)

@@ -1,4 +1,4 @@
-"""The Python engine against BPE by its definition: both kinds, scan and heap, caches."""
+"""The Python engine against the definition of BPE: both kinds, scan and heap, caches."""
 
 import random
 
@@ -53,7 +53,7 @@ def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
 @pytest.mark.row(10)
 @pytest.mark.parametrize("unit", ["a", "^", " ", "\u0301", "a\u200d", "中", "ab"])
 def test_work_on_a_long_pre_token_grows_with_its_length(unit):
-    # Counted, not timed: every merge asks for two ranks, whatever the length.
+    # Counted, not timed: every merge looks up two ranks, for any length.
     class CountingRanks(dict):
         asked = 0
 
@@ -72,7 +72,7 @@ def test_work_on_a_long_pre_token_grows_with_its_length(unit):
 @pytest.mark.row(10)
 @pytest.mark.parametrize("kind", ["merges", "ranks"])
 def test_only_short_pre_tokens_are_scanned(kind, monkeypatch):
-    """What the scan costs is the square of what it is given."""
+    """The cost of the scan is quadratic in the length of its input."""
     scanned = []
     scan = python_engine._merge_by_scan
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Small tokenizers whose every token one can follow by hand."""
+"""Small tokenizers whose tokens are easy to follow by hand."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def merging(
     engine: str = "auto",
     normalizer: str = "none",
 ) -> Tokenizer:
-    """A tokenizer of these merges; `extra` are tokens that no merge makes."""
+    """A tokenizer of these merges; `extra` are tokens that no merge produces."""
     if engine == "native":
         native_module()
     tokens = dict.fromkeys([*(left + right for left, right in merges), *extra])

@@ -1,4 +1,4 @@
-"""Differences of two tokenizers: specs, and texts."""
+"""Differences between two tokenizers: their specs, and their results on texts."""
 
 import json
 
@@ -113,7 +113,7 @@ def spans(tokenizer, text):
 
 
 def compare(a, b, text):
-    """(pre-tokens, those with other boundaries, those with other ids), one by one."""
+    """(pre-tokens, those with other boundaries, those with other ids), counted one by one."""
     tokens_a, tokens_b = spans(a, text), spans(b, text)
     place = n_all = recut = renumbered = 0
     for pre_token in split(text, a.spec.pattern):

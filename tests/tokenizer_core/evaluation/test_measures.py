@@ -56,7 +56,7 @@ def test_renyi_entropy_of_a_half_and_two_quarters_by_hand():
 
 
 def test_renyi_efficiency_is_that_of_the_authors_program():
-    """The two texts and the figures of tokenization-scorer's own test, over the ids that came."""
+    """The two texts and the figures of tokenization-scorer's own test, on the resulting ids."""
     texts = {
         "pick @@ed pick @@l @@ed pick @@les": 0.8265064834225245,
         "pick @@e @@d pick @@l @@e @@d pick @@l @@e @@s": 0.9204840242168808,
@@ -211,7 +211,7 @@ def test_the_table_of_bytes_makes_bits_per_byte_of_a_loss(tmp_path, engine):
     targets = np.array(tokenizer.encode(text))
     assert table[targets].sum() == len("the naïve the".encode())
     assert table[tokenizer.spec.special_tokens["<|end|>"]] == 0
-    # A model that gives each of `n` ids the same chance loses log(n) nats a token.
+    # A model that gives each of `n` ids the same probability loses log(n) nats a token.
     is_text = table[targets] > 0
     loss = np.full(is_text.sum(), math.log(len(table)))
     bits = loss.sum() / (math.log(2) * table[targets].sum())

@@ -1,4 +1,4 @@
-"""Plots: what is drawn stands where its value is."""
+"""Plots: each mark is at the position of its value."""
 
 import math
 import re
@@ -56,7 +56,7 @@ def test_lines_over_a_linear_axis_stand_where_the_labels_say(points):
     assert high >= max(y for _, y in points) - 1e-6
     for (_, value), (_, y) in zip(points, places, strict=True):
         assert y == pytest.approx(low_y + (value - low) / (high - low) * (high_y - low_y), abs=0.2)
-    if len(points) > 1:  # the horizontal axis is as long as its values
+    if len(points) > 1:  # the horizontal axis ends with its values
         assert (places[0][0], places[-1][0]) == (52, 364)
 
 
@@ -85,6 +85,6 @@ def test_marks_are_escaped_and_voids_closed():
     )
     assert joined(Markup("<b></b>"), "<") == "<b></b>&lt;"
     assert isinstance(joined("a"), Markup)
-    # Adding to markup makes a str again: what is added is not escaped, so neither is it trusted.
+    # Adding a str to markup gives a str: the addition is not escaped, so the result is not trusted.
     assert not isinstance(Markup("<b>") + "x", Markup)
     assert re.fullmatch(r"<svg .*</svg>", lines([], str(math.pi), "x", "y"))

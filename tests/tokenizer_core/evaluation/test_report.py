@@ -1,4 +1,4 @@
-"""The report as data: every figure of it recomputed from the text, one token after the other."""
+"""The report as data: the test recomputes every figure from the text, token by token."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def report_of(corpora, engine, **options):
 
 
 def words_with_tokens(tokenizer, text):
-    """For each word, the tokens that hold a byte of it: byte for byte."""
+    """For each word, the tokens that contain one of its bytes, found byte by byte."""
     owner = []
     for number, id_ in enumerate(tokenizer.encode_ordinary(text)):
         owner += [number] * len(tokenizer.spec.vocab[id_])

@@ -1,4 +1,4 @@
-"""The page: well formed, nothing fetched, and a hostile token is text."""
+"""The page: well formed, loads nothing, and shows a hostile token as text."""
 
 import re
 from html.parser import HTMLParser
@@ -17,7 +17,7 @@ FETCHING = {"script", "link", "img", "iframe", "object", "embed", "audio", "vide
 
 
 class Page(HTMLParser):
-    """Checks that every element is closed, and keeps the tags, attributes and text."""
+    """Checks that every element is closed, and records the tags, attributes and text."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)

@@ -39,7 +39,7 @@ def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
     data = path.read_bytes()
     for place, piece in enumerate(pieces):
         assert data[piece.start : piece.end].decode() == "".join(piece.texts)
-        # one in each tenth of the file, and about as long as asked for
+        # one in each tenth of the file, and about as long as requested
         assert size * place / 10 - 1 <= piece.start <= size * (place + 1) / 10 + 100
         assert abs(piece.end - piece.start - size // 80) < 100
     assert list(file.pieces()) == pieces
@@ -95,14 +95,14 @@ def test_separators_are_no_text_even_where_a_cut_falls_into_one(tmp_path):
 
 
 def test_a_text_without_any_place_to_cut_says_so(tmp_path):
-    path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and it is looked for through one
+    path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and the search reads one
     pieces = list(TextFile(path, sample_bytes=300_000, piece_bytes=100_000).pieces())
     assert len(pieces) in (2, 3)
     assert not any(piece.is_safe for piece in pieces)
     assert all(piece.end - piece.start < 100_000 + (2 << 20) for piece in pieces)
     assert all(set(text) == {"世"} for piece in pieces for text in piece.texts)
     whole = list(TextFile(path, piece_bytes=500_000).pieces())
-    assert not whole[0].is_safe  # it begins with the file, and ends anywhere
+    assert not whole[0].is_safe  # it begins with the file, and may end anywhere
     assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
 

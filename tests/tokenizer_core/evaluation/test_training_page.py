@@ -1,4 +1,4 @@
-"""The page of a training run: its figures, its curve, and nothing that could be run."""
+"""The page of a training run: its figures, its curve, and nothing executable."""
 
 import json
 import re

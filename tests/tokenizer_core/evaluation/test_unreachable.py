@@ -1,4 +1,4 @@
-"""Tokens no text gives: each reason on a vocabulary built to have it, and no false proof."""
+"""Tokens that no text produces: each reason on a vocabulary built for it, and no false proof."""
 
 import base64
 
@@ -49,7 +49,7 @@ def test_a_token_that_other_merges_come_before(engine):
 def test_a_token_that_no_merge_makes(engine):
     assert reasons(merging(THE, extra=[b"other"], engine=engine)) == {b"other": "merges"}
     spec = TokenizerSpec.from_merges(BYTES | {256: b"other"}, [], ignore_merges=True)
-    assert reasons(Tokenizer.from_spec(spec, engine=engine)) == {}  # a pre-token, taken whole
+    assert reasons(Tokenizer.from_spec(spec, engine=engine)) == {}  # the whole pre-token is one id
 
 
 def test_what_is_taken_whole_where_the_text_around_it_makes_it_a_pre_token(engine):

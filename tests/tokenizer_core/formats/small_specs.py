@@ -1,4 +1,4 @@
-"""Small tokenizers for tests: trained ones, and rank tables that no trainer would make."""
+"""Small tokenizers for tests: trained ones, and rank tables that no trainer would produce."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ TRAINING_TEXT = (
 def learn_merges(
     text: str, n_merges: int, pattern: str | SplitPattern = "gpt2"
 ) -> list[tuple[bytes, bytes]]:
-    """The plainest trainer there is: count all pairs, merge the most frequent, again."""
+    """The simplest trainer: count all pairs, merge the most frequent, repeat."""
     words = Counter(regex.findall(resolve_pattern(pattern).expression, text))
     states = {word: [bytes([b]) for b in word.encode()] for word in words}
     merges = []
@@ -38,7 +38,7 @@ def learn_merges(
 
 
 def merge_once(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
-    """`parts` with `pair` merged wherever it stands, left to right."""
+    """`parts` with every occurrence of `pair` merged, left to right."""
     merged: list[bytes] = []
     at = 0
     while at < len(parts):
@@ -62,15 +62,15 @@ def trained_spec(
 
 
 def chain_spec(text: str, **fields: object) -> TokenizerSpec:
-    """One token for the text, made by adding one character after the other."""
+    """One token for the text, built by adding one character after the other."""
     merges = [(text[:at].encode(), text[at : at + 1].encode()) for at in range(1, len(text))]
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
     return TokenizerSpec.from_merges(vocab, merges, **fields)
 
 
 def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict[bytes, int]:
-    """All bytes and random strings over a tiny alphabet, in random order: parts often rank behind
-    their product, tokens have many splits, and some come out of no merge at all."""
+    """All bytes and random strings over a tiny alphabet, in random order: parts often rank after
+    their product, tokens have many splits, and no merge produces some of them."""
     rng = random.Random(seed)
     tokens = {bytes([b]) for b in range(256)}
     while len(tokens) < 256 + n_tokens:

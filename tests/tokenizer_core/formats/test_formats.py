@@ -1,4 +1,4 @@
-"""What is common to the formats: telling them apart, and reading any of them to a spec."""
+"""Functions for every format: detect the format of a file, and read it to a spec."""
 
 import pickle
 

@@ -57,7 +57,7 @@ def test_hugging_face_takes_a_merge_of_version_for_a_comment(tmp_path):
 
 
 def test_hugging_face_finds_no_special_token_that_is_spelt_otherwise(tmp_path):
-    """Why it is not written: what is looked for in vocab.json is the token as it is read."""
+    """Why it is not written: a reader looks up the decoded token in vocab.json."""
     tokens = ["<|end|>", "<中>"]
     spec = trained_spec(special_tokens=tokens)
     vocab = {render_token(token): id_ for id_, token in spec.vocab.items()}

@@ -1,4 +1,4 @@
-"""The manifest's seal, and the fields that with two pickles are a spec."""
+"""The manifest's seal, and the fields that together with two pickles form a spec."""
 
 import dataclasses
 import json

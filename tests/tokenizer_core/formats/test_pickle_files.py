@@ -1,4 +1,4 @@
-"""The safe pickle reader: it reads what picklers write, and nothing else."""
+"""The safe pickle reader: it reads the output of picklers, and nothing else."""
 
 import collections
 import io
@@ -185,7 +185,7 @@ def check_plain(value):
         assert all(type(t) is tuple and [*map(type, t)] == [bytes, bytes] for t in value)
 
 
-# Opcodes in random order, most of them ones a plain pickle has: random bytes die at the first one.
+# Opcodes in random order, most of them from plain pickles: random bytes fail at the first one.
 opcodes = st.sampled_from(
     [op.code.encode("latin-1") for op in pickletools.opcodes]
     + [b"(", b"u", b"e", b"s", b"a", b"\x86", b"\x94", b"K\x01", b"M\x01\x01", b"J\xff\xff\xff\xff"]

@@ -1,4 +1,4 @@
-"""`.tiktoken` files, and ranks as merges: held against tiktoken and against BPE by definition."""
+"""`.tiktoken` files, and ranks as merges: compared with tiktoken and with the definition of BPE."""
 
 import base64
 import itertools
@@ -40,7 +40,8 @@ GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 
 
 def encode_by_ranks(word: bytes, ranks: dict[bytes, int]) -> list[int]:
-    """BPE by ranks as the definition reads: whole, else the lowest rank, leftmost, again."""
+    """BPE by ranks, by definition: the whole piece, else merge the lowest rank, leftmost, and
+    repeat."""
     if word in ranks:
         return [ranks[word]]
     parts = [bytes([b]) for b in word]
@@ -83,7 +84,8 @@ def test_one_pair_a_token_gives_the_ids_of_any_ranks(seed):
 
 
 def test_the_wild_ranks_are_wild():
-    """They hold what the argument is about: unreached tokens, parts ranked behind their product."""
+    """The generated ranks cover the proof's cases: unreached tokens, parts ranked after their
+    product."""
     unreached = late_parts = 0
     for seed in range(10):
         ranks = wild_ranks(seed, alphabet=b"ab")
@@ -121,7 +123,7 @@ def test_the_heap_and_the_plain_way_agree(seed):
     for _ in range(100):
         token = bytes(rng.choices(b"ab", k=rng.randint(2, 80)))
         short, long = _merge_short(token, ranks), _merge_long(token, ranks)
-        # A token that is itself in the table may stop at its two parts, in either way.
+        # A token that is itself in the table may stop at its two parts, in either direction.
         assert short == long
 
 
@@ -181,7 +183,7 @@ def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path)
 
 
 def wild_merges(seed: int) -> tuple[dict[bytes, int], TokenizerSpec]:
-    """Wild ranks, and the merges they amount to among many pairs that never apply."""
+    """Random ranks, and their merges among many pairs that never apply."""
     rng = random.Random(seed)
     ranks = wild_ranks(seed, alphabet=b"ab" if seed % 2 else b"abc")
     applying, _ = recover_reachable_merges(ranks)
@@ -203,7 +205,7 @@ def wild_merges(seed: int) -> tuple[dict[bytes, int], TokenizerSpec]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_merges_that_never_apply_may_stand_anywhere(seed):
-    """Llama 3's file has half of its merges for nothing; shown on ranks no trainer would make."""
+    """Half of the merges in Llama 3's file never apply; shown on ranks no trainer would produce."""
     ranks, spec = wild_merges(seed)
     assert len(spec.merges) > len(recover_reachable_merges(ranks)[0])
     assert parse_tiktoken_ranks(render_tiktoken(spec)) == ranks

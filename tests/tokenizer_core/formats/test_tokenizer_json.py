@@ -1,5 +1,5 @@
-"""tokenizer.json: what is written gives the same ids in Hugging Face's tokenizers, what is read is
-understood whole or refused by name."""
+"""tokenizer.json: Hugging Face's tokenizers give the same ids for our files, and our reader either
+understands a file completely or refuses it by name."""
 
 import contextlib
 import copy
@@ -90,7 +90,7 @@ def test_any_ranks_give_the_same_ids_there(seed):
 
 
 def test_ids_with_gaps_are_obeyed_there():
-    """tokenizers numbers added tokens itself; ids behind a gap need them in the vocabulary."""
+    """tokenizers numbers added tokens itself; the vocabulary must list ids after a gap."""
     tokens = [AddedToken("<|a|>", 500), AddedToken("<|b c|>", 400), AddedToken("<中>", 600)]
     spec = trained_spec(special_tokens=tokens)
     assert spec.gaps()
@@ -105,7 +105,7 @@ def test_special_tokens_that_are_learned_tokens_too(specials):
 
 @pytest.mark.parametrize("ids", [[5, 7, 8], [300, 301, 302]])
 def test_the_ids_of_added_tokens_are_those_of_tokenizers(ids):
-    """The rule `assign_added_ids` follows is that of the installed release."""
+    """`assign_added_ids` follows the rule of the installed release."""
     table = table_of(trained_spec(20))
     entries = [
         table["added_tokens"][0] | {"content": c, "id": i} for c, i in zip("<>€", ids, strict=True)
@@ -348,7 +348,7 @@ def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
 def test_normalizers_of_any_depth_are_read_or_refused(depth):
     nested = '{"type":"Sequence","normalizers":[' * depth + '{"type":"NFC"}' + "]}" * depth
     text = json.dumps(GPT2 | {"normalizer": "here"}).replace('"here"', nested)
-    with contextlib.suppress(FormatError):  # from which depth on differs between Pythons
+    with contextlib.suppress(FormatError):  # the depth limit differs between Pythons
         assert parse_tokenizer_json(text.encode()).normalizer == "nfc"
 
 
@@ -380,7 +380,7 @@ def added(content, id_, normalized):
 
 
 def test_tokens_matched_in_two_passes_must_not_overlap():
-    """tokenizers matches those with normalized: false first; shown here, and refused."""
+    """tokenizers matches tokens with normalized: false first; shown here, and refused."""
     table = copy.deepcopy(GPT2)
     table["added_tokens"] = [added("a<b", 356, True), added("<b>", 357, False)]
     theirs = tokenizers.Tokenizer.from_str(json.dumps(table))

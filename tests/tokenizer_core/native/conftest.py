@@ -1,4 +1,4 @@
-"""The compiled module, for what is tested of it below the engine."""
+"""The compiled module, for tests below the level of the engine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the compiled module takes for NFC is NFC, on every code point and among marks."""
+"""Text that the compiled module treats as NFC is NFC, for every code point and among marks."""
 
 import random
 import subprocess
@@ -18,10 +18,10 @@ def settled_code_points(native) -> list[str]:
 
 def test_settled_characters_never_change_alone_nor_beside_another(native):
     settled = settled_code_points(native)
-    assert len(settled) > 1_100_000  # else it would say nothing
+    assert len(settled) > 1_100_000  # else the test would prove nothing
     assert not any(map(unicodedata.combining, settled))
     assert normalize_nfc("".join(settled)) == "".join(settled)
-    # One at a time behind what composes most: nothing joins.
+    # One at a time after the characters that compose most: nothing joins.
     for before in ("a", "\u1100", "\uac00", "\u0915", "\u30ab", "\u0cc6", "\U00011131"):
         joined = before + before.join(settled)
         assert normalize_nfc(joined) == joined

@@ -1,4 +1,4 @@
-"""Imports of the crate only go down, and the check of that sees what it must see."""
+"""Imports of the crate only go down, and the check detects those that do not."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""The compiled scanners split as the expressions do, on every code point and on texts made to
-tell them apart."""
+"""The compiled scanners split as the expressions do, on every code point and on texts that separate
+the alternatives."""
 
 import itertools
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts, every_code_point_in
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split
 
-# One character of every kind that an alternative tells apart, to be joined in all ways.
+# One character of every kind that an alternative distinguishes, joined in all ways.
 KINDS = [*"aAǅʰ中1½s ./", "\u0301", "\n", "\r", "\u3000", "'"]
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=40).map(
     "".join
@@ -38,8 +38,8 @@ def test_every_code_point_in_context(native, name):
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_code_point_in_contractions(native, name):
-    # One code point folds to an ASCII letter without being one; there must be no other. What is no
-    # letter folds to none, and stands behind an apostrophe in the test above.
+    # One letter folds to an ASCII letter without being one; there must be no other. Only letters
+    # fold to letters; the test above has the other characters after an apostrophe.
     everything = "".join(map(chr, range(0x110000)))
     letters = regex.findall(r"\p{L}", everything)
     for first in range(0, len(letters), 0x1000):

@@ -1,4 +1,4 @@
-"""The stub describes the compiled module as it is, is compiled into it and installed beside it."""
+"""The stub matches the compiled module, is compiled into it and installed beside it."""
 
 import subprocess
 import sys

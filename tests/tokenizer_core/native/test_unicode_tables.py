@@ -9,7 +9,7 @@ from tests.conftest import REPOSITORY
 from tokenizer_core.patterns import UNICODE_TABLES
 
 SCRIPT = REPOSITORY / "tokenizer_core" / "native" / "make_unicode_tables.py"
-# In the order of the bits; written again here so that the script is not its own judge.
+# In the order of the bits; repeated here so that the generator does not check itself.
 CLASSES = [r"\p{Lu}", r"\p{Ll}", r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\p{M}", r"\p{N}", r"\s"]
 
 

@@ -50,7 +50,7 @@ def leave(state: None, task: int) -> NoReturn:
 
 
 class OwnError(Exception):
-    """Can be pickled, but not made again from what was pickled."""
+    """Pickling succeeds, unpickling fails."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__("text")
@@ -69,7 +69,7 @@ def give_what_cannot_be_pickled(state: None, task: int) -> object:
 
 
 class RefusesToLoad:
-    """State that can be pickled and not unpickled."""
+    """State that can be pickled but not unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return int, ("not a number",)

@@ -30,7 +30,7 @@ from tokenizer_core.registry import store as store_module
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
 
 Make = Callable[..., Any]
-"""Makes the `Artifacts` of a host, into which some tests look."""
+"""Makes the `Artifacts` of a host, whose internals some tests read."""
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path
 def interrupt(
     monkeypatch: pytest.MonkeyPatch, store: Any, call: str, name: str, then: Callable[[], object]
 ) -> None:
-    """Before the next `call` of the storage for a name that ends so, something else happens."""
+    """Runs something else before the next `call` of the storage for a name with this ending."""
     store.names()  # which opens the storage
     original = getattr(store._storage, call)
     left = [then]
@@ -265,7 +265,7 @@ def test_the_cache_keeps_the_active_version(
     refs = [store.publish(spec, name=f"t{n}") for n, spec in enumerate(specs)]
     store.promote(refs[0])
     for ref in refs[1:]:
-        time.sleep(0.01)  # the clock of a file system is coarse
+        time.sleep(0.01)  # a file system's clock is coarse
         store.open(ref)
     cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
     assert cached == {"t0", "t2", "t3"}

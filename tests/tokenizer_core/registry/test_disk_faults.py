@@ -88,8 +88,8 @@ def test_promoting_on_a_failing_disk(function, number, store):
                 failed = error
         assert failed.errno == number
         if function == "fsync" and at == 1:
-            # The new pointer is in place and only the folder's entry is not sure to be on the
-            # disk: either is a whole pointer.
+            # The new pointer is in place, and only the folder's entry may not be on the disk:
+            # either pointer is valid.
             assert store.active() in (before[1], ref)
         else:
             assert state_of(store) == before

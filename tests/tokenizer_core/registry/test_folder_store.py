@@ -1,4 +1,4 @@
-"""The store in a folder: versions whole, verified, never changed; the pointer; damage refused."""
+"""The store in a folder: complete, verified, immutable versions; the pointer; refused damage."""
 
 import dataclasses
 import hashlib
@@ -275,7 +275,7 @@ def test_every_flipped_bit_is_refused(name, every, store):
             changed = bytearray(data)
             changed[place] ^= 1 << bit
             reason = damaged(store, ref, name, changed)
-            # Hashes come first: a changed pickle is not even parsed.
+            # The store compares hashes first: it does not even parse a changed pickle.
             assert "another sha256" in reason or name == "manifest.json"
 
 
@@ -292,7 +292,7 @@ def test_flipped_bits_of_a_larger_artifact_are_refused(store):
 
 
 def forge(store, ref, vocab=None, merges=None, **fields):
-    """Write files and a manifest whose hashes and seal are right, as a mistaken tool might."""
+    """Write files and a manifest with correct hashes and seal, as a mistaken tool might."""
     folder = folder_of(store, ref)
     table = parse_manifest_json((folder / "manifest.json").read_bytes())
     for name, value in (("vocab.pkl", vocab), ("merges.pkl", merges)):
@@ -313,7 +313,7 @@ FORGED = {
     "merges in another order": ({"merges": A.merges[::-1]}, "do not belong together"),
     "a merge whose product is missing": ({"merges": ONE_MERGE_MORE}, "needs the token b'cc'"),
     "a merge given twice": ({"merges": (*A.merges, A.merges[0])}, "stands twice"),
-    # Parts are shorter than what they make, so that a circle of merges needs an empty part.
+    # Parts are shorter than their product, so that a cycle of merges needs an empty part.
     "a merge that makes its own part": ({"merges": (*A.merges, (b"ab", b""))}, "token b''"),
     "a missing byte": ({"vocab": {k: v for k, v in A.vocab.items() if k != 255}}, "ids 255 to 255"),
     "a byte replaced": ({"vocab": {**A.vocab, 255: b"zz"}}, "0xff"),
@@ -562,7 +562,7 @@ def test_a_damaged_version_cannot_be_promoted(store):
     assert store.active() == a
 
 
-# Several at once
+# Several processes
 
 
 def test_concurrent_publishers_make_one_version_per_digest(store):

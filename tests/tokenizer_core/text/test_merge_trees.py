@@ -1,4 +1,4 @@
-"""The merges behind a token, for lists of merges and for ranks."""
+"""The merges that produce a token, for lists of merges and for ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_token_down_to_its_bytes():
     low = MergeTree(258, (MergeTree(256, (leaf(b"l"), leaf(b"o"))), leaf(b"w")))
     assert trees.tree(259, 8) == MergeTree(259, (low, MergeTree(257, (leaf(b"e"), leaf(b"r")))))
     assert (trees.rank(259), trees.parts(259)) == (3, (258, 257))
-    assert trees.rank(258) == 2  # of two merges that make it the first
+    assert trees.rank(258) == 2  # the first of two merges that make it
     for id_ in (108, 300, 301):  # a byte, one no merge makes, a special token
         assert (trees.rank(id_), trees.parts(id_), trees.tree(id_, 8)) == (
             None,
@@ -40,7 +40,7 @@ def test_of_several_merges_the_one_that_is_taken():
     spec = TokenizerSpec.from_merges(vocab, parts)
     trees = MergeTrees(spec)
     assert (trees.rank(258), trees.parts(258)) == (3, (97, 256))
-    # Without it the token is not made.
+    # Without this merge the token is never produced.
     without = TokenizerSpec.from_merges(vocab, parts[:3])
     assert Tokenizer.from_spec(spec).encode("abc") == [258]
     assert Tokenizer.from_spec(without).encode("abc") == [97, 256]
@@ -62,7 +62,7 @@ def test_the_merges_of_trees_are_all_that_encoding_takes(seed):
 
 
 def all_ways_to_part(seed: int) -> TokenizerSpec:
-    """A spec whose merges are every way to part each of some random tokens, in random order."""
+    """A spec whose merges are all ways to split each of some random tokens, in random order."""
     rng = random.Random(seed)
     tokens = [b"a", b"b", b"c"]
     while len(tokens) < 40:
@@ -96,7 +96,7 @@ def test_ranks():
     spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 2000, "<>": 2001}, pattern="gpt2")
     trees = MergeTrees(spec)
     assert (trees.rank(1), trees.parts(1)) == (1, (0, ranks[b"c"]))
-    assert (trees.rank(3), trees.parts(3)) == (3, None)  # only ever taken whole
+    assert (trees.rank(3), trees.parts(3)) == (3, None)  # only ever matched whole
     assert (trees.rank(ranks[b"a"]), trees.parts(ranks[b"a"])) == (ranks[b"a"], None)
     for special in (2000, 2001):
         assert (trees.rank(special), trees.parts(special)) == (None, None)

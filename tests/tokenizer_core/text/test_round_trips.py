@@ -1,4 +1,4 @@
-"""Whether texts and ids come back, and the place where they do not."""
+"""Whether texts and ids round-trip, and the first position where they do not."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_ids_that_do_not_come_back(engine):
     for ids, place in (
         (ids_of(), None),
         (ids_of(120, 256, special), None),
-        (ids_of(120, 97, 98), 1),  # merged to one
-        (ids_of(120, 255), 1),  # no UTF-8: three bytes come back
+        (ids_of(120, 97, 98), 1),  # merged to one id
+        (ids_of(120, 255), 1),  # not UTF-8: three bytes come back
         (ids_of(120, 0xE4, 0xB8), 1),
     ):
         assert first_difference_of_ids(tokenizer, ids) == place, ids

@@ -36,7 +36,7 @@ def check_part(tokenizer: Tokenizer, text: str, part: TextPart, policy: Any) -> 
 
 
 def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[int, int]]:
-    """Where the recognised special tokens of `text` stand, in bytes."""
+    """The positions of the recognised special tokens of `text`, in bytes."""
     specials = set(tokenizer.spec.special_tokens)
     names = specials if policy == "all" else set() if policy == "none" else set(policy)
     spans, place = [], 0
@@ -97,7 +97,7 @@ def test_what_chunks_promise(
             chunk_text(tokenizer, text, max_tokens, overlap_tokens=overlap, allowed_special=policy)
         )
     except MaxTokensTooSmallError:
-        assert normalizer == "nfc"  # elsewhere no character has more tokens than bytes, four
+        assert normalizer == "nfc"  # else a character has at most four tokens
         return
     for part in chunks:
         check_part(tokenizer, text, part, policy)
@@ -125,8 +125,8 @@ def test_what_chunks_promise(
 
 
 def test_every_limit_of_an_ordinary_text(engine):
-    # Where nothing is in the way the cut is exactly at the limit, and the ids are those of the
-    # whole text: what the properties above alone would not notice missing.
+    # Where nothing prevents it the cut is exactly at the limit, and the ids are a prefix of the
+    # whole text's: the properties above do not test that.
     tokenizer = word_tokenizer(engine)
     text = WORDS.replace("ï", "i") + "<|a|><|a|><|a|> the end"
     ids = tokenizer.encode(text)
@@ -222,7 +222,7 @@ def test_a_pre_token_too_long_for_a_stream(engine, monkeypatch):
 
 
 def test_few_parts_are_tried(monkeypatch):
-    # A text whose every shorter form has too many tokens must not be encoded once for each.
+    # A text whose every shorter form has too many tokens must not be encoded once for each form.
     tokenizer = word_tokenizer("python")
     tried: list[int] = []
     encode = Tokenizer.encode_to_numpy

@@ -1,4 +1,4 @@
-"""Counts added up with weights: exactly what a corpus with as many copies gives, or a refusal."""
+"""Weighted sums of counts: exactly those of a corpus with that many copies, or a refusal."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -35,7 +35,7 @@ def test_merged_counts_are_those_of_the_files_together(tmp_path, engine):
     combine_counts(apart).save(tmp_path / "apart")
     together.save(tmp_path / "together")
     assert (tmp_path / "apart").read_bytes() == (tmp_path / "together").read_bytes()
-    grown = combine_counts([(combine_counts(apart[:2]), 1), apart[2]])  # one file more
+    grown = combine_counts([(combine_counts(apart[:2]), 1), apart[2]])  # one more file
     assert grown == together
 
 

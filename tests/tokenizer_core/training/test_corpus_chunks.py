@@ -1,4 +1,4 @@
-"""Cuts: everywhere they may be, nowhere else; files that are no corpus."""
+"""Cuts: at every permitted position and nowhere else; files that are not a corpus."""
 
 import hashlib
 import os
@@ -83,8 +83,8 @@ def test_the_hash_is_that_of_the_file(corpus):
     assert planner.sha256[file] == hashlib.sha256(corpus.read_bytes()).hexdigest()
 
 
-# Each is slid over every place of the window, so that each of its characters is once the last
-# and once the first one seen.
+# Each slides over every position of the window, so that each of its characters is once the last and
+# once the first one in view.
 SLID = [
     (["a  b a"], b"a  b a x"),
     (["bc", "aabc"], b"aabc x"),

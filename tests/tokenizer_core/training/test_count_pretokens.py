@@ -1,4 +1,4 @@
-"""Counting whole corpora: errors that name the place, files that change, workers, memory."""
+"""Counting whole corpora: errors that name the position, files that change, workers, memory."""
 
 import hashlib
 import os
@@ -17,13 +17,13 @@ GPT2 = PATTERNS["gpt2"]
 
 @pytest.fixture(autouse=True)
 def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    """Every test here runs on each engine, but for what names one."""
+    """Every test here runs on each engine, except those that name one."""
     monkeypatch.setenv("TOKENIZER_ENGINE", engine)
 
 
 @pytest.fixture
 def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small the corpus is."""
+    """For a corpus of any size, however small."""
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
 
 

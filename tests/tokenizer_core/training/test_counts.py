@@ -1,4 +1,4 @@
-"""Counting under a memory ceiling: the same counts, on the disk meanwhile."""
+"""Counting under a memory ceiling: the same counts, with intermediate files on the disk."""
 
 import pickle
 import random

@@ -1,4 +1,4 @@
-"""The learner on cases with a known answer; random ones are in tests/property."""
+"""The learner on cases with a known answer; tests/property has random ones."""
 
 import random
 
@@ -25,7 +25,7 @@ def test_worked_example():
 
 
 def test_ties_are_decided_one_side_after_the_other():
-    # Joined, both are "abc"; side by side the longer left side is the greater.
+    # Joined, both are "abc"; compared side by side, the longer left side is greater.
     assert learn_merges({"ab": 9, "bc": 8, "abxxx": 1, "ab c": 1}, 1).merges == [(b"a", b"b")]
     merges = learn_merges({"ab": 3, "ac": 3, "ba": 3}, 3).merges
     assert merges == [(b"b", b"a"), (b"a", b"c"), (b"a", b"b")]
@@ -40,7 +40,7 @@ def test_runs_merge_from_the_left_without_overlap():
 
 
 def test_huggingface_ties_follow_the_byte_alphabet():
-    # In that alphabet space and newline come after the letters, byte 0 after byte 255.
+    # In that alphabet space and newline come after the letters, and byte 0 after byte 255.
     counts = {" a": 1, "ab": 1, "\na": 1}
     assert learn_merges(counts, 1, tie_break="huggingface").merges == [(b"a", b"b")]
     assert learn_merges({" a": 1, "\u00ff": 1}, 1, tie_break="huggingface").merges == [
@@ -95,7 +95,7 @@ def test_runs_of_a_long_pre_token():
 
 @pytest.mark.timeout(60)
 def test_a_pre_token_of_a_megabyte_takes_linear_time():
-    # To visit the word once an occurrence, not once a merge, took many minutes.
+    # One visit of the word per occurrence instead of per merge took many minutes.
     learned = learn_merges({"ab" * 250_000 + "a" * 500_001: 1}, 60)
     assert learned.merges[0] == (b"a", b"a")
     assert learned.no_pair_left

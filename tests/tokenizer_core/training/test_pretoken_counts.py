@@ -1,4 +1,4 @@
-"""Counts on disk: the same again, or a clear refusal."""
+"""Counts on disk: reading gives the same counts, or a clear refusal."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ COUNTS = PretokenCounts(
 
 @pytest.fixture(params=[False, True], ids=["in memory", "on the disk"])
 def load(request):
-    """Both ways to read a file, which must take and refuse the same."""
+    """Both ways to read a file, which must accept and refuse the same."""
     return partial(PretokenCounts.load, on_disk=request.param)
 
 
@@ -105,7 +105,7 @@ MAGIC = b"tokenizer-pretoken-counts-1\n"
 
 
 def seal(header: dict[str, object], numbers: bytes, text: bytes) -> bytes:
-    """A file with a right hash, whatever is in it."""
+    """A file with a valid hash and any content."""
     rendered = json.dumps(header).encode()
     body = MAGIC + len(rendered).to_bytes(8, "little") + rendered + numbers + text
     return body + hashlib.sha256(body).digest()
@@ -205,7 +205,7 @@ def test_train_two_sizes_from_saved_counts(load, saved):
 
 
 def test_on_the_disk_are_all_entries_in_order_and_any_file_is_pruned_alike(tmp_path, monkeypatch):
-    """Read a few at a time, in pieces that cut characters."""
+    """Reads a few at a time, in pieces that cut characters."""
     monkeypatch.setattr(counts_module, "_BATCH", 7)
     monkeypatch.setattr(counts_module, "_TEXT_BYTES", 13)
     counts = {f"{'é漢😀a'[i % 4]}{i * 7919:x}": 1 + i % 4 for i in range(1000)}

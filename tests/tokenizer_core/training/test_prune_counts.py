@@ -44,7 +44,7 @@ some_rules = st.builds(
 
 
 def pair_counts(counts: dict[str, int], merges: list[Merge]) -> Counter[Merge]:
-    """How often each pair stands in these pre-tokens once the merges are applied, by definition."""
+    """How often each pair occurs in these pre-tokens after the merges, by definition."""
     found: Counter[Merge] = Counter()
     for pre_token, count in counts.items():
         word = [bytes([byte]) for byte in pre_token.encode()]
@@ -102,7 +102,7 @@ def test_what_is_dropped_is_counted_and_the_bound_is_that_of_bytes(
 
 
 def test_the_bound_is_reached() -> None:
-    """The pair that is merged is as far from the best as the bound says, and no farther."""
+    """The merged pair is as far from the best as the bound says, and no farther."""
     counts = {"xy": 5} | {"ab" + "c" * n: 1 for n in range(9)}
     pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=2)
     assert pruned.pruning is not None

@@ -24,7 +24,7 @@ EXAMPLE = "low low lower newest newest widest widest widest"
 
 @pytest.fixture(autouse=True)
 def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    """Every test here runs on each engine, but for what names one."""
+    """Every test here runs on each engine, except those that name one."""
     monkeypatch.setenv("TOKENIZER_ENGINE", engine)
 
 
@@ -199,7 +199,7 @@ def test_tie_breaks_are_passed_on(corpus):
 
 
 def test_cancelled_while_learning(monkeypatch):
-    # Asked at every report: how fast the machine is must not matter.
+    # At every report: the result must not depend on the machine's speed.
     monkeypatch.setattr(sys.modules[train.__module__], "_POLL_SECONDS", 0.0)
     counts = PretokenCounts(
         {f"{i:08d}": 1 for i in range(400_000)}, train_from_counts_pattern(), (), ()

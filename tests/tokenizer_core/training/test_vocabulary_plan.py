@@ -1,4 +1,4 @@
-"""What may be asked of a vocabulary beside its size, through the trainer on both engines."""
+"""Options of a vocabulary other than its size, through the trainer on both engines."""
 
 import random
 from collections.abc import Sequence
@@ -145,7 +145,7 @@ def test_seed_tokens_are_tokens_whatever_the_text(engine):
     assert first[:3] == [(b"i", b"n"), (b"in", b"g"), (b"k", b"ing")]
     assert run.merges == reference.learn(COUNTS.counts, 600 - 258, first_merges=first)
     assert sorted(run.vocab) == list(range(600))
-    # Ids in their order, behind those of the special tokens.
+    # Ids in their order, after those of the special tokens.
     assert [run.vocab[i] for i in range(258, 261)] == [b"in", b"ing", b"king"]
     smallest = 258 + len(first)
     assert learn(smallest, engine, seed_tokens=seeds).merges == first
@@ -234,7 +234,7 @@ def test_names_of_reserved_tokens():
     options = VocabularyOptions(n_reserved=1, reserved_name="<|r{}|>")
     with pytest.raises(InvalidSpecError, match="may be a reserved one"):
         train_from_counts(taken, 300, options=options)
-    train_from_counts(make_counts(["<|reserved_special_token_0|>"]), 300)  # none is asked for
+    train_from_counts(make_counts(["<|reserved_special_token_0|>"]), 300)  # none is requested
 
 
 def test_a_reserved_token_that_was_learned_is_refused(engine):

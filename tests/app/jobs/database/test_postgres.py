@@ -1,4 +1,4 @@
-"""The database of several replicas: made once, lost and found again, and what it says of it."""
+"""The database of several replicas: created once, lost and reconnected, and its error messages."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training jobs counted on a cluster: the same tokenizer, nothing left of the run when it ends."""
+"""Training jobs counted on a cluster: the same tokenizer, and no leftovers of the run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ID = "20261121T041500Z-0123456789ab"
 
 @pytest.fixture
 def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerJob:
-    """A job in this process, whose cluster is this process, too."""
+    """A job in this process, which is its own cluster as well."""
 
     @contextlib.contextmanager
     def connect(address: str) -> Iterator[LocalExecutor]:
@@ -93,7 +93,7 @@ def test_what_is_kept_elsewhere_is_removed_with_the_job(tmp_path: Path) -> None:
     assert asked == {"ray_address": "auto", "run_storage": f"{tmp_path}/runs/{ID}"}
     assert cluster_settings(Settings(), ID) == {}
     folder = JobFolder.of(tmp_path, ID)
-    remove_run_of(folder)  # of a job that never began
+    remove_run_of(folder)  # of a job that never started
     folder.write_request(asked)
     kept, others = tmp_path / "runs" / ID / "x" / "y", tmp_path / "runs" / "another" / "z"
     for path in (kept, others):

@@ -1,4 +1,4 @@
-"""The tests of tests/app/commands/test_corpus.py that need object storage."""
+"""`tokenizer corpus` with a bucket; tests/app/commands has the rest."""
 
 from pathlib import Path
 from typing import Any

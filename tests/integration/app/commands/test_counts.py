@@ -1,4 +1,4 @@
-"""The tests of tests/app/commands/test_counts.py that need object storage."""
+"""`tokenizer counts` with a bucket; tests/app/commands has the rest."""
 
 import json
 
@@ -18,7 +18,7 @@ def test_counts_in_a_bucket_are_those_on_the_disk(
 ) -> None:
     at = f"{s3_bucket}/counts"
     there = open_storage(at)
-    # A new client for each would take most of the time.
+    # A new client for each call would take most of the time.
     monkeypatch.setattr(
         pretoken_counts,
         "open_stored",

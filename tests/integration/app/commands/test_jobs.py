@@ -1,4 +1,4 @@
-"""The tests of tests/app/commands/test_jobs.py that need PostgreSQL."""
+"""`tokenizer jobs` on PostgreSQL; tests/app/commands has the rest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tests of tests/app/commands/test_outputs.py that need a process."""
+"""Ctrl-C and closed pipes, in a real process; tests/app/commands has other faults of outputs."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The tests of tests/app/commands/test_progress.py that need a process."""
+"""Progress bars on a real terminal, in a real process."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from tests.app.run_cli import Cli
 
 
 def run_on_a_terminal(cli: Cli, *words: str) -> tuple[bytes, bytes]:
-    """Standard output, and what the terminal behind standard error shows."""
+    """Standard output, and the text on the terminal at standard error."""
     terminal, other_end = os.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     process = subprocess.Popen(
@@ -25,7 +25,7 @@ def run_on_a_terminal(cli: Cli, *words: str) -> tuple[bytes, bytes]:
     try:
         while block := os.read(terminal, 4096):
             shown += block
-    except OSError:  # its other end is closed
+    except OSError:  # the other end is closed
         pass
     os.close(terminal)
     assert process.returncode == 0, shown

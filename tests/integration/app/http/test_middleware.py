@@ -1,4 +1,4 @@
-"""The tests of tests/app/http/test_middleware.py that need a server."""
+"""Request ids on a real connection; tests/app/http has the other headers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def postgres_address(postgres_server: PostgresServer) -> str:
-    """A database of the test's own."""
+    """A new database for the test."""
     return postgres_server.make(f"jobs_{next(_numbers)}")
 
 

@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_downloads.py that need a process."""
+"""Jobs that download their corpus, with real child processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.app.jobs.test_downloads import OK, TEXT, Origin, origin, whole
 __all__ = ["origin"]
 
 
-# The whole way, through the service
+# The complete path, through the service
 
 
 def test_a_job_trains_on_what_it_fetched(

@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_events.py that need a process."""
+"""Jobs as server-sent events, with real child processes and over a real socket."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def test_over_a_socket_a_client_that_goes_costs_nothing(
     with server.client() as client, client.stream("GET", f"/train/{JOB_ID}/events") as answer:
         lines = answer.iter_lines()
         list(_take_data(lines, 1))
-        assert in_flight() == 2  # the stream, and this very request
+        assert in_flight() == 2  # the stream, and this request itself
     for _ in range(200):
         if in_flight() == 1:
             break
     assert in_flight() == 1
-    # HEAD is the head alone: it must not follow the job for nobody.
+    # HEAD sends only the headers: it must not follow the job.
     with server.client() as client:
         assert client.head(f"/train/{JOB_ID}/events").status_code == 200
         assert client.get("/livez").status_code == 200  # on the same connection
@@ -112,9 +112,9 @@ def test_sigterm_ends_a_stream_and_does_not_wait_for_it(
         lines = answer.iter_lines()
         list(_take_data(lines, 1))
         took = server.terminate(seconds=60)
-        assert not list(_take_data(lines, 1))  # ended as it should, not cut off: no error here
+        assert not list(_take_data(lines, 1))  # ended properly, not cut off: no error here
     assert server.process.returncode == 0
-    assert took < GRACEFUL_SECONDS  # which requests in progress get
+    assert took < GRACEFUL_SECONDS  # the requests in progress get this time
 
 
 def _take_data(lines: Iterator[str], count: int) -> Iterator[str]:

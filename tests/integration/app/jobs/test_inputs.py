@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_inputs.py that need a process."""
+"""Training by corpus id with real child processes: a job keeps the files it was created for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service whose jobs are on PostgreSQL: as on SQLite, and while the database is away."""
+"""A service whose jobs are on PostgreSQL: as on SQLite, and during an outage of the database."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from tests.integration.postgres_server import PASSWORD, PostgresServer, run_post
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """One that may be stopped."""
+    """A server that a test may stop."""
     with run_postgres() as server:
         yield server
 
@@ -76,12 +76,12 @@ def test_a_database_that_goes_away_costs_nothing_but_time(
     assert job is not None
     assert (job.state, job.attempt) == ("running", 1)
     assert job.child is not None
-    assert job.child.pid == pid  # it went on
+    assert job.child.pid == pid  # the job continued
     service.client.delete(f"/jobs/{job_id}")
     assert service.wait(job_id)["state"] == "cancelled"
     assert service.wait(service.start(name="after"))["state"] == "live"
     said = [line for line in caplog.messages if "database" in line and "cannot" in line]
-    assert len(said) <= 4, said  # not once for each time it was asked
+    assert len(said) <= 4, said  # not once for each request
     assert PASSWORD not in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_queue.py that need PostgreSQL or a process."""
+"""The job queue across replicas on PostgreSQL, and across processes that are killed."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def address_of(store: JobStore) -> str:
 def test_a_clock_hours_off_changes_nothing_on_postgres(
     postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All times are the database's: neither who claims nor who judges asks its own clock."""
+    """All times are the database's: neither the owner nor another host uses its own clock."""
     store, real = postgres_jobs(), time.time
     for hours in (-5, 5):
         monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)  # noqa: B023
@@ -116,10 +116,10 @@ def test_a_job_is_run_where_its_folder_is_and_shown_and_cancelled_everywhere(
     add(here, "a", queue_limit=0)
     assert elsewhere.claim_next(ME) is None
     assert elsewhere.count_unfinished() == 0
-    add(elsewhere, "b", queue_limit=0)  # what waits there takes no place here
+    add(elsewhere, "b", queue_limit=0)  # jobs that wait there use no place here
     job = claim(here)
     end_lease(here, "a")
-    assert elsewhere.running() == []  # who has not its folder cannot clear up after it
+    assert elsewhere.running() == []  # a replica without the folder cannot clean up after the job
     assert [job.id for job in elsewhere.latest()] == ["b", "a"]
     assert {job.id for job in elsewhere.unfinished()} == {"a", "b"}
     asked = elsewhere.request_cancel("a")
@@ -153,7 +153,7 @@ while True:
 
 @pytest.mark.promise(17)
 def test_kill_9_loses_no_acknowledged_row(sqlite_store: JobStore) -> None:
-    """Not shown: loss of power. A killed process leaves the system's caches intact."""
+    """This does not test loss of power: a killed process leaves the system's caches intact."""
     folder = path_of(sqlite_store).parent
     acknowledged: dict[str, str] = {}
     for round_number in range(4):
@@ -181,7 +181,7 @@ def test_kill_9_loses_no_acknowledged_row(sqlite_store: JobStore) -> None:
         reopened = JobStore.open(folder)
         with sqlite3.connect(path_of(reopened)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-        for job in reopened.running():  # what a killed owner left behind
+        for job in reopened.running():  # leftovers of a killed owner
             reopened.finish(job, "failed", error_code="runner_died")
         for job_id, verb in acknowledged.items():
             row = reopened.get(job_id)

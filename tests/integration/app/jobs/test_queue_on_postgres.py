@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_queue.py, on PostgreSQL."""
+"""The tests of tests/app/jobs/test_queue.py, repeated on PostgreSQL."""
 
 import pytest
 

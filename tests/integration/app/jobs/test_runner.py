@@ -1,6 +1,6 @@
 """The runner with real child processes: cancel, kill, limits, restart, orphans (P2, P10, P15).
 
-`test_runner_states` has the transitions between states, without processes.
+`tests/app/jobs/test_runner_states.py` has the transitions between states, without processes.
 """
 
 import os
@@ -107,7 +107,7 @@ def test_a_killed_trainer_is_a_failed_job_and_serving_goes_on(
 @pytest.mark.promise(2)
 def test_workers_of_a_killed_trainer_do_not_outlive_it(service: Service, slow_text: str) -> None:
     big = service.corpus / "big.txt"
-    big.write_text("\n".join([slow_text] * 60))  # enough to be counted by worker processes
+    big.write_text("\n".join([slow_text] * 60))  # enough for worker processes to count
     job_id = service.start(input_paths=["big.txt"], vocab_size=20_000)
     pid = service.wait_for_child(job_id)
     deadline = time.monotonic() + 20
@@ -118,7 +118,7 @@ def test_workers_of_a_killed_trainer_do_not_outlive_it(service: Service, slow_te
     if not workers:
         pytest.skip("this machine counts in one process")
     for worker in workers:
-        os.kill(worker.pid, signal.SIGSTOP)  # so that they cannot notice by themselves
+        os.kill(worker.pid, signal.SIGSTOP)  # so that they cannot notice it themselves
     os.kill(pid, signal.SIGKILL)
     assert service.wait(job_id)["error"]["code"] == "trainer_killed"
     psutil.wait_procs(workers, timeout=30)
@@ -137,7 +137,7 @@ def test_a_corpus_is_counted_by_as_many_threads_as_the_operator_allows(
     start_service: Callable[..., Service], slow_text: str
 ) -> None:
     service = start_service(train_threads=3)
-    (service.corpus / "big.txt").write_text("\n".join([slow_text] * 12))  # small ones take one
+    (service.corpus / "big.txt").write_text("\n".join([slow_text] * 12))  # small corpora use one
     service.wait(service.start(input_paths=["big.txt"], name="trained"), "live")
     training = service.store.read_manifest(service.store.resolve("trained")).training
     assert training is not None
@@ -172,7 +172,7 @@ def test_by_default_the_faster_engine_there_is_trains(
 def test_a_native_run_is_watched_limited_and_cancelled(
     start_service: Callable[..., Service],
 ) -> None:
-    """Its long calls let the rest of the process go on: the pipe from the server above all."""
+    """Its long calls let the rest of the process run, above all the reader of the server's pipe."""
     native_module()
     service = start_service(engine="native")
     letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
@@ -183,7 +183,7 @@ def test_a_native_run_is_watched_limited_and_cancelled(
     pid = service.wait_for_child(job_id, phases=("learn",))
     seen = {service.job(job_id)["progress"]}
     deadline = time.monotonic() + 120
-    while len(seen) < 4:  # a run that ended, or told nothing until its end, would fail below
+    while len(seen) < 4:  # a run that ended, or reported nothing until its end, would fail below
         assert time.monotonic() < deadline, seen
         assert service.job(job_id)["state"] == "running", seen
         seen.add(service.job(job_id)["progress"])
@@ -206,7 +206,7 @@ def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
     child = psutil.Process(pid)
     assert child.nice() == NICENESS
     autogroup = Path(f"/proc/{child.pid}/autogroup")
-    if autogroup.exists() and (said := autogroup.read_text()):  # empty where there are none
+    if autogroup.exists() and (said := autogroup.read_text()):  # empty where none exist
         assert said.endswith(f" nice {NICENESS}\n")
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert not secrets & set(child.environ())
@@ -217,7 +217,7 @@ def test_the_trainer_is_nice_leads_a_session_and_knows_no_key(
 def test_a_log_that_cannot_be_written_is_a_failed_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child's standard error is a full device: its first line fails for lack of space."""
+    """The child's standard error is a full device: writing its first line fails."""
     monkeypatch.setattr(JobFolder, "log_path", Path("/dev/full"))
     job = service.wait(service.start())
     assert (job["state"], job["error"]["code"]) == ("failed", "disk_full")
@@ -275,7 +275,7 @@ def dead_mark() -> ProcessIdentity:
 
 @pytest.fixture
 def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
-    """A trainer whose server is gone: it holds the lock, and leads a session of its own."""
+    """A trainer without a server: it holds the lock, and leads its own session."""
     program = (
         "import time\nfrom pathlib import Path\nfrom app.jobs.process import JobLock\n"
         f"folder = Path({str(service.settings.artifacts_dir.absolute())!r})\n"
@@ -317,7 +317,7 @@ def test_a_job_of_a_killed_server_fails_and_its_orphan_ends(
 def test_an_orphan_nobody_knows_is_waited_for(
     service: Service, orphan: subprocess.Popen[bytes]
 ) -> None:
-    """Its server was killed before it could note the pid: only the lock tells that it lives."""
+    """The kill came before its server recorded the pid: only the lock shows that it runs."""
     job_id = service.start(**SLOW)
     give_to_a_dead_server(service, job_id, None)
     queued = service.start(name="next")
@@ -332,7 +332,7 @@ def test_an_orphan_nobody_knows_is_waited_for(
 def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        mark = ProcessIdentity(stranger.pid, started=1.0)  # the pid is right, the time is another's
+        mark = ProcessIdentity(stranger.pid, started=1.0)  # same pid, other start time
         running = service.start(**SLOW)
         service.wait_for_child(running)
         job_id = service.start()
@@ -352,7 +352,7 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service) -> None
 def give_to_another_host(
     service: Service, job_id: str, *, lease_seconds: float, child: ProcessIdentity | None = None
 ) -> None:
-    """Run by pid 1 of a machine whose pids mean nothing here."""
+    """Run by pid 1 of another host, whose pids mean nothing here."""
     with service.jobs.database.transaction() as run:
         run(
             "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = 'elsewhere',"
@@ -368,7 +368,7 @@ def give_to_another_host(
 
 @pytest.fixture
 def queued(service: Service) -> str:
-    """A job that stays in the queue: the runner does nothing by itself any more."""
+    """A job that stays in the queue, because the runner no longer acts by itself."""
     assert service.client.portal is not None
     service.client.portal.call(service.services.runner.stop)
     return service.start()
@@ -377,7 +377,7 @@ def queued(service: Service) -> str:
 def test_a_job_of_another_host_is_judged_by_its_lease_alone(
     service: Service, queued: str, orphan: subprocess.Popen[bytes]
 ) -> None:
-    """Neither the marks nor the lock, which a process of this host holds, have a say."""
+    """A process of this host holds the marks and the lock; neither matters."""
     runner, child = service.services.runner, ProcessIdentity.of(orphan.pid)
     give_to_another_host(service, queued, lease_seconds=30, child=child)
     runner._reap()
@@ -402,13 +402,13 @@ def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
 ) -> None:
     other = start_service()
     assert other.client.portal is not None
-    # Of one process, they would take a job that one of them runs for one left behind.
+    # In one process, they would treat a job that one of them runs as abandoned.
     other.client.portal.call(other.services.runner.stop)
     give_to_another_host(service, queued, lease_seconds=-0.1)
     for _ in range(2):
         for runner in (service.services.runner, other.services.runner):
             runner._reap()
-    start_service()  # runs what waits
+    start_service()  # runs the waiting job
     assert service.wait(queued)["state"] == "live"
     taken = [line for line in caplog.messages if "its server process is gone" in line]
     assert len(taken) == 1
@@ -420,7 +420,7 @@ def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
 def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
     service: Service, queued: str
 ) -> None:
-    """To the reader an owner's lease ended a day ago; its process is there all the same (P16)."""
+    """For the reader the owner's lease ended a day ago, but its process still runs (P16)."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
         mark = ProcessIdentity.of(owner.pid)
         assert mark is not None
@@ -454,7 +454,7 @@ def test_the_log_tail_is_bounded_and_escaped(service: Service) -> None:
 
 @pytest.mark.promise(5)
 def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> None:
-    """What kill -9 of the server looks like to the child: its standard input ends."""
+    """The child sees a killed server as the end of its standard input."""
     running = service.start(**SLOW)
     pid = service.wait_for_child(running)
     process = psutil.Process(pid)

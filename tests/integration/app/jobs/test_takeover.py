@@ -1,4 +1,4 @@
-"""A job that is taken from its owner, and an owner that wakes late: storage refuses it, too."""
+"""Takeover of a job from its owner, and an owner that resumes late: storage refuses it, too."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.promise(15)
 
 
 def interrupt_promotion(service: Service, then: Callable[[], Any]) -> None:
-    """Do something, once, when a runner is about to move the pointer: its lease was confirmed."""
+    """Do something once, when a runner is about to move the pointer and its lease was confirmed."""
     store, pending = service.services.store, [then]
     real = store.promote
 
@@ -45,11 +45,11 @@ def test_an_owner_that_sleeps_before_it_moves_the_pointer_moves_nothing(
     job_id = service.start(name="late", vocab_size=280)
     assert service.wait(job_id)["error"]["code"] == "runner_died"
     after = service.wait(service.start(name="after", promote="manual", vocab_size=270))
-    assert after["state"] == "succeeded"  # the late one has been put away by then
+    assert after["state"] == "succeeded"  # the late attempt has ended by then
     active = service.store.active()
     assert active is not None
     assert active.digest == before["digest"]
-    assert "late" in service.store.names()  # a version that nobody serves
+    assert "late" in service.store.names()  # a version that no process serves
     (said,) = [line for line in caplog.messages if "is not promoted" in line]
     assert f"job {job_id}: late@" in said
     assert service.client.get("/readyz").json()["status"] == "ok"
@@ -63,7 +63,7 @@ def test_a_pointer_that_is_fenced_before_anything_was_promoted_changes_nothing_s
     job = service.wait(service.start(promote="manual"))
     with pytest.raises(PointerMovedError):
         service.store.promote(service.store.resolve(job["result"]["name"]), expected=before)
-    time.sleep(1)  # it is looked at five times in that
+    time.sleep(1)  # the runner polls five times meanwhile
     ready = service.client.get("/readyz").json()
     assert (ready["status"], ready["tokenizer"]["name"]) == ("ok", "starter")
     assert service.wait(service.start(name="first"))["state"] == "live"
@@ -133,7 +133,7 @@ def test_after_an_outage_owners_renew_before_anybody_judges_them(
 def test_what_a_late_owner_still_writes_lies_elsewhere(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folder is of the takeover's number, and all of them go with the job."""
+    """Its folder has the takeover's number, and the job's removal removes all of them."""
     assert service.client.portal is not None
     service.client.portal.call(service.services.runner.stop)
     job_id = service.start()

@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/test_training_route.py that need a process."""
+"""The training routes with real child processes: results, failures, keys, queues."""
 
 import threading
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_documents_train_as_their_file_would(service: Service) -> None:
     (service.corpus / "same.txt").write_text("<|endoftext|>".join(documents))
     again = service.wait(service.start(input_paths=["same.txt"], vocab_size=262, name="other"))
     assert again["result"]["digest"] == ref.digest
-    # The texts are gone with the job; its log stays.
+    # The job removes its texts and keeps its log.
     folder = service.settings.artifacts_dir / "jobs" / job["id"]
     assert not (folder / "documents").exists()
     assert (folder / "train.log").exists()
@@ -78,7 +78,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(service: Service
     trained = train([file], vocab_size=281, special_tokens=["<|endoftext|>"], options=wanted)
     assert len(trained.vocab) % 5 == 0
     assert job["result"]["digest"] == trained.spec.fingerprint
-    # Each one changes the result, so that none can be lost on the way unseen.
+    # Each option changes the result, so that the test detects a lost one.
     for name in options:
         fewer = train(
             [file],
@@ -180,7 +180,7 @@ def test_the_same_key_many_times_at_once_is_one_job(service: Service) -> None:
 
     def train(number: int) -> Any:
         at_once.wait(10)
-        # One of them means another run by the same key: who comes first decides.
+        # One of them means another run with the same key: the first request decides.
         changed = body | {"vocab_size": 301} if number == 7 else body
         return service.train(changed, **{"Idempotency-Key": "k"})
 
@@ -199,14 +199,14 @@ def test_the_same_key_many_times_at_once_is_one_job(service: Service) -> None:
 def test_the_order_of_the_files_changes_no_digest(service: Service) -> None:
     digests = set()
     for paths in (["small.txt", "other.txt"], ["other.txt", "small.txt"]):
-        # As often as the words of the other file: which pair comes first is for the tie rule.
+        # As often as the words of the other file: the tie rule decides which pair comes first.
         (service.corpus / "other.txt").write_text("wide wider widest quick quicker quickest " * 50)
         job = service.wait(service.start(input_paths=paths, promote="manual"))
         assert job["state"] == "succeeded", job
         digests.add(job["result"]["digest"])
     alone = service.wait(service.start(promote="manual"))
     assert len(digests) == 1
-    assert alone["result"]["digest"] not in digests  # the second file counted
+    assert alone["result"]["digest"] not in digests  # the second file was counted
 
 
 @pytest.mark.promise(18)

@@ -1,4 +1,4 @@
-"""Which versions a job's publication removes, which `DELETE` does, and which stay."""
+"""Versions that a job's publication removes, that `DELETE` removes, and that stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def train(service: Service, vocab_size: int, **body: object) -> ArtifactRef:
 
 
 def wait_for_versions(service: Service, expected: list[ArtifactRef]) -> None:
-    """The job says how it went before old versions go; the next one is claimed after that."""
+    """The job records its result before old versions are removed; the next claim follows that."""
     done = service.start(
         input_paths=None, documents=["aa"], vocab_size=258, name="after", promote="manual"
     )
@@ -35,10 +35,10 @@ def test_the_newest_stay_and_what_is_in_use(start_service: Callable[..., Service
     service = start_service(keep_versions=1)
     first = train(service, 258)
     second = train(service, 260)
-    # It was active before, and would be rolled back to.
+    # It was active before, and a rollback would return to it.
     assert service.store.versions("n") == [first, second]
     third = train(service, 262, promote="manual")
-    # Nothing was promoted: the second is served and the first can be rolled back to.
+    # No promotion followed: the second is active, and a rollback returns to the first.
     fourth = train(service, 264, promote="manual")
     wait_for_versions(service, [first, second, fourth])
     fifth = train(service, 266)

@@ -1,4 +1,4 @@
-"""The tests of tests/app/observability/test_logs.py that need a server."""
+"""JSON logs of a real server with several processes."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.integration.server_process import publish_bytes, serve
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_with_json_every_line_of_the_log_is_json(tmp_path: Path, workers: int) -> None:
-    """uvicorn's lines, those of its supervisor and ours alike; only what to try is for people."""
+    """Lines of uvicorn, its supervisor and the service alike; only the remedy is for people."""
     publish_bytes(tmp_path, "starter")
     with serve(tmp_path, workers=workers, log_format="json") as server:
         assert server.encode_on_new_connection("a").status_code == 200

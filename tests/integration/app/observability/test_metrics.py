@@ -1,4 +1,4 @@
-"""The tests of tests/app/observability/test_metrics.py that need a server."""
+"""Metrics of a real server with several processes."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) ->
     folder.mkdir()
     with run_server(store.root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=str(folder)) as server:
         n_requests = 40
-        for _ in range(n_requests):  # a connection each: either process may take it
+        for _ in range(n_requests):  # one connection each: either process may take it
             httpx.post(f"{server.url}/encode", json={"text": "a b"}).raise_for_status()
         key = 'http_requests_total{handler="/encode",method="POST",status="200"}'
 
@@ -31,15 +31,15 @@ def test_several_processes_are_added_up(store: ArtifactStore, tmp_path: Path) ->
         }
         for _ in range(6):
             deadline = time.monotonic() + 20
-            # A process shows the others what it has counted twice a second, and that a request is
-            # over a moment after its answer.
+            # A process publishes its counts to the others twice a second, and counts a request as
+            # finished a moment after its response.
             while not expected.items() <= (found := ask()).items():
                 assert time.monotonic() < deadline, found
                 time.sleep(0.1)
             for name in NAMES:
                 assert name in found, name
         assert len({path.stem.rpartition("_")[2] for path in folder.glob("counter_*.db")}) == 2
-        # A process that is gone leaves no gauge behind.
+        # A process that ended leaves no gauge.
         gone = subprocess.Popen([sys.executable, "-c", "pass"])
         gone.wait()
         template = next(folder.glob("gauge_livesum_*.db"))

@@ -1,4 +1,4 @@
-"""The tests of tests/app/observability/test_metrics_files.py that need a server."""
+"""Several processes that serve while the disk of their metrics is full."""
 
 from __future__ import annotations
 

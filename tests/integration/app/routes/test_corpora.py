@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_corpora.py that need a server."""
+"""/corpora over a real socket: lost clients, early refusals, memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_who_may_not_is_told_before_the_upload(server: RunningServer) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_gigabyte_in_flat_memory(tmp_path: Path, small_spec: TokenizerSpec) -> None:
-    """P11. The client sends as fast as the server takes it."""
+    """P11. The client sends as fast as the server reads."""
     root = tmp_path / "artifacts"
     ArtifactStore(root).publish(small_spec, name="starter")
     piece = ("the quick brown fox 中文 café\n".encode() * 40_000)[: 1 << 20]

@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_decode_stream.py that need a server."""
+"""/decode_stream over a real socket: duplex, at every cut, with slow and vanishing clients."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_an_error_after_output_is_the_last_record(
 
 @pytest.mark.promise(12)
 def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> None:
-    """The server must stop reading: what a client can push in is bounded, and so is its memory."""
+    """The server must stop reading: this bounds what a client can send, and so the memory."""
     chunk = packed([97] * 8192)
     framed = b"%x\r\n%b\r\n" % (len(chunk), chunk)
     before = resident_bytes(server)
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
                 pushed += raw.socket.send(framed)
         assert pushed < 60_000_000
         assert resident_bytes(server) - before < 32_000_000
-        # It goes on as soon as the client reads.
+        # It continues as soon as the client reads.
         raw.socket.settimeout(20)
         assert json.loads(raw.read_chunk())["seq"] == 0
 
@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
 @pytest.mark.row(16)
 @pytest.mark.parametrize("is_stalled", [False, True])
 def test_work_stops_when_the_client_goes(server: RunningServer, is_stalled: bool) -> None:
-    wait_for_in_flight(server, 1)  # the question itself
+    wait_for_in_flight(server, 1)  # this request itself
     with RawRequest(server.host, server.port, "/decode_stream", OCTETS) as raw:
         raw.send_chunk(packed([97]))
         raw.read_chunk()

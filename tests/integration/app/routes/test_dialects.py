@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_dialects.py that need a server."""
+"""The client of lm-evaluation-harness with a real server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_remote_tokenizer_of_lm_evaluation_harness(
         assert encode("test") == small_tokenizer.encode("test")
         eos = info.json()["eos_token"]
         assert encode(eos) == [small_tokenizer.spec.special_tokens[eos]]
-        assert decode(encode(eos)) == eos  # as it asks for the text of its end token
+        assert decode(encode(eos)) == eos  # as it requests the text of its end token
         text = "The quick\n brown <|a|> 中文 fox"
         assert decode(encode(text)) == text
         assert info.json().get("bos_token") is None

@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_encode.py that need a server."""
+"""/encode on a real server: the event loop stays free, and lost clients free their place."""
 
 import json
 import subprocess
@@ -14,9 +14,9 @@ from tests.app.routes.test_encode import TEXT
 from tests.integration.running_server import RunningServer
 from tests.integration.server_watch import wait_for_in_flight
 
-# On a busy machine a process waits for its turn, whatever the server does. So a wait counts as what
-# is smaller: the time by the clock, or the processor time the server itself spent meanwhile (that
-# of the encode that keeps the event loop from its turn).
+# On a busy machine a process waits for its turn, whatever the server does. So a wait counts as the
+# smaller of two figures: the elapsed time, and the processor time that the server itself used
+# meanwhile (by an encode that blocks the event loop).
 PROBE = """
 import select, socket, sys, time
 import psutil
@@ -84,15 +84,15 @@ def test_health_answers_while_large_texts_are_encoded(
         probe.stdin.close()
         worst, answers = map(float, probe.stdout.readline().split())
     assert set(statuses) == {200}
-    assert answers > 2  # health was asked while the text was encoded, not only before and after
-    # 0.1 s is the promise; where other work fills the machine, everything takes longer alike. A
-    # loop that stands still for a text would take all of the time, where there is one.
+    assert answers > 2  # health requests came during the encoding, not only before and after
+    # The promise is 0.1 s; where other work fills the machine, everything takes longer alike. A
+    # loop that a text blocks would take all of the time in one wait.
     assert worst < max(0.1, took / 3)
 
 
 @pytest.mark.row(16)
 def test_a_client_that_vanishes_while_it_sends_frees_its_place(server: RunningServer) -> None:
-    wait_for_in_flight(server, 1)  # the question itself
+    wait_for_in_flight(server, 1)  # this request itself
     with RawRequest(server.host, server.port, "/encode", "Content-Type: application/json") as raw:
         raw.send_chunk(b'{"text": "' + b"a" * 10_000)
         wait_for_in_flight(server, 2)

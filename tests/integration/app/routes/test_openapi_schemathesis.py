@@ -1,8 +1,8 @@
-"""Schemathesis against our own OpenAPI document, in process: no 5xx, no answer it does not know.
+"""Schemathesis with our own OpenAPI document, in process: no 5xx, no undocumented response.
 
 It makes requests that fit the document and requests that do not, sends them to the app with and
-without a key, and holds every answer against the document: status, media type, body, headers. The
-same requests on every run. What a job trains is other tests' matter: here jobs stay in the queue.
+without a key, and checks every response against the document: status, media type, body, headers.
+Every run sends the same requests. Other tests run jobs: here they stay in the queue.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ CHECKS: Final = [
 
 @schemathesis.serializer("application/x-npy", "application/x-ndjson")
 def as_it_is(context: Any, value: Any) -> bytes:
-    """What Schemathesis does not know how to write: a body of any bytes is one."""
+    """A strategy for bodies of any bytes, which Schemathesis does not provide."""
     given = getattr(value, "data", value)
     return given if isinstance(given, bytes) else json.dumps(given).encode()
 
 
 def described(*, max_examples: int) -> Any:
-    """The document, and how requests are made from it; an app that was never started has it."""
+    """The document and the request generator; it comes from an app that never starts."""
     app = create_app(Settings(admin_keys=(SecretStr(ADMIN_KEY),)))
     generation = GenerationConfig(deterministic=True, max_examples=max_examples)
     default = ProjectConfig(generation=generation)
     config = SchemathesisConfig(
         projects=ProjectsConfig(default=default),
-        suppress_health_check=[HealthCheck.too_slow],  # which only says how fast the machine is
+        suppress_health_check=[HealthCheck.too_slow],  # which depends on the machine
     )
     return schemathesis.openapi.from_dict(app.openapi(), config=config)
 
@@ -88,7 +88,7 @@ def client(
         corpus_roots=(root,),
         admin_keys=(SecretStr(ADMIN_KEY),),
         threads=2,
-        train_queue=1000,  # the jobs that the document's examples ask for stay in it
+        train_queue=1000,  # the jobs of the document's examples stay in it
     )
 
     async def do_nothing(runner: JobRunner) -> None:
@@ -101,7 +101,7 @@ def client(
 
 
 def send(client: TestClient, case: Any, key: str | None) -> Any:
-    """Send it as it was made, and hold what comes back against the document."""
+    """Send the request unchanged, and check the response against the document."""
     headers = {} if key is None else {"X-API-Key": key}
     made = case.as_transport_kwargs(base_url=str(client.base_url), headers=headers)
     body = {"content": made["data"]} if "data" in made else {}
@@ -132,7 +132,7 @@ def test_every_answer_of_many_is_as_described(
 
 
 def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
-    """Names nobody finds by chance: a version, its files, and a job from its post to its end."""
+    """Names that no generator finds: a version, its files, and a job from request to end."""
 
     def answer(method: str, path: str, **parts: Any) -> Any:
         return send(client, QUICK[path][method].Case(**parts), ADMIN_KEY)

@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_stream.py that need a server."""
+"""/encode_stream over a real socket: duplex, at every cut, with slow and vanishing clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXT = (
 def send_in_turns(
     server: RunningServer, tokenizer: Tokenizer, chunks: list[bytes]
 ) -> tuple[list[int], dict[str, Any]]:
-    """Send a chunk, wait for the ids it settles, send the next: what a slow two-way client does."""
+    """Send a chunk, wait for the ids it settles, send the next: what a slow duplex client does."""
     reference = StreamingEncoder(tokenizer)
     given: list[int] = []
     sent = b""
@@ -120,8 +120,8 @@ def test_one_byte_chunks_cost_time_linear_in_the_text(
         return time.perf_counter() - started
 
     seconds(2000)
-    # Quadratic would be 16 times as long. A neighbour that takes the processor lengthens one of the
-    # two; hardly each time.
+    # Quadratic work would take 16 times as long. Other processes may lengthen one of the two
+    # measurements, but hardly in every repetition.
     ratios = (
         min(seconds(40_000) for _ in range(2)) / min(seconds(10_000) for _ in range(3))
         for _ in range(6)
@@ -206,7 +206,7 @@ def test_error_frame(server: RunningServer) -> None:
 @pytest.mark.row(16)
 @pytest.mark.promise(12)
 def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> None:
-    """The server must stop reading: what a client can push in is bounded, and so is its memory."""
+    """The server must stop reading: this bounds what a client can send, and so the memory."""
     chunk = b"a b c d e f g h " * 2048
     framed = b"%x\r\n%b\r\n" % (len(chunk), chunk)
     before = resident_bytes(server)
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
                 pushed += raw.socket.send(framed)
         assert pushed < 60_000_000
         assert resident_bytes(server) - before < 32_000_000
-        # It goes on as soon as the client reads.
+        # It continues as soon as the client reads.
         raw.socket.settimeout(20)
         assert json.loads(raw.read_chunk())["seq"] == 0
 
@@ -227,7 +227,7 @@ def test_a_client_that_does_not_read_stops_the_sender(server: RunningServer) -> 
 @pytest.mark.row(16)
 @pytest.mark.parametrize("is_stalled", [False, True])
 def test_work_stops_when_the_client_goes(server: RunningServer, is_stalled: bool) -> None:
-    wait_for_in_flight(server, 1)  # the question itself
+    wait_for_in_flight(server, 1)  # this request itself
     with RawRequest(server.host, server.port, "/encode_stream") as raw:
         raw.send_chunk(b"the quick ")
         raw.read_chunk()

@@ -1,4 +1,4 @@
-"""The tests of tests/app/routes/test_tokenizers.py that need a server."""
+"""The files of a version over a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of tests/app/serving/test_live_tokenizers.py that need a server."""
+"""Promotions on real servers: concurrent ones, and swaps under load over two processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_of_two_promotions_that_expect_the_same_one_is_refused(
 def test_swaps_under_load_over_two_processes(
     store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef, n_swaps: int
 ) -> None:
-    """Two vocabularies without a common id: no answer mixes them, none fails, none is late."""
+    """Two vocabularies without a common id: no response mixes them, none fails, none is late."""
     answers: Counter[tuple[str, bool]] = Counter()
     tokenizers = {ref.digest: Tokenizer.from_spec(store.open(ref)) for ref in (starter, other)}
     text = "the quick brown fox " * 40
@@ -70,7 +70,7 @@ def test_swaps_under_load_over_two_processes(
         return answer["tokens"], answer["tokenizer"]["digest"], header
 
     def stream(server: RunningServer) -> tuple[list[int], str, str]:
-        """Two-way and slow: a swap falls into the middle of most streams."""
+        """Duplex and slow: a swap happens in the middle of most streams."""
         with RawRequest(server.host, server.port, "/encode_stream") as raw:
             received = b""
             for start in range(0, len(text), 200):
@@ -94,7 +94,7 @@ def test_swaps_under_load_over_two_processes(
                     failures.append(repr(error))
 
     with run_server(store.root, "--workers", "2") as server, contextlib.ExitStack() as ending:
-        ending.callback(stop.set)  # or a failure below would leave the load running for ever
+        ending.callback(stop.set)  # else a failure below would leave the load running for ever
         threads = [
             threading.Thread(target=load, args=(server, is_stream)) for is_stream in (False, True)
         ]
@@ -110,7 +110,7 @@ def test_swaps_under_load_over_two_processes(
                 timeout=60,
             )
             assert response.status_code == 200, response.text
-            # New connections reach either process; none may answer with the old one.
+            # New connections reach either process; neither may respond with the old version.
             for _ in range(8):
                 answer = httpx.post(f"{server.url}/encode", json={"text": "a"})
                 assert answer.status_code == 200, answer.text

@@ -1,4 +1,4 @@
-"""Two services on one store in a bucket: promotions, jobs, and a storage that comes and goes."""
+"""Two services with one store in a bucket: promotions, jobs, and outages of the storage."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_replicas_follow_and_outlast_their_storage(
             wait_until(lambda: status(a) == status(b) == "degraded")
             assert served(a) == served(b) == str(other)
             assert served(b, "starter") == served(b, str(starter)) == str(starter)
-            # A poll that had read the pointer, and then not what it names, notes it at the next.
+            # If a poll reads the pointer but not the version it names, the next poll notices.
             wait_until(lambda: "tokenizer_store_away 1.0" in a.get("/metrics").text)
             refused = a.put("/tokenizers/active", json={"tokenizer": str(other)}, headers=headers)
             assert refused.status_code == 503
@@ -81,7 +81,7 @@ def test_replicas_follow_and_outlast_their_storage(
     s3_server.stop()
     with contextlib.ExitStack() as ending:
         ending.callback(s3_server.start)
-        b = ending.enter_context(replica(s3_bucket, tmp_path / "b"))  # it starts from what it has
+        b = ending.enter_context(replica(s3_bucket, tmp_path / "b"))  # it starts from its cache
         assert (served(b), status(b)) == (str(other), "degraded")
 
 

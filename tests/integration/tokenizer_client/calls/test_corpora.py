@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""Corpora and token files: both clients with a real server."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""Jobs: both clients with a real server."""
 
 import numpy as np
 import pytest
@@ -18,9 +18,10 @@ TEXT = f"{CORPUS}{SPECIAL}" * 20
 
 @pytest.mark.parametrize("make_client", ["async"], indirect=True)
 def test_the_way_of_a_corpus(admin, tmp_path):
-    """Upload, encode, download, remove; and a promotion there and back.
+    """Upload, encode, download, remove; promote, and roll back.
 
-    The other client goes it, and trains, in `tests/integration/end_to_end/test_client_examples.py`.
+    `tests/integration/end_to_end/test_client_examples.py` does it with the other client, and
+    trains.
     """
     path = tmp_path / "corpus.txt"
     path.write_text(TEXT)
@@ -33,7 +34,7 @@ def test_the_way_of_a_corpus(admin, tmp_path):
     promotion = admin.promote("other", if_match=before.digest)
     assert admin.active_tokenizer().digest == promotion.active.digest != before.digest
 
-    # The ids of the other one begin at 1000: none is also one of the pinned one.
+    # The other tokenizer's ids begin at 1000: none is also one of the pinned one.
     pinned = admin.pinned(f"starter@{before.version}", digest=before.digest)
     seen = []
     started = pinned.encode_corpus("news", token_files_id="news", validation_share=0.2, seed=1)
@@ -49,7 +50,7 @@ def test_the_way_of_a_corpus(admin, tmp_path):
 
     assert admin.roll_back(promotion).active.digest == before.digest
     assert admin.active_tokenizer() == before
-    with pytest.raises(ConflictError):  # it can be rolled back to
+    with pytest.raises(ConflictError):  # a rollback can return to it
         admin.remove_version(f"other@{promotion.active.version}")
     admin.remove_token_files("news")
     admin.remove_corpus("news")

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""The service and its tokenizers: both clients with a real server."""
 
 import json
 

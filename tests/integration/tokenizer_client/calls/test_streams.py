@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""Streams: both clients with a real server."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What the clients do with a server."""
+"""Texts and ids: both clients with a real server."""
 
 import numpy as np
 import pytest

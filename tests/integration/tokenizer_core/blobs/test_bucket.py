@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/blobs/test_bucket.py that need object storage."""
+"""Faults of object storage: lost responses, ignored conditions, outages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     assert storage.swap("a", b"swapped", expected=found.version)
     assert s3_server.lost_answers == 0
     assert storage.read("a", max_bytes=99) == b"swapped"
-    # The same bytes, written by somebody else, are not one's own.
+    # Equal bytes from another writer are not our own.
     assert not storage.create("a", b"swapped")
     assert not storage.swap("a", b"swapped", expected=found.version)
 
@@ -70,7 +70,7 @@ def test_a_server_that_leaves_a_condition_out_is_refused(
     with pytest.raises(StorageError, match=f"{s3_bucket}/x lets two writers"):
         open_storage(f"{s3_bucket}/x")
     monkeypatch.setattr(s3_server, "ignored_headers", ())
-    assert open_storage(f"{s3_bucket}/x").names() == []  # the probe leaves nothing
+    assert open_storage(f"{s3_bucket}/x").names() == []  # the probe leaves no object
 
 
 def test_a_bucket_that_is_not_there_is_said(s3_bucket: str) -> None:
@@ -93,13 +93,13 @@ def test_a_server_that_is_away_is_told_within_seconds_and_no_secret_is_shown(
     assert time.monotonic() - began < 10
     shown = "".join(traceback.format_exception(caught.value))
     assert "a-secret" not in shown
-    assert storage.names() == []  # the other still goes where it went
+    assert storage.names() == []  # the other client still uses its old server
 
 
 def test_a_silent_server_ends_in_an_error(
     s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = open_storage(s3_bucket)  # with the patience it has, however slow this machine is now
+    storage = open_storage(s3_bucket)  # with its normal timeouts, however slow this machine is
     monkeypatch.setattr(object_storage, "_RESPONSE_SECONDS", 0.4)
     s3_server.is_silent.set()
     try:
@@ -130,7 +130,7 @@ def test_a_large_file_goes_in_parts_and_is_created_once(
     s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(s3_bucket)
-    least = 5 << 20  # S3 takes no smaller parts
+    least = 5 << 20  # S3 accepts no smaller parts
     monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: least)
     path = tmp_path / "large"
     path.write_bytes(bytes(least) + b"somewhere" + bytes(least))

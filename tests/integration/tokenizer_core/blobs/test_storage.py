@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/blobs/test_storage.py, on object storage."""
+"""The tests of tests/tokenizer_core/blobs/test_storage.py, repeated on object storage."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Encoding a corpus needs bounded memory, whatever the size of the corpus and its documents."""
+"""Encoding a corpus needs bounded memory, for any size of the corpus and its documents."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.native_module import native_module
 
-# A process of its own for each figure. What is the engine's own: the same text encoded in pieces
-# that are dropped, which fills its cache.
+# A separate process for each figure. The engine's own memory is measured first: it encodes the same
+# text in pieces and drops them, which fills its cache.
 PROGRAM = """
 import json, resource, sys
 from tokenizer_core import Tokenizer

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/corpus/test_corpus_resume.py that need processes."""
+"""Encodings that are killed and resume from their checkpoint, in real processes."""
 
 import json
 import os
@@ -22,9 +22,9 @@ from tokenizer_core.corpus import (
     plan_token_files,
 )
 
-# What is killed: the process that encodes, and with the Python engine those that work for it. It
-# sends the signal to itself, from the thread that writes or from one that waits a moment, so that
-# it has done something each time, however slow the machine is.
+# The kill ends the process that encodes, and with the Python engine its workers. The process sends
+# the signal to itself, from the thread that writes or from one that waits a moment, so that it
+# makes progress each time, however slow the machine is.
 PROGRAM = """
 import json, os, random, signal, sys, threading
 from tests.tokenizer_core.corpus import test_corpus_resume as here
@@ -51,7 +51,7 @@ here.encode_whole(*what, progress=count)
 def encode_whole(
     corpora: str, vocab: str, engine: str, workers: int, folder: str, progress: Any = None
 ) -> None:
-    """All text in a folder, going on where there is a checkpoint."""
+    """Encode all text in a folder, resuming from a checkpoint if one exists."""
     if vocab:
         tokenizer = Tokenizer.from_tokenizer_json(vocab)
     else:
@@ -70,8 +70,8 @@ def encode_whole(
 
 
 def kill_and_resume(what: list[Any], n_kills: int, *how: float) -> int:
-    """Encode in processes that are killed after some batches, and a last one that is not; how
-    many were killed."""
+    """Encode in processes that are killed after some batches, and a last one that is not; return
+    how many were killed."""
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     statuses = []
     for seed in [*range(1, n_kills + 1), 0]:

@@ -1,7 +1,7 @@
 """Token files are whole or absent wherever the writer dies, and wherever the disk refuses.
 
-What this does not prove: what a disk loses with its power; the order of the calls to fsync is
-checked instead.
+This does not prove what a disk loses with its power; instead, the order of the calls to fsync is
+checked.
 """
 
 import errno
@@ -16,10 +16,10 @@ import pytest
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, content, write_texts
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
 
-# Forks once for each operation k: the child writes and dies at its k-th call, the parent looks at
-# what is left and writes again, or goes on from the last checkpoint. A process of its own, because
-# pytest's may have threads. What is synced is checked elsewhere: here, where only the process dies,
-# it would only take time.
+# Forks once for each operation k: the child writes and dies at its k-th call, the parent checks the
+# files and writes again, or resumes from the last checkpoint. It forks in a separate process,
+# because pytest's may have threads. Other tests check the syncing: here, where only the process
+# dies, it would only take time.
 DRIVER = """
 import json, os, sys
 from pathlib import Path
@@ -196,7 +196,7 @@ def test_a_failing_disk(function, number, tmp_path):
             except OSError as error:
                 failed = error
         assert failed.errno == number
-        if folder.exists():  # only the entry of the folder is not sure to be on the disk
+        if folder.exists():  # only the folder's entry may not be on the disk
             assert function in ("fsync", "open")
             break
         assert not folder.parent.exists() or list(folder.parent.iterdir()) == []

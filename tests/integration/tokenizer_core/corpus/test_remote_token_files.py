@@ -1,4 +1,4 @@
-"""Token files in a bucket: whole or not there, never changed, fetched once and checked."""
+"""Token files in a bucket: whole or absent, never changed, fetched once and verified."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ from tokenizer_core.tokenizer import Tokenizer
 
 @pytest.fixture
 def address(s3_bucket, monkeypatch):
-    """An address; opening it makes no new client, which takes a while."""
+    """An address whose opening creates no new client, which is slow."""
 
     def open_quickly(place, *, read_only=False):
         is_there = place.startswith("s3://")
@@ -47,7 +47,7 @@ def address(s3_bucket, monkeypatch):
 
 
 def store():
-    """The store itself, to look at it and to damage what is there."""
+    """The storage itself, to inspect it and to damage its objects."""
     import s3fs
 
     found = s3fs.S3FileSystem()
@@ -57,7 +57,7 @@ def store():
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """The names that were asked of the bucket."""
+    """The names requested from the bucket."""
     names = []
     fetch = ObjectStorage.fetch
 
@@ -87,7 +87,7 @@ def test_a_round_trip(layout, address, tmp_path):
     assert [files.decode_document(i, NARROW) for i in range(len(TEXTS))] == TEXTS
     assert files.token_counts().tolist() == TokenFiles.open(tmp_path / "t").token_counts().tolist()
     assert verify_token_files(address, cache=cache).n_documents == len(TEXTS) + 1
-    # The cache and the bucket have the folder that was uploaded.
+    # The cache and the bucket equal the uploaded folder.
     assert content(files.folder) == content(tmp_path / "t")
     store().get(f"{address}/{place_of(tmp_path / 't')}", str(tmp_path / "copy"), recursive=True)
     assert content(tmp_path / "copy") == content(tmp_path / "t")
@@ -216,7 +216,7 @@ def test_other_token_files_are_refused_and_change_nothing(address, tmp_path):
 
 
 def test_a_late_writer_is_refused_and_harms_nobody(address, tmp_path, monkeypatch):
-    """It looked when nothing was there yet, and creates its manifest after the other."""
+    """It found nothing, and creates its manifest after the other writer."""
     write_texts(tmp_path / "t", tokens_per_shard=30)
     write_texts(tmp_path / "late", tokens_per_shard=20)
     create = ObjectStorage.create
@@ -270,7 +270,7 @@ def test_another_tokenizer_is_refused(address, tmp_path):
 
 
 def test_a_forked_reader_fetches(address, tmp_path, monkeypatch):
-    """As a loader's worker processes do that were forked off an open dataset."""
+    """Like the worker processes of a loader, forked with an open dataset."""
     monkeypatch.setattr(remote_token_files, "open_storage", open_storage)
     write_texts(tmp_path / "t", tokens_per_shard=30)
     upload_token_files(tmp_path / "t", address)

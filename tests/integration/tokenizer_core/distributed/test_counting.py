@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/distributed/test_counting.py that need processes."""
+"""Counting in shards by real worker processes, which are killed at random."""
 
 import random
 import threading
@@ -63,7 +63,7 @@ def test_it_goes_on_where_it_was(corpus, tmp_path):
 
 
 def test_workers_are_killed_and_the_file_is_the_same(corpus, tmp_path):
-    """A few kills at moments of chance: fewer than a shard may have."""
+    """A few kills at random moments: fewer than a shard may have."""
     rng, ended = random.Random(3), threading.Event()
     killed = []
 

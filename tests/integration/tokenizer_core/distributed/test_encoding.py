@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/distributed/test_encoding.py that need processes."""
+"""Distributed encoding by real worker processes, which are killed."""
 
 import contextlib
 import random
@@ -35,7 +35,7 @@ def test_killed_workers_change_no_byte(tmp_path, corpus):
 
 
 def _kill_workers(ended: threading.Event, killed: list[int], draws: random.Random) -> None:
-    """At moments of chance, few enough that it comes to an end."""
+    """At random moments, few enough that the run completes."""
     while not ended.wait(draws.uniform(0.3, 1.5)) and len(killed) < 8:
         with contextlib.suppress(psutil.Error):  # one has just ended
             workers = [
@@ -64,7 +64,7 @@ def test_workers_killed_at_random_moments_over_all_corpora(shared_data, tmp_path
     killer.start()
     try:
         while not (tmp_path / "tokens").exists():
-            # A shard that lost its worker three times ends a run, rightly.
+            # A run ends correctly when one of its shards loses its worker three times.
             with contextlib.suppress(ShardFailedError):
                 encode_distributed(
                     tokenizer,

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/distributed/test_runs.py that need processes."""
+"""Runs on real worker processes: kills cost an attempt, and a failing shard is named."""
 
 import pytest
 

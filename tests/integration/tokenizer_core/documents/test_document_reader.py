@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/documents/test_document_reader.py that need a process."""
+"""The memory of `open_documents`, measured in a separate process."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def write_large(path: Path, format_name: str, n_blocks: int) -> None:
     with path.open("wb") as file:
         for block in blocks:
             text = block if kind == "txt" else json.dumps({"text": block}) + "\n"
-            # At gzip's default level this would take most of the test's time.
+            # gzip's default level would take most of the test's time.
             pack = partial(gzip.compress, compresslevel=1) if packed == "gz" else PACKERS[packed]
             file.write(pack(text.encode()))
 

@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/documents/test_remote_files.py that need a web server."""
+"""Files read from a real web server, with its faults."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""The ids are the same with every set of instructions, not only with the best of this machine."""
+"""The ids are the same with every instruction set, not only with this machine's best."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tokenizer_core.patterns import PATTERNS
 
 
 def compare() -> None:
-    """Holds the engines against each other in this process; the last line is its kernel."""
+    """Compares the engines in this process; prints its kernel in the last line."""
     texts = adversarial_texts(n_random=120, seed=31)
     texts += ["x" * n + text for n, text in enumerate(texts[:70])]
     texts.append("".join(texts) * 5)

@@ -1,4 +1,4 @@
-"""The native engine among threads and processes: the GIL, many callers, fork in use, spawn."""
+"""The native engine with threads and processes: the GIL, many callers, fork during use, spawn."""
 
 import multiprocessing
 import os
@@ -35,7 +35,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture
 def no_forced_switch() -> Iterator[None]:
-    """Until the test ends a thread runs on until it gives the GIL up by itself."""
+    """Until the test ends, a thread gives up the GIL only voluntarily."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000.0)
     yield
@@ -59,7 +59,7 @@ def long_calls(tokenizer: Tokenizer) -> dict[str, Callable[[], object]]:
 
 
 def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
-    # Nothing but the call itself can let this thread run between the two marks: were the GIL held
+    # Only the call itself can let this thread run between the two marks: if the GIL were held
     # throughout, it would see the second one every time, however slow or busy the machine is.
     def was_released(work: Callable[[], object]) -> bool:
         marks: list[str] = []
@@ -142,8 +142,8 @@ def test_an_array_written_to_while_it_is_decoded_makes_no_impossible_str():
             try:
                 text = tokenizer.decode(ids)
             except RuntimeError:
-                continue  # told of it, which is the best that can be done
-            # A str that says it is ASCII without being it encodes to its bytes as they are.
+                continue  # reported, which is the most it can do
+            # A str whose header wrongly says ASCII encodes to its bytes unchanged.
             assert text.isascii() == text.encode().isascii()
     finally:
         stop.set()
@@ -151,7 +151,7 @@ def test_an_array_written_to_while_it_is_decoded_makes_no_impossible_str():
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The exit status of a forked child that does `work`; it is ended after a minute."""
+    """The exit status of a forked child that does `work`, killed after a minute."""
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

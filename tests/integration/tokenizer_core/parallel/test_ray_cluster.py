@@ -1,4 +1,4 @@
-"""Ray as an executor, and runs on it: results, dead workers, errors, cancel; nothing is left."""
+"""Ray as an executor, and runs on it: results, dead workers, errors, cancelling, no leftovers."""
 
 import random
 import signal
@@ -161,7 +161,7 @@ def test_cancelling_a_run_ends_its_tasks(ray_cluster, tmp_path):
 
 
 class _Killer(threading.Thread):
-    """Kills workers at moments of chance, few enough that no shard can fail for it."""
+    """Kills workers at random moments, few enough that no shard can fail because of it."""
 
     def __init__(self, seed: int, n_kills: int) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _Killer(threading.Thread):
     ("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_the_command_is_interrupted_and_goes_on(ray_cluster, corpus, tmp_path, how, code):
-    """A separate process, connected to the cluster, is ended in the middle, and again."""
+    """A separate process, connected to the cluster, is killed midway, twice."""
     for path in corpus:
         path.write_bytes(path.read_bytes() * 150)
     paths = [str(path) for path in corpus]
@@ -215,7 +215,7 @@ def test_workers_killed_at_random_moments(ray_cluster, shared_data, tmp_path, se
     files = sorted((shared_data / "corpora").glob("*.txt"))
     expected = local(files, SPECIALS, tmp_path / "local")
     killed = 0
-    for attempt in range(8):  # a shard that lost its worker three times ends a run, rightly
+    for attempt in range(8):  # a run ends correctly when a shard loses its worker three times
         killer = _Killer(seed + 100 * attempt, 6)
         killer.start()
         try:
@@ -268,7 +268,7 @@ def test_encoders_killed_at_random_moments(ray_cluster, shared_data, tmp_path, s
 )
 def test_where_no_cluster_is(address, monkeypatch):
     ray = pytest.importorskip("ray")
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests' connection stays
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests' connection stays
     with (
         pytest.raises(WorkerProcessError, match=r"no Ray cluster could be reached at .*ray status"),
         connect_to_ray(address),

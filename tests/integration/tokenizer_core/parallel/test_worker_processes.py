@@ -1,4 +1,4 @@
-"""Worker processes: results, bounds, deaths, errors, cancelling; no process is left over."""
+"""Worker processes: results, bounds, deaths, errors, cancelling; no process remains."""
 
 import contextlib
 import os
@@ -219,7 +219,7 @@ def test_what_a_worker_said_before_it_ended_is_heard():
         yield 0
         (worker,) = workers()
         assert wait_for(lambda: not is_running(worker.pid))
-        yield 1  # into a pipe that nobody reads
+        yield 1  # into a pipe that no process reads
 
     with pytest.raises(ValueError, match="not a number"):
         list(
@@ -325,7 +325,7 @@ def wait_for(condition, seconds: float = 20) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process works on; one that nobody has reaped yet does not."""
+    """Whether the process still runs; a zombie does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -340,7 +340,7 @@ def test_workers_end_with_their_parent(tmp_path, signal_name):
     try:
         assert wait_for(lambda: len(list(notes.iterdir())) == 2), "the workers did not start"
         pids = {int(note.name.split(".")[0]) for note in notes.iterdir()}
-        # Ctrl-C reaches the whole group, as from a terminal; the others the parent only.
+        # Ctrl-C reaches the whole group, as from a terminal; the other signals only the parent.
         kill = os.killpg if signal_name == "SIGINT" else os.kill
         kill(process.pid, getattr(signal, signal_name))
         process.communicate(timeout=20)

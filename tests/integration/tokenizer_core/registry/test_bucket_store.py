@@ -60,7 +60,7 @@ def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) ->
     assert s3_server.requests == []
     store._listed = None
     assert store.resolve_near("t") == store.resolve_near("t") == a
-    assert len(s3_server.requests) == 1  # the list, which is good for a second
+    assert len(s3_server.requests) == 1  # the list, which is cached for a second
     assert store.resolve_near(str(b)) == b
     objects("b").remove("t", a.version)
     assert store.resolve_near(str(a)) == a

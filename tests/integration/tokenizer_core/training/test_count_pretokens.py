@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/training/test_count_pretokens.py that need processes."""
+"""Counting with real worker processes: errors, progress, replaced workers."""
 
 import pytest
 

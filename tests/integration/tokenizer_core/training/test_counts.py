@@ -63,7 +63,7 @@ def test_memory_stays_near_the_ceiling(engine_name, tmp_path):
     assert bounded["spills"] > 1
     assert plain["n_bytes"] == bounded["n_bytes"] == corpus.stat().st_size
     assert (tmp_path / "0").read_bytes() == (tmp_path / f"{ceiling}").read_bytes()
-    # Once all is counted the native engine has the sum packed: text, length and count.
+    # After counting, the native engine holds the sum in packed form: text, length and count.
     packed = 24 * bounded["distinct"] if engine_name == "native" else 0
     assert bounded["took"] < max(ceiling, packed) + (16 << 20)
     assert bounded["took"] < plain["took"] / 2

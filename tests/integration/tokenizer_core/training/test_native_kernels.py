@@ -1,4 +1,4 @@
-"""Counts and merges of real text in the native engine are those of Python."""
+"""Counts and merges of real text in the native engine equal those of Python."""
 
 import pytest
 

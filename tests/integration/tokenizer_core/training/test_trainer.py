@@ -1,4 +1,4 @@
-"""The tests of tests/tokenizer_core/training/test_trainer.py that need processes."""
+"""Training with real worker processes: progress, cancelling, any number of workers."""
 
 import time
 

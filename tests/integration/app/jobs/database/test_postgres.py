@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/database/test_postgres.py that need PostgreSQL."""
+"""Job databases on a real PostgreSQL server: set-up, versions, locks and outages."""
 
 import logging
 import subprocess
@@ -27,7 +27,7 @@ def add(store: JobStore, job_id: str) -> None:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """One that may be stopped."""
+    """A server that a test may stop."""
     with run_postgres() as server:
         yield server
 
@@ -92,7 +92,7 @@ def test_a_table_of_an_earlier_version_is_brought_up_by_many_at_once(
         deadline = time.monotonic() + 60
         while postgres_server.execute(waiting, database=database) != [(6,)]:
             assert time.monotonic() < deadline
-            assert found == []  # nobody passes who does not have the lock
+            assert found == []  # only the holder of the lock continues
     for thread in threads:
         thread.join()
     assert found == [["before"]] * 6
@@ -144,7 +144,7 @@ def test_a_server_that_is_killed_and_started_again_loses_no_job(
     assert 0 <= store.database.answers_for_seconds < 60
     assert [job.id for job in fresh.latest()] == ["a"]
     said = [line for line in caplog.messages if "cannot be used" in line]
-    assert len(said) == 2  # each store once, however often it was asked
+    assert len(said) == 2  # each store connects once, for any number of calls
     assert store.finish(job, "live")
 
 
@@ -181,7 +181,7 @@ def test_a_transaction_that_fails_leaves_nothing_and_a_usable_connection(
     store = postgres_jobs()
     add(store, "a")
     with pytest.raises(ZeroDivisionError), store.database.transaction() as run:
-        1 / len(run("UPDATE jobs SET state = 'failed'", ()))  # which gives nothing back
+        1 / len(run("UPDATE jobs SET state = 'failed'", ()))  # it returns no rows
     (job,) = store.latest()
     assert job.state == "queued"
     with pytest.raises(JobDatabaseError), store.database.read() as run:

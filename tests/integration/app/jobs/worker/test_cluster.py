@@ -1,4 +1,4 @@
-"""The tests of tests/app/jobs/worker/test_cluster.py that need a Ray cluster."""
+"""Training jobs on a real Ray cluster."""
 
 from __future__ import annotations
 

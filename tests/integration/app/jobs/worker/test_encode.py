@@ -1,4 +1,4 @@
-"""Encoding jobs with real child processes: what they write, and what is left when they die."""
+"""Encoding jobs with real child processes: the files they write, and what remains when they die."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def wait(service: Service, job_id: str, *, seconds: float = 120) -> Fields:
 
 
 def wait_for_child(service: Service, job_id: str, *, deaths: int = 0) -> int:
-    """The pid of the job's child, once it has died so often before."""
+    """The pid of the job's child, after this many deaths before it."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         job = service.jobs.get(job_id)
@@ -107,7 +107,7 @@ def expected_files(
     seed: int = 0,
     **options: Any,
 ) -> dict[str, bytes]:
-    """What the library writes for NEWS in each; without options, as for a request with none."""
+    """The library's output for NEWS in each layout; without options, as for a request with none."""
     (tmp_path / "plain").mkdir(parents=True)
     sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
     for source in sources:
@@ -122,7 +122,7 @@ def expected_files(
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Until it is set, a child that has done everything waits for leave to publish."""
+    """Until the event is set, a finished child waits for permission to publish."""
     opened = threading.Event()
     real = JobStore.allow_publishing
 
@@ -137,7 +137,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def wait_at_gate(service: Service, job_id: str) -> None:
     note = folder_of(service).note(folder_of(service).growing(job_id))
     deadline = time.monotonic() + 90
-    while not note.exists():  # the last thing it does before it asks
+    while not note.exists():  # its last step before the request
         assert time.monotonic() < deadline, show(service, job_id)
         time.sleep(0.01)
 
@@ -213,7 +213,7 @@ def test_all_options_reach_the_files(service: Service) -> None:
         42 + len(f"one{END}two") + 40 * len("three")
     )
     described = service.client.get("/token-files/a").json()
-    # What is put around the documents is none of what the texts hold.
+    # The counts of texts exclude the ids around the documents.
     found = [split["special_tokens_found"] for split in described["splits"].values()]
     assert found == [{}, {}]
     assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
@@ -253,7 +253,7 @@ def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service:
 def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
     service: Service, gate: threading.Event
 ) -> None:
-    """A job that waits, and one that runs, encode with what was active when they were made."""
+    """A waiting and a running job encode with the version that was active at their creation."""
     upload(service)
     _, pinned = tokenizer_of(service)
     first, second = (start(service, token_files_id=name) for name in ("a", "b"))
@@ -275,7 +275,7 @@ def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
 def test_a_version_that_is_gone_from_the_disk_fails_the_job_that_waits(
     service: Service, gate: threading.Event
 ) -> None:
-    """The service refuses that (409); who has the disk can do it."""
+    """The service refuses that (409); a person with access to the disk can do it."""
     upload(service)
     vocab = {byte: bytes([byte]) for byte in range(256)}
     ref = service.store.publish(TokenizerSpec.from_merges(vocab, [], []), name="passing")
@@ -320,7 +320,7 @@ def test_a_job_that_was_put_back_and_is_cancelled_leaves_nothing(
     wait_at_gate(service, job_id)
     gate.set()
     assert service.client.portal is not None
-    # The runner ends: what the child has done waits for whoever takes the job next.
+    # The runner ends: the child's work waits for the next owner of the job.
     service.client.portal.call(service.services.runner.stop)
     if show(service, job_id)["state"] == "queued":
         assert job_id in folder_of(service).left_over()
@@ -365,14 +365,14 @@ def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
     assert service.jobs.requeue(late, died=True)
 
     async def run(*_: object) -> Outcome:
-        return Outcome("cancelled")  # what an attempt says that finds the job taken
+        return Outcome("cancelled")  # the message of an attempt that lost its job
 
     monkeypatch.setattr(Attempt, "run", run)
     service.client.portal.call(runner._run, late)
     assert show(service, job_id)["state"] == "queued"
     assert growing.exists()
     service.client.delete(f"/jobs/{job_id}")
-    growing.mkdir()  # what the late child has written since
+    growing.mkdir()  # files that the late child has written since
     service.client.portal.call(runner._run, late)
     assert not growing.exists()
 
@@ -382,7 +382,7 @@ def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: S
     service.client.portal.call(service.services.runner.stop)
     upload(service)
     job_id = start(service)
-    mark = ProcessIdentity(os.getpid(), 1.0)  # the time is another's
+    mark = ProcessIdentity(os.getpid(), 1.0)  # the start times differ
     assert service.jobs.claim_next(mark) is not None
     growing = folder_of(service).growing(job_id)
     growing.mkdir(parents=True)
@@ -409,7 +409,7 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     assert row is not None
 
     class Events:
-        """Of an attempt that dies after some of it; `seen` are the bytes it had done then."""
+        """The events of an attempt that dies midway; `seen` are the bytes it had done then."""
 
         def __init__(self, last: float) -> None:
             self.last, self.seen = last, list[int]()
@@ -477,7 +477,7 @@ def test_a_job_whose_server_is_gone_waits_again_until_it_was_lost_too_often(
 def test_token_files_are_its_own_only_if_the_job_has_made_them(
     service: Service, tmp_path: Path
 ) -> None:
-    """Not because the tokenizer, the plan and the corpora are the same."""
+    """The tokenizer, the plan and the corpora may be the same; that does not matter."""
     upload(service)
     assert service.client.portal is not None
     service.client.portal.call(service.services.runner.stop)
@@ -500,7 +500,7 @@ def test_token_files_are_its_own_only_if_the_job_has_made_them(
     folder_of(service).remove("tokens")
     encode_child.encode_and_publish(job)
     published = contents(place)
-    encode_child.encode_and_publish(job)  # as if it had died before it could tell
+    encode_child.encode_and_publish(job)  # as if it had died before its report
     assert contents(place) == published == expected_files(service, tmp_path)
     assert [call.args[0] for call in told.send.call_args_list] == [
         *("ready", "published"),
@@ -511,7 +511,7 @@ def test_token_files_are_its_own_only_if_the_job_has_made_them(
 def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publish_once(
     service: Service, tmp_path: Path
 ) -> None:
-    """The one that was paused wakes and publishes while the other one waits for its leave."""
+    """The paused one resumes and publishes while the other waits for permission."""
     upload(service)
     assert service.client.portal is not None
     service.client.portal.call(service.services.runner.stop)
@@ -564,7 +564,7 @@ def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
 def test_what_was_published_before_it_could_be_said_is_found(
     service: Service, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the server had died between the child's rename and its word of it."""
+    """As if the server had died between the child's rename and its report."""
     upload(service)
     job_id = start(service, token_files_id="tokens")
     wait_at_gate(service, job_id)
@@ -582,7 +582,7 @@ def test_what_was_published_before_it_could_be_said_is_found(
 def test_others_of_the_same_id_are_never_replaced(
     service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
-    """They come up while one job waits for leave, and while another waits for its turn."""
+    """They start while one job waits for permission, and another for its turn."""
     upload(service)
     running, queued = (start(service, token_files_id=name) for name in ("a", "b"))
     wait_at_gate(service, running)
