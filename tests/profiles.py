@@ -18,8 +18,8 @@ PROFILES = {"quick": 30, "ci": 100, "full": 1500}
 def register() -> None:
     """Register the profiles, and load `quick` for a run that chooses none.
 
-    `quick` and `ci` try the same examples in every run; `full` looks for new ones. Nothing is timed,
-    neither an example nor its making: a busy machine would fail.
+    `quick` and `ci` try the same examples in every run; `full` looks for new ones. None times
+    an example or its making, because a busy machine would fail.
     """
     for name, n_examples in PROFILES.items():
         settings.register_profile(
