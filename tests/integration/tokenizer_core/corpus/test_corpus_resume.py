@@ -27,7 +27,7 @@ from tokenizer_core.corpus import (
 # makes progress each time, however slow the machine is.
 PROGRAM = """
 import json, os, random, signal, sys, threading
-from tests.tokenizer_core.corpus import test_corpus_resume as here
+from tests.integration.tokenizer_core.corpus import test_corpus_resume as here
 from tokenizer_core.corpus import corpus_encoding, encoding_run
 
 what, seed, seconds, most_batches, corpus_encoding.BATCH_BYTES = json.loads(sys.argv[1])

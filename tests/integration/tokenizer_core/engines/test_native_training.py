@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tokenizer_core.training.test_native_kernels import SPECIAL, compiled
+from tests.tokenizer_core.engines.test_native_training import SPECIAL, compiled
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
     train,
