@@ -50,7 +50,7 @@ def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str],
         if event == "call" and code.co_filename.startswith(OURS):
             if code.co_qualname == "GuardedHttpProtocol._respond":
                 is_between = True
-            elif "Engine.encode" in code.co_qualname or "Encoding.encode" in code.co_qualname:
+            elif "Engine.encode" in code.co_qualname:
                 is_between = False
             elif is_between:
                 seen[f"{Path(code.co_filename).relative_to(ROOT)} {code.co_qualname}"] = None
@@ -70,8 +70,9 @@ def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str],
                 sys.setprofile(watch)
                 seen.clear()
                 protocol.data_received(request)
-                while not wire.sent.endswith(b"}"):  # noqa: ASYNC110 - no event says it
-                    await asyncio.sleep(0)
+                async with asyncio.timeout(30):
+                    while not wire.sent.endswith(b"}"):  # noqa: ASYNC110 - no event says it
+                        await asyncio.sleep(0)
                 sys.setprofile(None)
             return wire.sent
 
