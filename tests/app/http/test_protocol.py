@@ -7,8 +7,10 @@ working.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import re
+import sys
 from contextvars import ContextVar
 from typing import Any
 
@@ -248,3 +250,10 @@ def test_a_long_response_waits_for_its_reader() -> None:
 def test_a_client_that_left_is_no_error() -> None:
     app, _ = converse(ConnectionGuard(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
     assert app.n_answered == 3
+
+
+def test_the_old_module_warns_and_gives_the_same_protocol() -> None:
+    sys.modules.pop("app.http_protocol", None)
+    with pytest.warns(DeprecationWarning, match=r"use app\.http\.protocol"):
+        alias = importlib.import_module("app.http_protocol")
+    assert alias.GuardedHttpProtocol is GuardedHttpProtocol
