@@ -36,7 +36,7 @@ class TransformersReader:
 
     @staticmethod
     def is_there() -> bool:
-        """Whether `make test` has installed transformers beside this environment."""
+        """Whether `make test-all` has installed transformers for the process below."""
         return FOLDER.is_dir()
 
     def __enter__(self) -> TransformersReader:
