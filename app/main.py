@@ -64,7 +64,7 @@ from tokenizer_core.registry import open_artifacts
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
 log = logging.getLogger("app.main")
 
@@ -174,13 +174,6 @@ class _Service(FastAPI):
         self._service_metrics = service_metrics
         self._traces = traces
         super().__init__(**options)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Do what the base classes do, in one call instead of two."""
-        scope["app"] = self
-        if self.middleware_stack is None:
-            self.middleware_stack = self.build_middleware_stack()
-        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Add our middleware. Called once, at the first request, after all routes are included."""

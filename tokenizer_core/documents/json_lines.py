@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from typing import Final, NoReturn
+from typing import Final
 
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
+from tokenizer_core.strict_json import StrictJsonError, read_json
 
 DEFAULT_LINE_BYTES: Final = 1 << 24
 """Parsing a line needs up to nine times its size in memory: bytes, text, value."""
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_REMEDIES: Final = {
+    "malformed_json": "; each line must hold one whole JSON object",
+    "invalid_utf8": "; convert the file to UTF-8",
+    "duplicate_key": "; leave one of them out",
+    "not_a_number": "; write null",
+    "number_too_long": "; write a string",
+    "nested_too_deep": "; write it flatter",
+}
 
 
 class _LineError(Exception):
@@ -35,7 +42,7 @@ def read_json_lines(
     """
     for number, line in _lines(blocks, name, max_line_bytes):
         try:
-            text = _parse_document(line, field, is_first=number == 1)
+            text = _parse_document(line, field)
         except _LineError as error:
             raise _error(name, number, str(error)) from None
         yield from cut_document(text, max_piece_chars)
@@ -70,16 +77,15 @@ def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[
         yield number, b"".join(parts)
 
 
-def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
-    if is_first and line.startswith(_BYTE_ORDER_MARK):
-        raise _LineError("it begins with a byte order mark; write the file without one")
+def _parse_document(line: bytes, field: str) -> str:
+    if not line or line.isspace():
+        raise _LineError("it is empty; each line must hold a JSON object, so remove it")
     try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _LineError(
-            f"its byte {error.start} is not UTF-8; convert the file to UTF-8, or mend it there"
-        ) from None
-    record = _parse_object(text)
+        record = read_json(line, keep_lone_surrogates=True)  # other fields may hold them
+    except StrictJsonError as error:
+        raise _LineError(f"it {error}{_REMEDIES.get(error.code, '')}") from None
+    if not isinstance(record, dict):
+        raise _LineError("it holds no JSON object; write {...} with the text in a field")
     if field not in record:
         raise _LineError(
             f"it has no field {field!r}; name the one with the text (--field, in Python field=)"
@@ -87,8 +93,7 @@ def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
     document = record[field]
     if not isinstance(document, str):
         raise _LineError(f"its field {field!r} is no string; mend the line, or leave it out")
-    # UTF-8 has no surrogates; only an escape can produce one.
-    if "\\u" in text:
+    if b"\\u" in line:  # only an escape can produce a surrogate
         try:
             document.encode("utf-8")
         except UnicodeEncodeError:
@@ -97,39 +102,6 @@ def _parse_document(line: bytes, field: str, *, is_first: bool) -> str:
                 f"escape, or leave the line out"
             ) from None
     return document
-
-
-def _parse_object(text: str) -> dict[str, object]:
-    if not text or text.isspace():
-        raise _LineError("it is empty; each line must hold a JSON object, so remove it")
-    try:
-        record = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise _LineError(
-            f"it is not JSON: {error.msg} at character {error.pos}; each line must hold one whole "
-            f"JSON object"
-        ) from None
-    except RecursionError:
-        raise _LineError("it is nested too deep to be read; write it flatter") from None
-    except ValueError:  # int() refuses more than 4,300 digits
-        raise _LineError("it holds a number of more than 4,300 digits; write a string") from None
-    if not isinstance(record, dict):
-        raise _LineError("it holds no JSON object; write {...} with the text in a field")
-    return record
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise _LineError(f"it holds {name}, which is not JSON; write null")
-
-
-def _build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    built = dict(pairs)
-    if len(built) != len(pairs):
-        raise _LineError("an object in it has the same key twice; leave one of them out")
-    return built
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object, parse_constant=_refuse_constant)
 
 
 def _error(name: str, number: int, what: str) -> CorpusError:

@@ -164,10 +164,10 @@ def test_a_long_text_of_ids_is_parsed_in_windows_at_about_the_speed_of_json() ->
 def test_a_hostile_body_is_refused_before_it_is_decoded(
     head: bytes, unit: bytes, status: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decode(body: bytes, window_bytes: int) -> str:
+    def decode(body: bytes, window_chars: int) -> Any:
         raise AssertionError("the body was decoded")
 
-    monkeypatch.setattr(json_bodies, "_decode", decode)
+    monkeypatch.setattr(json_bodies, "read_json", decode)
     assert outcome(head + unit * (MAX_VALUES + 1)) == (status, code)
 
 

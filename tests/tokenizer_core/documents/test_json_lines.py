@@ -69,8 +69,8 @@ def test_the_field_is_chosen():
         (b'{"text": "a", "score": NaN}', "it holds NaN, which is not JSON; write null"),
         (b'{"text": "a", "score": -Infinity}', "it holds -Infinity"),
         (b'{"text": "a", "n": ' + b"9" * 5_000 + b"}", "4,300 digits"),
-        (b'{"text": "\xff"}', "its byte 10 is not UTF-8; convert"),
-        (b'{"text": "\xed\xa0\x80"}', "its byte 10 is not UTF-8"),
+        (b'{"text": "\xff"}', "it is not UTF-8: invalid bytes at offset 10; convert"),
+        (b'{"text": "\xed\xa0\x80"}', "it is not UTF-8: invalid bytes at offset 10"),
         (b'{"text": "\\ud800"}', "half of a surrogate pair"),
         (b'{"text": "\\udc00\\ud800"}', "half of a surrogate pair"),
         (
@@ -100,7 +100,7 @@ def test_json_nested_too_deep_is_an_error():
 
 
 def test_a_byte_order_mark_is_an_error_in_front_and_text_elsewhere():
-    with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark; write"):
+    with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark; remove"):
         read(b'\xef\xbb\xbf{"text": "a"}')
     assert read(b'{"text": "\xef\xbb\xbfa"}') == ["\ufeffa"]
 

@@ -50,14 +50,14 @@ def test_cut_short_at_every_byte_or_reformatted():
         with pytest.raises(FormatError):
             parse_manifest_json(data[:length])
     for other in (data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()):
-        with pytest.raises(FormatError, match="changed or damaged"):
+        with pytest.raises(FormatError, match=r"changed or damaged"):
             parse_manifest_json(other)
 
 
 @pytest.mark.parametrize("value", ['"\\ud800"', "1e999", "[" * 400 + "]" * 400])
 def test_json_that_is_never_written_is_damage(value):
     data = render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode())
-    with pytest.raises(FormatError, match="changed or damaged"):
+    with pytest.raises(FormatError, match=r"changed or damaged|lone surrogate|too large"):
         parse_manifest_json(data)
 
 
