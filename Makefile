@@ -69,7 +69,7 @@ serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this comm
 	@exec $(BIN)/tokenizer serve --exit-with-parent $(ARGS)
 
 test: $(TOOLS) ## run the tests that need no other process: minutes
-	$(PYTEST) --ignore=tests/integration -m "not slow" $(ARGS)
+	$(PYTEST) --ignore=tests/integration -m "not slow and not thorough" $(ARGS)
 
 test-all: $(TOOLS) $(TRANSFORMERS) test-native ## run these and the integration tests, with more examples
 	$(PYTEST) --hypothesis-profile=ci -m "not slow" $(ARGS)

@@ -1,7 +1,9 @@
 """How much the tests try: the Hypothesis profiles `quick`, `ci` and `full`, and slow cases.
 
 `make test`, `make test-all` and `make test-full` choose one with `--hypothesis-profile`. A test
-sets no number; one with expensive examples uses a fraction of the profile's.
+sets no number; one with expensive examples uses a fraction of the profile's. One
+that looks at everything for seconds is `thorough`, which `make test` leaves out; one that takes
+minutes is `slow`.
 """
 
 from __future__ import annotations
@@ -40,5 +42,14 @@ def examples(fraction: float, **options: Any) -> settings:
 
 def first_and_slow(values: Iterable[Any]) -> list[Any]:
     """Values to parametrize with: the first always runs, the others are slow."""
+    return _first_and_others(values, pytest.mark.slow)
+
+
+def first_and_thorough(values: Iterable[Any]) -> list[Any]:
+    """Values to parametrize with: the first always runs, the others are thorough."""
+    return _first_and_others(values, pytest.mark.thorough)
+
+
+def _first_and_others(values: Iterable[Any], mark: pytest.MarkDecorator) -> list[Any]:
     first, *others = values
-    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]
+    return [first, *(pytest.param(value, marks=mark) for value in others)]

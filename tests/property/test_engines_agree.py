@@ -143,6 +143,7 @@ def many_words(n_words: int, seed: int) -> list[str]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_words_than_the_caches_hold_and_then_the_first_again(kind):
     native, python = both_of(tiny_spec(7, kind, "gpt2"))

@@ -115,6 +115,7 @@ def measure(reader: str, folder: Path) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BOMBS)
 def test_refused_at_once_and_in_little_memory(name, tmp_path):
     (tmp_path / "bomb.pkl").write_bytes(BOMBS[name]())
@@ -125,6 +126,7 @@ def test_refused_at_once_and_in_little_memory(name, tmp_path):
     assert found["extra_bytes"] < MAX_EXTRA_BYTES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_call_is_refused_and_not_made(protocol, tmp_path):
     marker = tmp_path / "marker"
@@ -138,6 +140,7 @@ def test_a_call_is_refused_and_not_made(protocol, tmp_path):
     assert marker.exists(), "the pickle is not the attack this test takes it for"
 
 
+@pytest.mark.thorough
 def test_the_measuring_sees_what_a_reader_that_only_denies_globals_does(tmp_path):
     (tmp_path / "bomb.pkl").write_bytes(b"\x80\x04]r\x00\x00\x00\x01.")  # 256 MB, of 16 GB
     assert measure(DENY_ALL_READER, tmp_path)["extra_bytes"] > MAX_EXTRA_BYTES

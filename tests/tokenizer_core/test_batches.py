@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.adversarial import adversarial_texts
+from tests.profiles import first_and_thorough
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import SpecialTokenForbiddenError
@@ -147,7 +148,7 @@ def big_texts(seed: int, *, divisor: int = 1) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "o200k", "qwen2"])
+@pytest.mark.parametrize("pattern", first_and_thorough(["gpt2", "o200k", "qwen2"]))
 def test_threads_change_no_id_of_documents_and_batches(engine, pattern):
     spec = TokenizerSpec.from_merges(
         VOCAB, MERGES, ADDED, pattern=pattern, normalizer="nfc" if pattern == "qwen2" else "none"

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from hypothesis import settings
 
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.normalize import changed, normalize_nfc
@@ -53,8 +54,9 @@ def test_special_tokens_are_those_of_the_text_before_it_is_normalized(tokenizer)
     matcher = SpecialTokenMatcher(SPECIALS)
     id_of = {token.content: token.id for token in tokenizer.spec.added_tokens}
     n_near = 0
+    n_texts = 20 * settings().max_examples
     for text in texts(
-        2, 3_000, [*JOINING, *CHANGING, *SPECIALS, "<\u212a>", "|\u1fef|", "a\u030a"]
+        2, n_texts, [*JOINING, *CHANGING, *SPECIALS, "<\u212a>", "|\u1fef|", "a\u030a"]
     ):
         expected = []
         for plain, token in matcher.split(text):
@@ -65,7 +67,7 @@ def test_special_tokens_are_those_of_the_text_before_it_is_normalized(tokenizer)
         assert tokenizer.encode_to_numpy(text).tolist() == expected
         assert tokenizer.count(text) == len(expected)
         assert tokenizer.encode_ordinary(text) == list(normalize_nfc(text).encode())
-    assert n_near > 100
+    assert n_near > n_texts / 30
 
 
 def test_many_runs_of_marks_are_normalized_too(tokenizer):

@@ -119,6 +119,7 @@ def test_a_lone_surrogate_is_an_error():
         StreamingEncoder(TOKENIZERS[0]).feed("a\ud800")
 
 
+@pytest.mark.thorough
 @pytest.mark.row(10, 15)
 @pytest.mark.parametrize("unit", ["a", " ", "中", "\u0301"])
 @pytest.mark.parametrize("tokenizer", [FORMS[0], FORMS[-1]], ids=" ".join, indirect=True)

@@ -182,6 +182,7 @@ def test_count_with_a_limit(tokenizer):
     assert tokenizer.count(text, limit=10) > 10
 
 
+@pytest.mark.thorough
 def test_long_texts_go_through_windows_without_a_seam(tokenizer):
     text = "".join(TEXTS) * 40
     assert len(text) > 3 * (1 << 16)

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from app.rendering import encode as encode_answers
 from app.rendering import json_values as answers
+from tests.profiles import first_and_thorough
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
@@ -61,7 +62,7 @@ def test_empty_text_and_empty_batch(client: TestClient) -> None:
 
 
 @pytest.mark.row(11)
-@pytest.mark.parametrize("plane", range(17))
+@pytest.mark.parametrize("plane", first_and_thorough(range(17)))
 def test_every_code_point_of_every_plane_comes_back(client: TestClient, plane: int) -> None:
     """Assigned or not, noncharacters, NUL, the byte order mark: all except surrogates."""
     codes = range(plane << 16, (plane + 1) << 16)
@@ -238,6 +239,7 @@ def test_not_acceptable(client: TestClient) -> None:
     assert response.status_code == 406
 
 
+@pytest.mark.thorough
 @pytest.mark.row(10)
 @pytest.mark.parametrize("character", ["a", "^", " ", "\n", "\u0301", "\u200d", "中"])
 def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None:

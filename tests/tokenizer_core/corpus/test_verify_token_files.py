@@ -45,6 +45,7 @@ def test_progress_rises_to_the_total(layout, tmp_path):
     assert set(totals) == {done[-1]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_one_byte_flipped_anywhere_is_found(layout, tmp_path):
     folder = tmp_path / "t"

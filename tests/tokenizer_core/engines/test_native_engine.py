@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.native_module import native_module
+from tests.profiles import first_and_thorough
 from tests.tokenizer_core.engines.random_specs import (
     BYTES,
     random_character_merges,
@@ -132,6 +133,7 @@ def test_merges_across_characters_equal_the_python_engines(seed, is_ranks, text)
     assert native.encode(text) == python.encode(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.shared_data
 def test_corpora_give_the_ids_of_the_python_engine(both, shared_data: Path):
     for path in sorted((shared_data / "corpora").glob("*.txt")):
@@ -140,7 +142,8 @@ def test_corpora_give_the_ids_of_the_python_engine(both, shared_data: Path):
 
 
 @pytest.mark.parametrize(
-    "unit", ["the cat's 12345\n\n  hat ", "中文字", "a", " ", "ABCd\u0301ʰ", "/\n"]
+    "unit",
+    first_and_thorough(["中文字", "the cat's 12345\n\n  hat ", "a", " ", "ABCd\u0301ʰ", "/\n"]),
 )
 def test_threads_change_no_id(both, unit):
     native, _ = both

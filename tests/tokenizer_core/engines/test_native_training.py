@@ -48,6 +48,7 @@ def alternating(n_words: int) -> dict[str, int]:
     return {f"{i:x}x{i * 7919 % 1000003:x}y{i % 977}": 1 + i % 3 for i in range(n_words)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("tie_break", "rules"),
     [

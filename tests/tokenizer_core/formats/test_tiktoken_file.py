@@ -217,6 +217,7 @@ def test_merges_that_never_apply_may_stand_anywhere(seed):
         assert ours.encode(text) == theirs.encode(text), text
 
 
+@pytest.mark.thorough
 @pytest.mark.shared_data
 def test_llama_3_s_merges_are_its_ranks_and_some_that_never_apply(shared_data):
     spec = load_tokenizer_json(shared_data / "vocab" / "llama3_1.tokenizer.json")

@@ -396,8 +396,8 @@ def test_tokens_matched_in_two_passes_must_not_overlap():
     ("name", "pattern", "normalizer", "n_added"),
     [
         ("gpt2", "gpt2", "none", 1),
-        ("llama3_1", "llama3", "none", 256),
-        ("qwen3", "qwen2", "nfc", 26),
+        pytest.param("llama3_1", "llama3", "none", 256, marks=pytest.mark.thorough),
+        pytest.param("qwen3", "qwen2", "nfc", 26, marks=pytest.mark.thorough),
     ],
 )
 def test_public_files(name, pattern, normalizer, n_added, shared_data):

@@ -30,12 +30,14 @@ def assert_same_split(native, text: str, name: str) -> None:
         pytest.fail(f"{name}, pre-token {at}: {ours[around]!a}, not {theirs[around]!a}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_code_point_in_context(native, name):
     for text in every_code_point_in_context():
         assert_same_split(native, text, name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_code_point_in_contractions(native, name):
     # One letter folds to an ASCII letter without being one; there must be no other. Only letters

@@ -4,9 +4,12 @@ import subprocess
 import sys
 import tomllib
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 
+@pytest.mark.thorough
 def test_the_stub_is_that_of_the_module(native):
     options = ("--mypy-config-file", "pyproject.toml")
     command = [sys.executable, "-m", "mypy.stubtest", *options, native.__name__]
