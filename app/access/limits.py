@@ -92,7 +92,7 @@ class Lease:
         budget = self._budget
         # Always admit a single request, since no body is larger than the budget.
         if budget.used > self._held and budget.used + n_bytes > budget.maximum:
-            raise OverloadedError("fill the memory set aside for them")
+            raise OverloadedError("use all the memory reserved for bodies")
         budget.used += n_bytes
         self._held += n_bytes
 

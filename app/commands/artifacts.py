@@ -54,10 +54,18 @@ def _add_inspect(subcommands: Any) -> None:
         ),
     )
     inspect.add_argument(
-        "tokenizer", metavar="NAME[@VERSION]", help="without a version the newest; active is served"
+        "tokenizer",
+        metavar="NAME[@VERSION]",
+        help="NAME alone is its newest version; `active` is the one that serves",
     )
-    inspect.add_argument("--longest", type=int, default=10, metavar="N", help="tokens to show (10)")
-    inspect.add_argument("--json", action="store_true", help="the manifest as JSON")
+    inspect.add_argument(
+        "--longest",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of longest tokens to show (default: 10)",
+    )
+    inspect.add_argument("--json", action="store_true", help="print the manifest as JSON")
     add_artifacts_dir(inspect)
     inspect.set_defaults(run=run_inspect)
 
@@ -86,8 +94,8 @@ def _add_import(subcommands: Any) -> None:
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
-    importing.add_argument("--promote", action="store_true", help="serve it from now on")
-    importing.add_argument("--json", action="store_true", help="what was published, as JSON")
+    importing.add_argument("--promote", action="store_true", help="serve it")
+    importing.add_argument("--json", action="store_true", help="print what was published as JSON")
     add_artifacts_dir(importing)
     importing.set_defaults(run=run_import)
 
@@ -96,8 +104,8 @@ def _add_promote(subcommands: Any) -> None:
     promote = subcommands.add_parser(
         "promote",
         description=(
-            "Make a version the one that answers requests which name none. Running servers on\n"
-            "this artifacts folder follow within a second; tokenizer rollback goes back."
+            "Choose the version that serves requests that name no tokenizer. Running servers on\n"
+            "this artifacts folder follow within a second. tokenizer rollback undoes it."
         ),
         epilog=(
             "examples:\n"
@@ -105,8 +113,12 @@ def _add_promote(subcommands: Any) -> None:
             "  tokenizer promote news@20261121T041500Z-1a2b3c4d"
         ),
     )
-    promote.add_argument("tokenizer", metavar="NAME[@VERSION]", help="without a version the newest")
-    promote.add_argument("--json", action="store_true", help="what is served and was, as JSON")
+    promote.add_argument(
+        "tokenizer", metavar="NAME[@VERSION]", help="NAME alone is its newest version"
+    )
+    promote.add_argument(
+        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
+    )
     add_artifacts_dir(promote)
     promote.set_defaults(run=run_promote)
 
@@ -121,8 +133,12 @@ def _add_rollback(subcommands: Any) -> None:
         ),
         epilog="examples:\n  tokenizer rollback\n  tokenizer rollback news",
     )
-    rollback.add_argument("name", nargs="?", metavar="NAME", help="go back among its versions")
-    rollback.add_argument("--json", action="store_true", help="what is served and was, as JSON")
+    rollback.add_argument(
+        "name", nargs="?", metavar="NAME", help="go back to an older version of this tokenizer"
+    )
+    rollback.add_argument(
+        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
+    )
     add_artifacts_dir(rollback)
     rollback.set_defaults(run=run_rollback)
 
@@ -222,7 +238,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         return
     print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
     if arguments.promote:
-        print("it is the one being served from now on")
+        print("it now serves")
     else:
         print(f"serve it:  tokenizer promote {ref.name}")
 
@@ -247,8 +263,7 @@ def _served_before(store: Artifacts) -> ArtifactRef:
     active = store.active()
     if active is None:
         raise CommandError(
-            "nothing was ever promoted, so there is nothing to go back to; tokenizer list shows "
-            "what there is"
+            "nothing was promoted before; tokenizer list shows the published tokenizers"
         )
     try:
         default = store.resolve(default_tokenizer())
@@ -278,7 +293,7 @@ def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
     if as_json:
         print_json({"active": _identity(ref), "previous": previous and _identity(previous)})
         return
-    print(f"{ref} is the one being served from now on")
+    print(f"{ref} now serves")
     if previous is not None and previous != ref:
         print(f"back again:  tokenizer promote {previous}")
 

@@ -76,8 +76,8 @@ def add_parsers(subcommands: Any) -> None:
         help="the file to write, - for standard output; for gpt2 and pickle the folder, made where "
         "it is missing",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite what is there")
-    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+    parser.add_argument("--force", action="store_true", help="replace existing files")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     add_reading_options(parser)
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_convert)
@@ -151,8 +151,8 @@ def _specials(spec: TokenizerSpec) -> str:
 
 def _agreement(spec: TokenizerSpec, *, is_same: bool) -> str:
     if is_same:
-        return f"the same fingerprint, {spec.fingerprint[:16]}"
-    return f"the same ids for all {len(spec.vocab)} tokens and for texts made to differ"
+        return f"same fingerprint, {spec.fingerprint[:16]}"
+    return f"same ids for all {len(spec.vocab)} tokens and for texts made to differ"
 
 
 def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:

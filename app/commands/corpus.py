@@ -291,9 +291,9 @@ def _encode(
             )
         except KeyboardInterrupt as interrupt:
             if arguments.checkpoint_dir is not None:
-                interrupt.add_note("the same command continues after the finished shards")
+                interrupt.add_note("run the same command to continue after the finished shards")
             elif can_resume(folder):
-                interrupt.add_note("the same command with --resume continues from here")
+                interrupt.add_note("run the same command with --resume to continue")
             raise
 
 
@@ -376,7 +376,7 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
-    print(f"source files: {len(manifest.sources)}; all of this stands in {folder}/manifest.json")
+    print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
 
 
 def _print_use(files: TokenFiles, split: SplitRecord) -> None:

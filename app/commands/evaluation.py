@@ -73,13 +73,13 @@ def _add_report(subcommands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a UTF-8 text file and what to call it; once for each",
+        help="a UTF-8 text file and its name in the report; repeat for more",
     )
     _add_sampling(report)
     report.add_argument(
         "--parallel",
         action="store_true",
-        help="the corpora are translations, line by line: take the same lines of each",
+        help="the corpora are translations of each other, line by line: sample the same lines",
     )
     report.add_argument(
         "--json",
@@ -87,9 +87,11 @@ def _add_report(subcommands: Any) -> None:
         const=STANDARD_OUTPUT,
         type=Path,
         metavar="FILE",
-        help="the report as JSON, written there; without a FILE it is printed, alone",
+        help="write the report as JSON; without FILE, print only that",
     )
-    report.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with plots")
+    report.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the report as an HTML page with plots"
+    )
     report.add_argument(
         "--token-bytes",
         type=Path,
@@ -121,9 +123,13 @@ def _add_compare(subcommands: Any) -> None:
     )
     _add_sampling(compare)
     compare.add_argument(
-        "--examples", type=int, default=10, metavar="N", help="how many of each to show (10)"
+        "--examples",
+        type=int,
+        default=10,
+        metavar="N",
+        help="examples of each difference to show (default: 10)",
     )
-    compare.add_argument("--json", action="store_true", help="all differences as JSON")
+    compare.add_argument("--json", action="store_true", help="print all differences as JSON")
     compare.set_defaults(run=run_compare)
 
 
@@ -133,16 +139,16 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_SAMPLE_BYTES,
         metavar="N",
-        help=f"how much of each file to read, spread over it; 0: all (default: {_SAMPLE_BYTES})",
+        help=f"bytes to sample from each file, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="chooses the places (default: 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of the sample (default: 0)"
     )
     parser.add_argument(
         "--separator",
         default="<|endoftext|>",
         metavar="TEXT",
-        help="what separates documents, and is no text itself (default: <|endoftext|>)",
+        help="separator of documents, not measured as text (default: <|endoftext|>)",
     )
     add_quiet(parser)
     add_artifacts_dir(parser)
@@ -237,9 +243,9 @@ def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
 
 def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None:
     if not paths and not arguments.token_bytes:
-        raise UsageError("no text to measure on; give --corpus NAME=FILE")
+        raise UsageError("no text to measure; give --corpus NAME=FILE")
     if arguments.token_bytes and len(arguments.tokenizers) != 1:
-        raise UsageError("--token-bytes is of one tokenizer; name one only")
+        raise UsageError("--token-bytes describes one tokenizer; name only one")
     targets = [arguments.html, arguments.token_bytes, arguments.json]
     require_other_files(targets, [*paths.values(), *named_files(arguments.tokenizers)])
     for target in targets:

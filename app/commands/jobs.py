@@ -61,7 +61,7 @@ def add_parsers(subcommands: Any) -> None:
 def _add_list(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "list",
-        help="the latest jobs, newest first",
+        help="list the latest jobs, newest first",
         description="List the latest jobs, newest first.",
         epilog="examples:\n  tokenizer jobs list\n  tokenizer jobs list --limit 5 --json",
     )
@@ -72,7 +72,7 @@ def _add_list(subcommands: Any) -> None:
 def _add_show(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "show",
-        help="one job, and the end of its log",
+        help="show one job and the end of its log",
         description="Show one job as GET /jobs/{id} does, with the end of its log.",
         epilog="example:\n  tokenizer jobs show 20261121T041500Z-0123456789ab",
     )
@@ -83,9 +83,9 @@ def _add_show(subcommands: Any) -> None:
 def _add_watch(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "watch",
-        help="wait for a job, with a bar",
+        help="wait for a job, with a progress bar",
         description=(
-            "Wait until a job has ended, with a bar on a terminal. The exit code is 3 where it\n"
+            "Wait until a job ends, with a progress bar on a terminal. The exit code is 3 if it\n"
             "failed or was cancelled. Ctrl-C ends the watching, not the job."
         ),
         epilog=(
@@ -100,7 +100,7 @@ def _add_watch(subcommands: Any) -> None:
 def _add_cancel(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "cancel",
-        help="cancel a job that waits or runs",
+        help="cancel a queued or running job",
         description=(
             "Cancel a job: one that waits at once, one that runs within seconds, by the service\n"
             "that runs it. One that has ended stays as it is."
@@ -113,12 +113,12 @@ def _add_cancel(subcommands: Any) -> None:
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="its id (default: the one that runs, else the newest)"
+        "job", nargs="?", metavar="JOB", help="job id (default: the running job, else the newest)"
     )
 
 
 def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
-    parser.add_argument("--json", action="store_true", help="as the service answers it, in JSON")
+    parser.add_argument("--json", action="store_true", help="print the JSON of GET /jobs")
     add_artifacts_dir(parser)
     parser.set_defaults(run=run)
 
@@ -133,7 +133,7 @@ def run_list(arguments: argparse.Namespace) -> None:
         print_json({"jobs": [summary_of(job).model_dump(mode="json") for job in jobs]})
         return
     if not jobs:
-        print("no job yet; a service takes them at POST /train and POST /corpora/{id}/encode")
+        print("no jobs; a service takes them at POST /train and POST /corpora/{id}/encode")
     for job in jobs:
         print(_line(job))
 
@@ -219,7 +219,7 @@ def _find(store: JobStore | None, job_id: str | None) -> Job:
     else:
         job = None
     if job is None:
-        named = f"there is no job {job_id!r}" if job_id else "there is no job yet"
+        named = f"there is no job {job_id!r}" if job_id else "there are no jobs"
         raise CommandError(f"{named}; tokenizer jobs list shows what there is")
     return job
 

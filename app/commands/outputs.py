@@ -74,7 +74,7 @@ def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[P
     read = {os.path.realpath(path) for path in inputs}
     for target in targets:
         if target not in (None, STANDARD_OUTPUT) and os.path.realpath(target) in read:
-            raise UsageError(f"{target} is read, and would be overwritten; name another output")
+            raise UsageError(f"{target} is also an input; name another output")
 
 
 def print_json(value: object) -> None:

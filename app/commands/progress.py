@@ -54,7 +54,7 @@ def progress_bar(*, quiet: bool, total: float | None = None, **options: Any) -> 
 
 def add_quiet(parser: Any) -> None:
     """Add `--quiet`."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress bar")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show a progress bar")
 
 
 class ProgressBars:

@@ -73,7 +73,7 @@ def add_parsers(subcommands: Any) -> None:
     parser.add_argument(
         "--exit-with-parent",
         action="store_true",
-        help="end when the process that started this one ends, even if it was killed",
+        help="stop when the parent process ends, even if it is killed",
     )
     parser.set_defaults(run=run_serve)
 
@@ -193,7 +193,7 @@ def _bind(settings: Settings) -> socket.socket:
         listener.close()
         raise CommandError(
             f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another "
-            f"TOKENIZER_PORT or TOKENIZER_HOST, or end what listens there"
+            f"TOKENIZER_PORT or TOKENIZER_HOST, or stop the program that uses it"
         ) from error
     listener.set_inheritable(True)
     return listener

@@ -64,7 +64,7 @@ def add_parsers(subcommands: Any) -> None:
     encode.add_argument(
         "--json", action="store_const", const="json", dest="format", help="as --format json"
     )
-    add_output(encode, about="write the ids there; the file appears when it is whole")
+    add_output(encode, about="write the ids to a file, which appears when complete")
     encode.set_defaults(run=run_encode)
 
     count = subcommands.add_parser(
@@ -79,7 +79,7 @@ def add_parsers(subcommands: Any) -> None:
     )
     _add_text_arguments(count)
     count.add_argument(
-        "--json", action="store_true", help="tokens and bytes, of all and of each file, as JSON"
+        "--json", action="store_true", help="print tokens and bytes, in total and per file, as JSON"
     )
     count.set_defaults(run=run_count)
 
@@ -102,12 +102,10 @@ def add_parsers(subcommands: Any) -> None:
         "--format",
         choices=("ids", *_WIDTHS),
         default="ids",
-        help="what the ids are, as encode writes them (default: ids)",
+        help="format of the ids, as encode writes it (default: ids)",
     )
-    decode.add_argument(
-        "--skip-special-tokens", action="store_true", help="leave special tokens out"
-    )
-    add_output(decode, about="write the text there; the file appears when it is whole")
+    decode.add_argument("--skip-special-tokens", action="store_true", help="omit special tokens")
+    add_output(decode, about="write the text to a file, which appears when complete")
     add_quiet(decode)
     add_tokenizer_arguments(decode)
     decode.set_defaults(run=run_decode)
@@ -261,7 +259,7 @@ def _blocks(
 def _open_input(path: Path) -> Iterator[BufferedIOBase]:
     if path == STANDARD_INPUT:
         if sys.stdin.isatty():
-            print("reading what is typed; Ctrl-D ends it", file=sys.stderr)
+            print("type the text; Ctrl-D ends it", file=sys.stderr)
         buffered: Any = sys.stdin.buffer  # typeshed does not declare its `read1`
         yield buffered
         return

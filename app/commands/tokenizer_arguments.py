@@ -71,7 +71,7 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
         if others and first.exists() and not others[-1].exists():
             raise CommandError(
                 f"{others[-1]} is not there; check the path, and put a text before --files, "
-                "which takes all words behind it"
+                "which takes all following words"
             )
         require_files(arguments.files)
         special = dict(arguments.special) or None
@@ -152,7 +152,7 @@ def _load(arguments: argparse.Namespace, what: str) -> tuple[Tokenizer, str]:
     try:
         spec = load_spec(files, pattern=pattern)
     except FormatError as error:
-        hint = "" if pattern else f" (the pattern goes behind a colon: {what}:cl100k)"
+        hint = "" if pattern else f" (the pattern follows a colon: {what}:cl100k)"
         raise CommandError(f"{what}: {error}{hint if 'pattern' in str(error) else ''}") from error
     return Tokenizer.from_spec(spec), _SUFFIXES.sub("", files[0].name) or files[0].name
 

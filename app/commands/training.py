@@ -89,7 +89,7 @@ def add_parsers(subcommands: Any) -> None:
         help="train from saved counts instead of files",
     )
     parser.add_argument(
-        "--promote", action="store_true", help="serve it (running servers switch to it)"
+        "--promote", action="store_true", help="promote the result; running servers switch to it"
     )
     parser.add_argument(
         "--html",
@@ -162,7 +162,9 @@ def _parse_sizes(text: str) -> list[int]:
     """
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, nor numbers joined by commas")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number or several numbers separated by commas"
+        )
     return sorted(set(map(int, parts)))
 
 
@@ -207,7 +209,7 @@ def run_train(arguments: argparse.Namespace) -> None:
 
 def _print_what_to_do(ref: ArtifactRef, *, is_served: bool) -> None:
     if is_served:
-        print("it is the one being served from now on")
+        print("it now serves")
         return
     print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
     print(f"serve it:  tokenizer promote {ref.name}")
@@ -243,7 +245,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("no input; name one or more text files")
     check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
-        raise UsageError("only one size can be served; leave --promote out, and promote one after")
+        raise UsageError("only one size can serve; omit --promote and promote one afterwards")
     inputs = [*arguments.inputs, *filter(None, [arguments.seed_file, arguments.from_counts])]
     require_files(inputs)
     targets = [arguments.save_counts, arguments.html, arguments.json]
@@ -311,7 +313,7 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
 def _report(result: TrainingResult) -> None:
     report = result.report
     longest = report.longest_token_text
-    text = "this text" if report.pruning is None else "what was kept of this text"
+    text = "this text" if report.pruning is None else "the text that pruning kept"
     print(
         f"{report.vocab_size} tokens ({report.n_merges} merges) from {report.n_bytes} bytes, "
         f"{report.n_documents} documents, {report.n_distinct_pre_tokens} distinct pre-tokens"

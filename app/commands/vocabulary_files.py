@@ -47,12 +47,12 @@ def add_reading_options(parser: Any) -> None:
         type=parse_special_token,
         default=[],
         metavar="TOKEN=ID",
-        help="a special token and its id; once for each",
+        help="a special token and its id; repeat for more",
     )
     parser.add_argument(
         "--no-special",
         action="store_true",
-        help="say that a .tiktoken vocabulary is to have no special tokens",
+        help="the .tiktoken vocabulary has no special tokens",
     )
 
 

@@ -166,7 +166,7 @@ def _invalid(
         return Problem(
             422,
             "invalid_token_id",
-            f"{error.count} entries are no token ids (first: {error.places[0]}); they {detail}.",
+            f"{error.count} entries are not token ids (first: {error.places[0]}); they {detail}.",
             errors=[(place, detail) for place in error.places],
             n_errors=error.count,
         )

@@ -104,8 +104,8 @@ class ConnectionGuard:
         return Problem(
             503,
             "too_many_connections",
-            f"This process holds {self.max_connections} connections, as many as it may; try again, "
-            "or keep fewer open. Whoever runs the server can raise TOKENIZER_MAX_CONNECTIONS.",
+            f"This process has reached its limit of {self.max_connections} connections, its limit; "
+            "try again, or open fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
             limit=self.max_connections,
             headers={"Retry-After": "1"},
         )

@@ -78,7 +78,7 @@ def choose_ids_form(accept: str) -> IdsForm | None:
         return None
     dtype = parameters.get("dtype", "u32")
     if dtype not in _DTYPES:
-        raise _not_acceptable("Ids are answered with dtype=u32 or dtype=u16.")
+        raise _not_acceptable("Responses with ids take dtype=u32 or dtype=u16.")
     return IdsForm(kind, dtype)
 
 
@@ -167,7 +167,7 @@ def _parse_batch(body: bytes, dtype: np.dtype[Any]) -> list[NDArray[np.uint32]]:
     lengths = np.frombuffer(body, "<u8", n_texts, offset=4)
     # Check each length first: the sum of unchecked lengths could wrap around.
     if (lengths > n_ids).any() or int(lengths.sum()) != n_ids:
-        raise _malformed(f"The lengths of the batch do not add up to the {n_ids} ids behind them.")
+        raise _malformed(f"The lengths of the batch do not add up to the {n_ids} ids after them.")
     ids = np.frombuffer(body, dtype, offset=start).astype(np.uint32)
     return np.split(ids, np.cumsum(lengths)[:-1].astype(np.int64)) if n_texts else []
 

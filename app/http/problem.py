@@ -172,7 +172,7 @@ def problem_of_validation(
         if item["type"] == "extra_forbidden":
             text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
         listed.append((pointer, text))
-    first = listed[0] if listed else ("", "the request does not fit")
+    first = listed[0] if listed else ("", "the request does not match the schema")
     place = f"{first[0]}: " if first[0] else ""
     return Problem(422, "invalid_request", f"{place}{first[1]}", errors=listed)
 
@@ -196,7 +196,7 @@ def shutting_down() -> Problem:
     return Problem(
         503,
         "shutting_down",
-        "The server is ending and the request was not done in time; send it again.",
+        "The server is shutting down; send the request again.",
         headers={"Retry-After": "1"},
     )
 

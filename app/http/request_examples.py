@@ -18,15 +18,15 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "EncodeRequest": {
         "text": _example("One text", text="Hello, world!"),
         "pieces": _example(
-            "Several texts, with the pieces and where they stand",
+            "Several texts, with pieces and offsets",
             **{"text": ["a naïve text", "<|endoftext|>"], "return": ["ids", "pieces", "offsets"]},
         ),
         "untrusted": _example(
-            "Text that strangers wrote: special tokens are plain text in it",
+            "Untrusted text: special tokens are plain text",
             text="<|endoftext|> is no end here",
             allowed_special="none",
         ),
-        "limit": _example("At most so many tokens, or 413", text="Hello, world!", max_tokens=16),
+        "limit": _example("A limit on tokens; over it, 413", text="Hello, world!", max_tokens=16),
     },
     "DecodeRequest": {
         "ids": _example("One list of ids", tokens=[72, 101, 108, 108, 111]),
@@ -34,7 +34,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     },
     "IdsRequest": {"inference": _example("As text-embeddings-inference asks", ids=[72, 105])},
     "CountRequest": {
-        "text": _example("How many tokens a text has", text="Hello, world!"),
+        "text": _example("Count the tokens of a text", text="Hello, world!"),
         "limit": _example("Whether it fits", text=["Hello", "world"], limit=1),
     },
     "TruncateRequest": {
@@ -47,11 +47,11 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         )
     },
     "VerifyRequest": {
-        "text": _example("Does the text come back?", text="naïve café 🙂"),
+        "text": _example("Check that a text survives encoding and decoding", text="naïve café 🙂"),
         "ids": _example("Do the ids?", tokens=[72, 101, 108, 108, 111]),
     },
     "PromptRequest": {
-        "vLLM": _example("As vLLM and SGLang ask", prompt="Hello", return_token_strs=True)
+        "vLLM": _example("As for vLLM and SGLang", prompt="Hello", return_token_strs=True)
     },
     "ContentRequest": {"llama.cpp": _example("As llama.cpp asks", content="Hi", with_pieces=True)},
     "InputsRequest": {"inference": _example("As text-embeddings-inference asks", inputs="Hello")},
@@ -60,21 +60,21 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "PromoteRequest": {"newest": _example("The newest version of a name", tokenizer="starter")},
     "TrainRequest": {
         "documents": _example(
-            "On a few texts in the request itself, to try it",
+            "From a few texts in the request",
             documents=["the cat sat on the mat", "the dog sat on the log"],
             vocab_size=280,
             name="tiny",
             promote="manual",
         ),
         "files": _example(
-            "On files below the corpus roots",
+            "From files under the corpus roots",
             input_paths=["news.txt"],
             vocab_size=10_000,
             special_tokens=["<|endoftext|>"],
             name="news",
         ),
         "corpora": _example(
-            "On an uploaded corpus, served only when it is promoted",
+            "From an uploaded corpus, without promoting the result",
             corpus_ids=["stories"],
             vocab_size=32_000,
             name="stories",
@@ -84,7 +84,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     },
     "EncodeCorpusRequest": {
         "nanoGPT": _example(
-            "train.bin and val.bin, as nanoGPT and the course map them",
+            "train.bin and val.bin for nanoGPT",
             tokenizer="starter",
             validation_share=0.005,
             seed=1,

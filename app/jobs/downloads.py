@@ -178,7 +178,7 @@ class _Fetch:
                 f"{self._name} was answered with status {response.status_code} instead of 200"
             )
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise DownloadRefusedError(f"{self._name} comes compressed; offer the plain text")
+            raise DownloadRefusedError(f"{self._name} is compressed; offer the plain text")
         declared = response.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit():
             self._require_room(self._n_bytes + int(declared))
@@ -208,6 +208,6 @@ class _Fetch:
     def _require_room(self, n_bytes: int) -> None:
         if n_bytes > self._max_bytes:
             raise DownloadTooLargeError(
-                f"{self._name} brings the job over {self._max_bytes} bytes, the most it may fetch; "
-                f"whoever runs the server can raise TOKENIZER_CORPORA_MAX_BYTES"
+                f"{self._name} brings the job over {self._max_bytes} bytes, its limit; the "
+                "operator can raise TOKENIZER_CORPORA_MAX_BYTES"
             )

@@ -108,7 +108,7 @@ class JobWatch:
                 self._seen = await asyncio.to_thread(self._read, tuple(self._listeners))
             except (JobDatabaseError, OSError) as error:  # the next look tries again
                 if not getattr(error, "is_away", False):  # an outage was logged when it began
-                    log.warning("the jobs cannot be looked at: %s", error)
+                    log.warning("cannot read the jobs: %s", error)
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()
 

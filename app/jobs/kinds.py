@@ -92,8 +92,9 @@ TRAINING: Final = TrainingKind(
     agent="trainer",
     less_text="train on less text",
     less_memory="train on a part of the corpus",
-    when_lost="post the request again. A version it had published stands in /tokenizers and can be "
-    "promoted",
+    when_lost=(
+        "post the request again. A version it had published is in /tokenizers and can be promoted"
+    ),
     progress_of_phase={
         "download": (0.0, 0.2),
         "count": (0.0, 0.5),
@@ -107,7 +108,7 @@ ENCODING: Final = EncodingKind(
     agent="encoder",
     less_text="encode fewer corpora in one job",
     less_memory="ask for fewer workers",
-    when_lost="it was begun again as often as a job is. Ask for fewer workers, or give the "
+    when_lost="it has been restarted as often as allowed. Ask for fewer workers, or give the "
     "machine more memory, and post the request again",
     progress_of_phase={"encode": (0.0, 0.9), "shuffle": (0.9, 0.95)},
     resumes=True,

@@ -45,7 +45,7 @@ class JobCollector(Collector):
 def _metrics(kind: str, process: str, jobs: list[Job]) -> Iterator[Metric]:
     ended = CounterMetricFamily(
         f"tokenizer_{kind}_jobs",
-        f"{process.capitalize()} jobs that ended, of the last {JOBS_KEPT} jobs kept.",
+        f"{process.capitalize()} jobs that ended, among the last {JOBS_KEPT} jobs kept.",
         labels=["status"],
     )
     progress = GaugeMetricFamily(

@@ -132,11 +132,11 @@ class JobRunner:
                     continue
             except JobDatabaseError as error:
                 if not error.is_away:  # an outage was logged when it began
-                    log.warning("the jobs cannot be looked at: %s; trying again", error)
+                    log.warning("cannot read the jobs: %s; trying again", error)
                 await self._sleep(_RETRY_SECONDS)
                 continue
             except Exception:  # if the runner ended, all later jobs would stay queued
-                log.exception("the job runner met an error and goes on")
+                log.exception("error in the job runner; it continues")
                 await self._sleep(_RETRY_SECONDS)
                 continue
             await self._sleep(self._poll_seconds)
@@ -152,7 +152,7 @@ class JobRunner:
         except JobDatabaseError:  # the server shuts down and cannot write the end
             raise
         except Exception:
-            log.exception("job %s met a defect", job.id)
+            log.exception("job %s: internal error", job.id)
             detail = "an internal error; the log of the server has it under this job"
             await asyncio.to_thread(clear_away, self._artifacts_dir, job)
             await self._finish(job, "failed", "internal_error", detail)
@@ -196,7 +196,9 @@ class JobRunner:
             return
         if not await self._write(lambda: self._jobs.renew_lease(job)):
             # The files may already belong to the next attempt, of a server on another host.
-            log.warning("job %s: %s, but the job was taken away meanwhile", job.id, outcome.kind)
+            log.warning(
+                "job %s: %s, but another process has taken over the job", job.id, outcome.kind
+            )
             await self._write(lambda: self._clear_if_ended(job))
             return
         # Before the end is written: a client that reads it must find the inputs removed.
@@ -260,7 +262,9 @@ class JobRunner:
             promotion.result()
         except _TakenAwayError:
             log.warning(
-                "job %s: %s is not promoted, the job was taken away meanwhile", job.id, version
+                "job %s: %s is not promoted, another process has taken over the job",
+                job.id,
+                version,
             )
         except ServingError as error:  # for example `swap_timeout`
             await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
@@ -304,7 +308,7 @@ class JobRunner:
         if not await self._write(
             lambda: self._jobs.finish(job, state, error_code=code, detail=detail)
         ):
-            log.warning("job %s: %s, but the job was taken away meanwhile", job.id, state)
+            log.warning("job %s: %s, but another process has taken over the job", job.id, state)
             return
         log.info("job %s: %s%s", job.id, state, f" ({code})" if code else "")
 

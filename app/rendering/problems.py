@@ -76,7 +76,7 @@ def problem_of(error: BaseException) -> Problem | None:
 
 def problem_of_disk(error: OSError) -> Problem:
     """The 507 for a full disk or the 503 for a failing one; logs the system's error."""
-    log.error("the disk does not do what it should: %s", error)
+    log.error("disk error: %s", error)
     return _problem_of_disk_error(serving.DiskError(error))
 
 
@@ -152,8 +152,8 @@ def _problem_of_job_database(error: JobDatabaseError) -> Problem:
 
 def _problem_of_http_error(error: HTTPException) -> Problem:
     details = {
-        404: ("not_found", "There is no such route; /docs lists those there are."),
-        405: ("method_not_allowed", "This route does not answer that method; see Allow."),
+        404: ("not_found", "No such route; /docs lists the routes."),
+        405: ("method_not_allowed", "This route does not support that method; see Allow."),
     }
     status = error.status_code
     code, detail = details.get(
@@ -166,10 +166,10 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     # Admission
     access.KeyRequiredError: Row(
         401,
-        "This route wants {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
+        "This route requires {error.accepted}, as `Authorization: Bearer KEY` or `X-API-Key: KEY`.",
         {"WWW-Authenticate": 'Bearer realm="tokenizer"'},
     ),
-    access.AdminKeyRequiredError: Row(403, "This key may read; this route wants an admin key."),
+    access.AdminKeyRequiredError: Row(403, "This is a read key; the route requires an admin key."),
     access.OverloadedError: Row(
         503, "The requests in progress {error.reason}; try again.", _retry_after(1)
     ),
@@ -183,19 +183,19 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     # Jobs
     jobs.QueueFullError: Row(
         409,
-        "{error.unfinished} jobs are running or waiting and the queue holds {error.limit}; try "
-        "again when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
+        "{error.unfinished} jobs are running or waiting and the queue is limited to {error.limit}; "
+        "try again when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
         _retry_after(30),
     ),
     jobs.JobRunningError: _problem_of_running_job,
     jobs.IdempotencyConflictError: Row(
         422,
-        "This Idempotency-Key belongs to job {error.job_id}, whose request was another one. Use a "
+        "This Idempotency-Key belongs to job {error.job_id}, with a different request. Use a "
         "new key for a new request.",
     ),
     jobs.TooManyListenersError: Row(
         503,
-        "Too many follow jobs here; try again, or ask GET /jobs/{{id}} instead.",
+        "Too many clients follow jobs; try again, or poll GET /jobs/{{id}} instead.",
         _retry_after(5),
     ),
     jobs.InvalidInputsError: Row(422),
@@ -208,14 +208,14 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     JobDatabaseError: _problem_of_job_database,
     # Corpora
-    jobs.CorpusNotFoundError: Row(404, "There is no corpus with this id; see GET /corpora."),
+    jobs.CorpusNotFoundError: Row(404, "No corpus has this id; see GET /corpora."),
     jobs.CorpusExistsError: Row(
         412,
         "There is a corpus with this id, and If-None-Match: * says that it must not be replaced. "
         "Choose another id, or leave the header out.",
     ),
     jobs.CorpusReplacedError: Row(
-        409, "A corpus has been replaced just now; send the request again."
+        409, "Another request has just replaced the corpus; send the request again."
     ),
     jobs.CompressedCorpusError: Row(
         415,
@@ -225,14 +225,12 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.CorporaQuotaError: Row(
         413,
         "All corpora together would take more than {error.limit} bytes. Remove one with DELETE "
-        "/corpora/{{id}}; whoever runs the server can raise TOKENIZER_CORPORA_MAX_BYTES.",
+        "/corpora/{{id}}; the operator can raise TOKENIZER_CORPORA_MAX_BYTES.",
     ),
     # Token files
-    jobs.TokenFilesNotFoundError: Row(
-        404, "There are no token files of this id; see GET /token-files."
-    ),
+    jobs.TokenFilesNotFoundError: Row(404, "No token files have this id; see GET /token-files."),
     jobs.TokenFileNotFoundError: Row(
-        404, "These token files have no such file; GET /token-files/{{id}} lists those there are."
+        404, "These token files have no such file; GET /token-files/{{id}} lists the files."
     ),
     jobs.TokenFilesExistError: Row(
         409,
@@ -247,7 +245,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.TokenFilesQuotaError: Row(
         413,
         "All token files together would take more than {error.limit} bytes. Remove some with "
-        "DELETE /token-files/{{id}}; whoever runs the server can raise "
+        "DELETE /token-files/{{id}}; the operator can raise "
         "TOKENIZER_TOKEN_FILES_MAX_BYTES.",
     ),
     jobs.DiskTooSmallError: Row(
@@ -259,8 +257,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.InvalidUtf8Error: Row(400),
     core.SpecialTokenForbiddenError: Row(
         422,
-        "The text holds a special token that disallowed_special forbids. To have it recognised, "
-        "put it into allowed_special; to take it as plain text, leave it out of both.",
+        "The text holds a special token that disallowed_special forbids. To recognise it, add it "
+        "to allowed_special; to encode it as plain text, remove it from both.",
     ),
     core.UnknownTokenIdError: _problem_of_unknown_id,
     core.UnknownPatternError: Row(422),
@@ -268,11 +266,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(
-        404, "There is no such tokenizer or version; GET /tokenizers lists those there are."
+        404, "No such tokenizer or version; GET /tokenizers lists them."
     ),
     core.ArtifactNameError: Row(
         422,
-        "No tokenizer can be called that: a name has up to 64 of a-z 0-9 . _ - and starts with a "
+        "Invalid name: a name has up to 64 of a-z 0-9 . _ - and starts with a "
         "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, and 'active' is taken.",
     ),
     core.ArtifactInUseError: Row(409),

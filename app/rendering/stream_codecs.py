@@ -207,8 +207,8 @@ class IdLines:
             raise Problem(
                 422,
                 "source_cut_off",
-                "The records have no last one with `done`: they were cut off before they came "
-                "here, and ids are missing.",
+                "The records have no last one with `done`: they were cut off before they arrived, "
+                "and ids are missing.",
             )
 
     def _hold(self, data: bytes) -> None:
@@ -282,7 +282,7 @@ class IdLines:
             raise Problem(
                 422,
                 "invalid_token_id",
-                f"Line {self._n_lines} has {error.count} entries that are no token ids (first: "
+                f"Line {self._n_lines} has {error.count} entries that are not token ids (first: "
                 f"{error.places[0]}); they must be integers from 0 to 4294967295.",
             ) from None
 

@@ -33,7 +33,7 @@ _WINDOW_BYTES: Final = 1024 * 1024
     openapi_extra=TEXT_REQUEST,
     response_model=Corpus,
     responses={
-        201: {"description": "There is a new corpus", "model": Corpus},
+        201: {"description": "A new corpus was stored", "model": Corpus},
         **problem_responses(400, 403, 408, 412, 413, 415, 422, 503, 507),
     },
 )
@@ -42,7 +42,7 @@ async def upload_corpus(
     response: Response,
     corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
     if_none_match: Annotated[
-        str | None, Header(description="`*`: refuse to take the place of another.")
+        str | None, Header(description="`*`: do not replace an existing corpus.")
     ] = None,
 ) -> Corpus:
     """Store the body as the corpus with this id, either completely or not at all.
@@ -115,7 +115,7 @@ async def remove_corpus(
                 raise Problem(
                     409,
                     "corpus_in_use",
-                    f"Job {job.id} is to read it; wait for its end, or cancel it with DELETE "
+                    f"Job {job.id} reads it; wait for the job, or cancel it with DELETE "
                     f"/jobs/{job.id}.",
                 )
         services.corpora.remove(corpus_id)

@@ -87,7 +87,7 @@ async def decode(request: Request) -> Response:
         if isinstance(wanted, DecodeRequest):
             return render_decoding(wanted, live, max_decoded_bytes=maximum, as_bytes=as_bytes)
         if as_bytes:
-            raise Problem(406, "not_acceptable", "`ids` is answered in JSON; send `tokens`.")
+            raise Problem(406, "not_acceptable", "`ids` has a JSON response; send `tokens`.")
         return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
     parse_it = partial(parse, form=form, options=request.query_params)

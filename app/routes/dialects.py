@@ -38,7 +38,7 @@ _PROBLEMS = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
 
 @router.post(
     "/tokenize",
-    summary="Text to token ids, as other servers answer",
+    summary="Text to token ids, in other servers' formats",
     openapi_extra=json_request(*DIALECTS.values()),
     response_model=None,
     responses={
@@ -62,7 +62,7 @@ async def tokenize(request: Request) -> Response:
 
 @router.post(
     "/detokenize",
-    summary="Token ids to text, as other servers answer",
+    summary="Token ids to text, in other servers' formats",
     openapi_extra=json_request(DetokenizeRequest),
     response_model=None,
     responses={200: {"model": DetokenizeResponse}, **_PROBLEMS},
@@ -81,7 +81,7 @@ async def detokenize(request: Request) -> Response:
 
 @router.get(
     "/tokenizer_info",
-    summary="The tokenizer as vLLM describes it",
+    summary="The tokenizer in vLLM's format",
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def tokenizer_info(
@@ -107,8 +107,8 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
         raise Problem(
             422,
             "chat_template_unsupported",
-            "A tokenizer here has no chat template. Apply the template where the model is and send "
-            "the text as prompt, with add_special_tokens false.",
+            "Tokenizers here have no chat template. Apply the model's template yourself and send "
+            "the text as `prompt` with add_special_tokens false.",
             errors=[("/messages", "no chat template is applied here")],
         )
     keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
@@ -117,8 +117,8 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
         raise Problem(
             422,
             "ambiguous_dialect" if keys else "invalid_request",
-            f"The body must be a JSON object with one of {', '.join(DIALECTS)}, which decides how "
-            f"the answer looks; it has {given}.",
+            f"The body must be a JSON object with one of {', '.join(DIALECTS)}, which decides the "
+            f"format of the response; it has {given}.",
             errors=[(f"/{key}", "one of several texts") for key in keys] or [("", "no text")],
         )
     return validate(value, DIALECTS[keys[0]])

@@ -88,7 +88,7 @@ async def docs_file(file: str) -> Response:
         return Response(_START, media_type="text/javascript", headers=_HEADERS)
     media_type = _MEDIA_TYPES.get(file)
     if media_type is None:
-        raise Problem(404, "not_found", "The page has no such file. Look at /docs.")
+        raise Problem(404, "not_found", "No such file; the page is at /docs.")
     return FileResponse(_assets() / file, media_type=media_type, headers=_HEADERS)
 
 
@@ -149,7 +149,7 @@ def _describe_what_all_answer(responses: dict[str, Any]) -> None:
         _add_problems(responses, 422)
     _add_problems(responses, *_OF_ANY_ROUTE)
     for response in responses.values():
-        _add_header(response, "X-Request-Id", "The one that was sent, or a new one")
+        _add_header(response, "X-Request-Id", "The id that was sent, or a new one")
 
 
 def _describe_keys(operation: dict[str, Any], guards: set[Any]) -> None:

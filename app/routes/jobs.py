@@ -57,7 +57,7 @@ async def follow_any_job(
     "/jobs/{job_id}",
     response_model=JobView | EncodeJobView,
     responses={
-        202: {"description": "The job is being ended", "model": JobView | EncodeJobView},
+        202: {"description": "The job is being cancelled", "model": JobView | EncodeJobView},
         **problem_responses(403, 404, 503, 507),
     },
 )

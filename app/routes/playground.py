@@ -82,7 +82,7 @@ async def page_file(request: Request, file: str) -> Response:
     """A script, style sheet or image of the page."""
     asset = assets().get(file)
     if asset is None:
-        raise Problem(404, "not_found", "The page has no such file; it is at `/`.")
+        raise Problem(404, "not_found", "No such file; the page is at `/`.")
     return _send(request, asset)
 
 

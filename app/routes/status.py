@@ -44,7 +44,7 @@ async def livez() -> HealthResponse:
 
 @router.get(
     "/readyz",
-    summary="A tokenizer is loaded and passed its round trip",
+    summary="A tokenizer is loaded and passed its round-trip check",
     tags=["health"],
     response_model_exclude_none=True,
     responses=problem_responses(503),
@@ -64,7 +64,7 @@ async def readyz(request: Request) -> HealthResponse:
 
 @router.get(
     "/health",
-    summary="As llama.cpp's server answers it",
+    summary="In the format of llama.cpp's server",
     tags=["health"],
     response_model=None,
     responses={200: {"model": HealthResponse}, 503: {"model": UnhealthyResponse}},
@@ -83,7 +83,7 @@ async def health(request: Request) -> JSONResponse:
 
 @router.get(
     "/info",
-    summary="What serves, and its limits",
+    summary="The active tokenizer and the limits",
     tags=["service"],
     dependencies=[Depends(require_read)],
     responses=problem_responses(503),

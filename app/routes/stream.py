@@ -42,7 +42,7 @@ _JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
 _IDS_BODY: Final = {
     "requestBody": {
         "required": True,
-        "description": "Ids of any number: raw, little-endian, with `; dtype=u32` (default) or "
+        "description": "Any number of ids: raw, little-endian, with `; dtype=u32` (default) or "
         "`u16`; or lines of JSON, each an array of ids or a record of /encode_stream.",
         "content": {
             OCTETS: {"schema": {"type": "string", "format": "binary"}},
@@ -57,8 +57,8 @@ def _records(fields: str, payload: str) -> dict[str, object]:
     schema = {"schema": {"type": "string"}}
     return {
         "description": f"Records as the body arrives: lines of JSON `{{{fields}}}`, the last "
-        f"`{{done, count, bytes, digest}}` or `{{error}}`. Without a last record the answer was "
-        f"cut off. With `Accept: application/octet-stream`: frames of u32 type (0 {payload}, 1 "
+        f"`{{done, count, bytes, digest}}` or `{{error}}`. Without a last record, the response is "
+        f"incomplete. With `Accept: application/octet-stream`: frames of u32 type (0 {payload}, 1 "
         f"end, 2 error), u32 length, payload, little-endian.",
         "content": {NDJSON: schema, FRAMES: schema},
     }
@@ -168,7 +168,7 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
             415,
             "ids_required",
             f"This route takes Content-Type: {OCTETS}; dtype=u32 or dtype=u16, or {NDJSON}, and "
-            f"guesses at none. With curl, add -H 'Content-Type: {NDJSON}'.",
+            f"does not guess. With curl, add -H 'Content-Type: {NDJSON}'.",
             headers={"Accept": f"{OCTETS}, {NDJSON}"},
         )
     return lambda live: RawIds(form)
@@ -180,7 +180,7 @@ def _choose_form(request: Request, *also_lines: str) -> str:
         return FRAMES
     if any(accepts(request, kind) for kind in (NDJSON, *also_lines)):
         return NDJSON
-    raise Problem(406, "not_acceptable", f"This route answers {NDJSON} or {FRAMES}.")
+    raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
 
 
 def _policy(

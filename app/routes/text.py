@@ -94,7 +94,11 @@ async def chunk(request: Request) -> Response:
     )
 
 
-@router.post("/verify", summary="Does it come back", **_documented(VerifyRequest, VerifyResponse))
+@router.post(
+    "/verify",
+    summary="Check that text survives encoding and decoding",
+    **_documented(VerifyRequest, VerifyResponse),
+)
 async def verify(request: Request) -> Response:
     """Check that decoding the ids of a text returns the text (after the normalizer), or that
     encoding the text of ids returns the ids; reports the first difference."""

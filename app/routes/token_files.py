@@ -119,7 +119,7 @@ async def list_token_files(request: Request) -> Any:
 
 @router.get(
     "/token-files/{token_files_id}",
-    summary="What token files are, and which files there are",
+    summary="One set of token files",
     responses=problem_responses(403, 404, 409, 422, 503),
 )
 async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
@@ -135,11 +135,11 @@ async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFi
     responses={
         200: {"content": {_JSON: {}, _BYTES: {}}, "headers": _TAG_HEADERS},
         206: {
-            "description": "The range that was asked for",
+            "description": "The requested range",
             "content": {_JSON: {}, _BYTES: {}},
             "headers": _TAG_HEADERS,
         },
-        304: {"description": "If-None-Match holds its ETag"},
+        304: {"description": "If-None-Match matches"},
         **problem_responses(403, 404, 409, 416, 422, 503),
     },
 )

@@ -34,7 +34,7 @@ router = APIRouter(tags=["tokenizers"])
 
 _MAX_PROMOTE_BYTES = 4096
 _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
-    304: {"description": "If-None-Match holds its ETag"}
+    304: {"description": "If-None-Match matches"}
 }
 
 
@@ -52,7 +52,7 @@ async def list_tokenizers(request: Request) -> TokenizersResponse:
 
 @router.get(
     "/tokenizers/active",
-    summary="The tokenizer that answers when a request names none",
+    summary="The active tokenizer",
     dependencies=[Depends(require_read)],
     response_model=TokenizerSummary,
     responses={**_NOT_MODIFIED, **problem_responses(503)},
@@ -94,7 +94,7 @@ async def show_tokenizer(
 @router.get(
     # `:path` so that a version of several parts, `../x`, gets a specific error.
     "/tokenizers/{name}/{version:path}/{file}",
-    summary="One file of one version, for other programs",
+    summary="One file of a version, for other programs",
     dependencies=[Depends(require_read)],
     response_model=None,
     responses={
@@ -119,7 +119,7 @@ async def download_file(
         raise Problem(
             404,
             "file_not_found",
-            f"A version has no such file; there are {', '.join(MEDIA_TYPES)}.",
+            f"A version has no such file; it has {', '.join(MEDIA_TYPES)}.",
         )
     ref = await services.queue.run(services.store.resolve, f"{name}@{version}")
     request.state.tokenizer_headers = identity_headers(ref)

@@ -105,7 +105,7 @@ async def follow_training_job(
     "/train/{job_id}",
     response_model=JobView,
     responses={
-        202: {"description": "The run is being ended", "model": JobView},
+        202: {"description": "The run is being cancelled", "model": JobView},
         **problem_responses(403, 404, 503, 507),
     },
 )

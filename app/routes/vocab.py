@@ -20,16 +20,16 @@ _ID = r"^(0|[1-9][0-9]{0,9})$"
 
 @router.get(
     "/vocab/{token_id}",
-    summary="One token and the merges behind it",
+    summary="One token and its merge tree",
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def show_token(
     request: Request,
     response: Response,
-    token_id: Annotated[str, Path(pattern=_ID, description="The id, in decimal.")],
+    token_id: Annotated[str, Path(pattern=_ID, description="The id in decimal.")],
     tokenizer: TokenizerQuery = None,
     depth: Annotated[
-        int, Query(ge=0, le=MAX_TREE_DEPTH, description="Merges the tree goes down.")
+        int, Query(ge=0, le=MAX_TREE_DEPTH, description="Depth of the merge tree.")
     ] = 8,
 ) -> VocabResponse:
     """Show its bytes, its rank and its merge tree, down to `depth` levels."""

@@ -29,8 +29,8 @@ class SwapTimeoutError(ServingError):
 
     def __init__(self, seconds: float, waiting: int) -> None:
         super().__init__(
-            f"{waiting} server processes did not load it within {seconds:g} seconds; all are back "
-            f"on what they served before. See the log, then promote again."
+            f"{waiting} server processes did not load it within {seconds:g} seconds; all serve the "
+            "previous tokenizer again. See the log, then promote again."
         )
 
 
@@ -60,7 +60,7 @@ class DiskError(ServingError):
         self.is_full = error.errno in DISK_FULL
         self.code = "disk_full" if self.is_full else "storage_failed"
         super().__init__(
-            "The disk of the server takes no more; what is served goes on."
+            "The server's disk is full; serving continues."
             if self.is_full
             else "The disk of the server cannot be read or written; the log of the server says why."
         )

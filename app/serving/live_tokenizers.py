@@ -178,7 +178,9 @@ class LiveTokenizers:
         try:
             mark = await self._pointer.read()  # outside the lock, because it may be slow
             if mark is None and self._pointer_seen:  # the service never removes it
-                raise ArtifactStorageError(errno.ENOENT, "the pointer is gone; is it mounted?")
+                raise ArtifactStorageError(
+                    errno.ENOENT, "the pointer is missing; is the volume mounted?"
+                )
         except (TokenizerCoreError, OSError) as error:
             async with self.changing:
                 await asyncio.to_thread(self._continue_without_store, error)
@@ -219,10 +221,12 @@ class LiveTokenizers:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._write_state()
         serving = self.active
-        still = f"still serving {serving.ref}" if serving else "and this host has none to serve"
+        still = (
+            f"still serving {serving.ref}" if serving else "and this host has no tokenizer to serve"
+        )
         self._reason = (
-            f"The store of tokenizers cannot be read ({_code_of(error)}); {still}. It is tried "
-            f"again all the time."
+            f"The store of tokenizers cannot be read ({_code_of(error)}); {still}. The service "
+            "keeps trying."
         )
 
     def _note_store(self, *, is_away: bool) -> None:
@@ -269,7 +273,7 @@ class LiveTokenizers:
         if self.active is None:
             self.active = self._load_last_good()
         kept = self.active
-        still = f"still serving {kept.ref}" if kept else "and there is no other to serve"
+        still = f"still serving {kept.ref}" if kept else "and there is no other tokenizer to serve"
         self._reason = (
             f"What the active pointer names cannot be loaded ({_code_of(error)}); {still}. "
             f"Promote a version that GET /tokenizers lists."

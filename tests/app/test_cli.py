@@ -208,7 +208,7 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
         (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
         (("train", "corpus.txt", "--vocab-size", "256,300"), 1, "at least 257"),
-        (("train", "corpus.txt", "--vocab-size", "300,"), 2, "joined by commas"),
+        (("train", "corpus.txt", "--vocab-size", "300,"), 2, "separated by commas"),
         (("train", "corpus.txt", "--vocab-size=300,301", "--promote"), 2, "only one size"),
         (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
         (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),

@@ -28,7 +28,7 @@ class DialectRequest(RequestModel):
     """The fields that all dialects accept."""
 
     model: str | None = Field(
-        default=None, description="Taken and not looked at; `tokenizer` chooses the tokenizer."
+        default=None, description="Ignored; `tokenizer` chooses the tokenizer."
     )
     tokenizer: TokenizerName | None = None
 
@@ -38,7 +38,7 @@ class PromptRequest(DialectRequest):
 
     prompt: Texts
     add_special_tokens: bool = Field(
-        default=True, description="Put around each text what the tokenizer's post-processor adds."
+        default=True, description="Add the ids of the tokenizer's post-processor to each text."
     )
     return_token_strs: bool = False
 
@@ -48,10 +48,10 @@ class ContentRequest(DialectRequest):
 
     content: str
     add_special: bool = Field(
-        default=False, description="Put around the text what the tokenizer's post-processor adds."
+        default=False, description="Add the ids of the tokenizer's post-processor to the text."
     )
     parse_special: bool = Field(
-        default=True, description="Recognise special tokens; false takes them as plain text."
+        default=True, description="Recognise special tokens; if false, they are plain text."
     )
     with_pieces: bool = False
 
@@ -61,7 +61,7 @@ class InputsRequest(DialectRequest):
 
     inputs: Texts
     add_special_tokens: bool = Field(
-        default=True, description="Put around each text what the tokenizer's post-processor adds."
+        default=True, description="Add the ids of the tokenizer's post-processor to each text."
     )
 
 
@@ -88,8 +88,10 @@ class DetokenizeRequest(DialectRequest):
     tokens: TokenLists
     skip_special_tokens: bool | None = Field(
         default=None,
-        description="Unset: left out of `text`, as SGLang and Cohere's client do, and kept in "
-        "`prompt` and `content`, as vLLM and llama.cpp do.",
+        description=(
+            "Default: omitted from `text`, as by SGLang and Cohere's client, and kept in `prompt` "
+            "and `content`, as by vLLM and llama.cpp."
+        ),
     )
 
 
@@ -115,7 +117,9 @@ class ContentPiece(BaseModel):
     """A token in llama.cpp's response."""
 
     id: int
-    piece: str | list[int] = Field(description="Bytes where they are not UTF-8 by themselves.")
+    piece: str | list[int] = Field(
+        description=("A list of bytes if they are not UTF-8 by themselves.")
+    )
 
 
 class ContentResponse(BaseModel):
@@ -128,9 +132,11 @@ class InputToken(BaseModel):
     """A token in the response of text-embeddings-inference."""
 
     id: int
-    text: str = Field(description="The characters of the text that the token has a byte of.")
-    special: bool = Field(description="Whether the post-processor added it.")
-    start: int | None = Field(description="In bytes of the text; null for an added one.")
+    text: str = Field(description="The characters of the text that share a byte with the token.")
+    special: bool = Field(description="Whether the post-processor added the token.")
+    start: int | None = Field(
+        description=("In bytes of the text; null if the post-processor added the token.")
+    )
     stop: int | None
 
 
@@ -142,7 +148,9 @@ class PlainTextResponse(BaseModel):
     """Cohere's response."""
 
     tokens: list[int]
-    token_strings: list[str] = Field(description="U+FFFD for what is not UTF-8 by itself.")
+    token_strings: list[str] = Field(
+        description=("Bytes that are not UTF-8 by themselves are U+FFFD.")
+    )
 
 
 class DetokenizeResponse(BaseModel):
@@ -161,13 +169,15 @@ class TokenizerInfoResponse(BaseModel):
     """vLLM's response: the content of a `tokenizer_config.json`."""
 
     tokenizer_class: str
-    bos_token: str | None = Field(description="What the post-processor puts before a text.")
+    bos_token: str | None = Field(
+        description=("The token that the post-processor puts before a text.")
+    )
     eos_token: str | None = Field(
-        description="What the post-processor puts behind a text, else the first of "
+        description="The token that the post-processor puts after a text, else the first of "
         "<|endoftext|>, <|end_of_text|>, </s>, <eos> that is a special token."
     )
-    pad_token: str | None = Field(description="Null: no format says it.")
-    unk_token: str | None = Field(description="Null: every text has tokens.")
+    pad_token: str | None = Field(description="Always null: no format has it.")
+    unk_token: str | None = Field(description="Always null: byte-level BPE has no unknown token.")
     add_bos_token: bool
     add_eos_token: bool
     additional_special_tokens: list[str]

@@ -77,14 +77,16 @@ class TrainLimits(BaseModel):
         gt=0,
         le=30 * 24 * 3600,
         allow_inf_nan=False,
-        description="Wall-clock time of the job's process.",
+        description="Wall-clock time of the job's process, in seconds.",
     )
     memory_bytes: int | None = Field(
         None,
         ge=1 << 20,
         le=1 << 50,
-        description="Resident memory of the job's process and its workers, summed; looked at "
-        "four times a second, pages they share counted for each.",
+        description=(
+            "Resident memory of the job's process and its workers, summed, sampled four times a "
+            "second; shared pages count for each process."
+        ),
     )
 
 
@@ -112,17 +114,19 @@ class TrainRequest(BaseModel):
         description="Corpora that were uploaded with PUT /corpora/{id}.",
     )
     documents: list[str] | None = Field(
-        None, min_length=1, description="The corpus itself, one text a document."
+        None, min_length=1, description="The corpus itself: one text per document."
     )
     vocab_size: int = Field(
         10_000,
         le=MAX_VOCAB_SIZE,
-        description="All entries: 256 bytes, special tokens, merges, reserved tokens.",
+        description=(
+            "Size of the vocabulary: 256 bytes, special tokens, merges and reserved tokens."
+        ),
     )
     special_tokens: list[SpecialToken] = Field(
         ["<|endoftext|>"],
         max_length=MAX_SPECIAL_TOKENS,
-        description="Never split, never merged; they end documents in the files.",
+        description="Never split or merged; in the files, they end documents.",
     )
     name: str = Field(
         "trained", pattern=PLAIN_NAME_PATTERN, description="Name to publish the tokenizer under."
@@ -132,32 +136,35 @@ class TrainRequest(BaseModel):
         1, ge=1, le=1 << 53, description="Pairs that occur less often are not merged."
     )
     max_token_length: int | None = Field(
-        None, ge=2, le=1 << 30, description="Most bytes of a learned token."
+        None, ge=2, le=1 << 30, description="Maximum length of a learned token, in bytes."
     )
     seed_tokens: list[SeedToken] = Field(
         [],
         max_length=MAX_SEED_TOKENS,
-        description="Texts that are one token from the start; each costs the ids of its merges.",
+        description="Texts that are one token from the start; the merges of each use ids.",
         examples=[["ing", " the"]],
     )
     reserved: int = Field(
         0,
         ge=0,
         le=MAX_RESERVED,
-        description="Special tokens without a meaning yet, inside `vocab_size`.",
+        description="Number of special tokens for later use, counted in `vocab_size`.",
     )
     pad_to_multiple: int = Field(
         1,
         ge=1,
         le=MAX_RESERVED,
-        description="More of these make the number of tokens a multiple, beyond `vocab_size`.",
+        description=(
+            "Add reserved tokens beyond `vocab_size` until the number of tokens is a multiple of "
+            "this."
+        ),
         examples=[128],
     )
     promote: Literal["auto", "manual"] = Field(
         "auto", description="`auto` serves the new version as soon as it is verified."
     )
     limits: TrainLimits = Field(
-        TrainLimits(seconds=None, memory_bytes=None), description="When to stop the run."
+        TrainLimits(seconds=None, memory_bytes=None), description="Limits that stop the run."
     )
 
     @field_validator("name")
@@ -235,7 +242,7 @@ class PublishedTokenFiles(BaseModel):
     id: str
     documents: int
     tokens: int
-    bytes: int = Field(description="Of all files together")
+    bytes: int = Field(description="Bytes of all files")
 
 
 class JobError(BaseModel):
@@ -249,7 +256,7 @@ class AnyJobSummary(BaseModel):
     """One job in the list."""
 
     id: str
-    name: str = Field(description="Of the tokenizer, or the id of the token files")
+    name: str = Field(description="Name of the tokenizer, or id of the token files")
     state: Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
     phase: str = Field(
         description="queued, start, download, count, learn, encode, shuffle, publish, promote, "
@@ -269,7 +276,7 @@ class AnyJobView(AnyJobSummary):
     """One job, with the end of its log."""
 
     log_tail: list[str] = Field(
-        description="The last lines its process wrote, control characters escaped"
+        description="Last lines of the process's log, control characters escaped"
     )
 
 
@@ -290,7 +297,7 @@ class JobView(JobSummary):
     """One training job, with the end of its log."""
 
     log_tail: list[str] = Field(
-        description="The last lines the training process wrote, control characters escaped"
+        description="Last lines of the training process's log, control characters escaped"
     )
 
 
@@ -314,7 +321,7 @@ class Corpus(BaseModel):
 
     id: str
     bytes: int
-    sha256: str = Field(description="Of the text, hex")
+    sha256: str = Field(description="Hash of the text, in hexadecimal")
     uploaded_at: str = Field(description="UTC, ISO 8601")
 
 
@@ -322,5 +329,5 @@ class CorpusList(BaseModel):
     """The uploaded corpora, by id."""
 
     corpora: list[Corpus]
-    bytes: int = Field(description="What they take together, with uploads under way")
+    bytes: int = Field(description="Bytes of all corpora, including unfinished uploads")
     max_bytes: int = Field(description="The quota, TOKENIZER_CORPORA_MAX_BYTES")

@@ -59,7 +59,7 @@ class CountRequest(TextRequest):
 
     text: Texts
     limit: int | None = Field(
-        default=None, ge=0, le=MAX_TOKEN_LIMIT, description="Stop counting once it is exceeded."
+        default=None, ge=0, le=MAX_TOKEN_LIMIT, description="Stop counting above this number."
     )
 
 
@@ -77,15 +77,15 @@ class ChunkRequest(TextRequest):
     """A text to split into chunks."""
 
     text: str
-    max_tokens: int = Field(ge=1, le=MAX_TOKEN_LIMIT, description="Tokens of a chunk, at most.")
+    max_tokens: int = Field(ge=1, le=MAX_TOKEN_LIMIT, description="Maximum tokens of a chunk.")
     overlap_tokens: int = Field(
         default=0,
         ge=0,
         le=MAX_TOKEN_LIMIT,
-        description="Tokens that a chunk repeats of the one before it, at most; below max_tokens.",
+        description="Maximum tokens that a chunk repeats from the previous one; below max_tokens.",
     )
     offset_unit: Literal["byte", "char"] = Field(
-        default="byte", description="What `start` and `end` count."
+        default="byte", description="Unit of `start` and `end`."
     )
 
     @field_validator("overlap_tokens")
@@ -112,8 +112,10 @@ class VerifyRequest(TextRequest):
 class CountResponse(BaseModel):
     """For a batch, each field except `tokenizer` is a list with one entry per text."""
 
-    count: int | list[int] = Field(description="`limit` where that was exceeded.")
-    limit_exceeded: bool | list[bool] = Field(description="Whether there are more than `limit`.")
+    count: int | list[int] = Field(description="The count; `limit` if the text has more.")
+    limit_exceeded: bool | list[bool] = Field(
+        description=("Whether the text has more than `limit` tokens.")
+    )
     limit_reached: bool | list[bool] = Field(
         description="The same value under its old name; the next release removes it.",
         json_schema_extra={"deprecated": True},
@@ -160,7 +162,9 @@ class VerifyResponse(BaseModel):
 
     ok: bool
     first_difference: int | None = Field(
-        description="The first id, or character of the normalized text, that does not come back."
+        description=(
+            "Index of the first id, or of the first character of the normalized text, that changes."
+        )
     )
     tokenizer: TokenizerIdentity
 
@@ -170,10 +174,10 @@ class MergeNode(BaseModel):
 
     id: int
     bytes: str = Field(description="Base64.")
-    text: str | None = Field(description="Null where the bytes are not UTF-8 by themselves.")
+    text: str | None = Field(description="Null if the bytes are not UTF-8 by themselves.")
     rank: int | None
     parts: tuple[MergeNode, MergeNode] | None
-    cut: bool = Field(description="Whether there are parts below that are not shown.")
+    cut: bool = Field(description="Whether the token has parts that are not shown.")
 
 
 class VocabResponse(BaseModel):
@@ -181,9 +185,9 @@ class VocabResponse(BaseModel):
 
     id: int
     bytes: str = Field(description="Base64.")
-    text: str | None = Field(description="Null where the bytes are not UTF-8 by themselves.")
-    rank: int | None = Field(description="Place of its merge among all; null where there is none.")
+    text: str | None = Field(description="Null if the bytes are not UTF-8 by themselves.")
+    rank: int | None = Field(description="Rank of its merge; null if no merge makes it.")
     special: bool
-    parts: tuple[int, int] | None = Field(description="The ids it is merged from.")
+    parts: tuple[int, int] | None = Field(description="The two ids that merge into it.")
     tree: MergeNode
     tokenizer: TokenizerIdentity

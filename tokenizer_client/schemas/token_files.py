@@ -41,56 +41,65 @@ class EncodeCorpusRequest(RequestModel):
     token_files_id: str | None = Field(
         default=None,
         pattern=PLAIN_NAME_PATTERN,
-        description="What the token files are to be called; by default as the job.",
+        description="Id of the token files; by default the job's id.",
     )
     tokenizer: TokenizerName | None = Field(
         default=None,
-        description="`name` (its newest version) or `name@version`; by default the active one. The "
-        "job keeps the version that this means now.",
+        description=(
+            "`name` (its newest version) or `name@version`; by default the active one. The version "
+            "is fixed when the job is created."
+        ),
     )
     format: Literal["text", "jsonl"] = Field(
-        default="text", description="`jsonl`: one JSON object a line."
+        default="text", description="`jsonl`: one JSON object per line."
     )
     field: str | None = Field(
         default=None,
         min_length=1,
         max_length=_MAX_FIELD_CHARS,
-        description="Of `jsonl`, what holds the document; by default `text`.",
+        description="Field of a `jsonl` line that holds the document; by default `text`.",
     )
     separator: _Token | None = Field(
         default=None,
-        description=f"Ends a document in plain text; by default `{END_OF_TEXT}`, empty for none.",
+        description=(
+            f"Text that ends a document in plain text; by default `{END_OF_TEXT}`, empty for none."
+        ),
     )
     begin_of_document: _Token | None = Field(
-        default=None, description="The special token put before each document; by default none."
+        default=None, description="Special token before each document; by default none."
     )
     end_of_document: _Token | None = Field(
         default=None,
-        description=f"The special token put behind each document; by default `{END_OF_TEXT}` where "
-        "the tokenizer has it, empty for none.",
+        description=(
+            f"Special token after each document; by default `{END_OF_TEXT}` if the tokenizer has "
+            "it; empty for none."
+        ),
     )
     layout: Literal["raw", "npy", "megatron", "llmc"] = Field(
-        default="raw", description="As `np.memmap`, `np.load`, Megatron or llm.c read them."
+        default="raw", description="Layout for `np.memmap`, `np.load`, Megatron or llm.c."
     )
     dtype: Literal["auto", "uint16", "uint32"] = Field(
-        default="auto", description="`auto`: two bytes an id where the largest id fits."
+        default="auto", description="`auto`: two bytes per id if the largest id fits."
     )
     tokens_per_shard: int | None = Field(
-        default=None, ge=1, le=1 << 50, description="By default one file a split."
+        default=None, ge=1, le=1 << 50, description="By default one file per split."
     )
     validation_share: float = Field(
         default=0.0,
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Of the documents, held out as the split `validation`.",
+        description="Fraction of the documents held out as the split `validation`.",
     )
     shuffle: bool = Field(
         default=False,
-        description="The documents of each split in a random order, drawn from the seed.",
+        description="Shuffle the documents of each split.",
     )
     seed: int = Field(
-        default=0, ge=0, le=_MAX_SEED, description="Of the draw for validation and of the shuffle."
+        default=0,
+        ge=0,
+        le=_MAX_SEED,
+        description=("Seed of the validation split and of the shuffle."),
     )
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
@@ -98,22 +107,25 @@ class EncodeCorpusRequest(RequestModel):
         default=None,
         ge=1,
         le=1024,
-        description="At most so many at once, and no more than TOKENIZER_TRAIN_THREADS; the files "
-        "are the same for any number.",
+        description=(
+            "Number of worker processes, at most TOKENIZER_TRAIN_THREADS; it does not change the "
+            "files."
+        ),
     )
     limits: TrainLimits = Field(
-        default=TrainLimits(seconds=None, memory_bytes=None), description="When to stop the job."
+        default=TrainLimits(seconds=None, memory_bytes=None),
+        description=("Limits that stop the job."),
     )
 
     @model_validator(mode="after")
     def _check_together(self) -> EncodeCorpusRequest:
         if self.format == "text" and self.field is not None:
             raise PydanticCustomError(
-                "invalid", "field is of jsonl; leave it out, or say format jsonl"
+                "invalid", "field needs format jsonl; omit it, or set format to jsonl"
             )
         if self.format == "jsonl" and self.separator:
             raise PydanticCustomError(
-                "invalid", "a line of jsonl is a document; leave separator out, or say format text"
+                "invalid", "a line of jsonl is a document; omit separator, or set format to text"
             )
         return self
 
@@ -132,7 +144,7 @@ class TokenFilesTokenizer(BaseModel):
 
     name: str | None
     version: str | None
-    fingerprint: str = Field(description="sha256 over all that decides an id")
+    fingerprint: str = Field(description="sha256 of everything that decides an id")
     vocab_size: int
     largest_id: int
 
@@ -142,11 +154,11 @@ class TokenFilesSplit(BaseModel):
 
     documents: int
     tokens: int
-    text_bytes: int = Field(description="Of its documents in UTF-8")
+    text_bytes: int = Field(description="Bytes of its documents in UTF-8")
     bytes_per_token: float
     shards: int
     special_tokens_found: dict[str, int] = Field(
-        description="How often which special tokens stand in the texts"
+        description="Occurrences of each special token in the texts"
     )
 
 
@@ -163,7 +175,7 @@ class TokenFilesSummary(BaseModel):
 
     id: str
     written_at: str = Field(description="UTC, ISO 8601")
-    bytes: int = Field(description="Of all files together")
+    bytes: int = Field(description="Bytes of all files")
     layout: str
     dtype: str
     tokenizer: TokenFilesTokenizer
@@ -177,7 +189,7 @@ class TokenFilesView(TokenFilesSummary):
     begin_of_document_id: int | None
     end_of_document_id: int | None
     seed: int | None
-    corpora: list[TokenFile] = Field(description="What was encoded, in order")
+    corpora: list[TokenFile] = Field(description="The encoded corpora, in order")
     files: list[TokenFile]
 
 
@@ -185,5 +197,5 @@ class TokenFilesList(BaseModel):
     """All token files, by id."""
 
     token_files: list[TokenFilesSummary]
-    bytes: int = Field(description="What they take together, with what jobs are writing")
+    bytes: int = Field(description="Bytes of all token files, including those being written")
     max_bytes: int | None = Field(description="The quota, TOKENIZER_TOKEN_FILES_MAX_BYTES")

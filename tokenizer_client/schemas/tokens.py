@@ -58,7 +58,7 @@ class IdsError(Exception):
 
     def __init__(self, places: Sequence[str], count: int) -> None:
         self.places, self.count = list(places), count
-        super().__init__(f"{count} entries are no token ids")
+        super().__init__(f"{count} entries are not token ids")
 
 
 def _check_text(value: Any) -> str | list[str]:
@@ -142,7 +142,7 @@ def parse_ids(ids: list[Any], place: str = "") -> NDArray[np.uint32]:
         array([1, 2], dtype=uint32)
         >>> parse_ids([1, True])
         Traceback (most recent call last):
-        tokenizer_client.schemas.tokens.IdsError: 1 entries are no token ids
+        tokenizer_client.schemas.tokens.IdsError: 1 entries are not token ids
     """
     array = np.empty(len(ids), dtype=np.uint32)
     wrong: list[str] = []
@@ -195,13 +195,13 @@ AllowedSpecial = Annotated[
     PlainValidator(_check_allowed),
     _policy_schema(
         ("all", "none"),
-        "Special tokens to recognise. For text that strangers wrote: `none`.",
+        "Special tokens to recognise. For untrusted text: `none`.",
     ),
 ]
 DisallowedSpecial = Annotated[
     str | frozenset[str],
     PlainValidator(_check_disallowed),
-    _policy_schema(("all",), "Special tokens that make the request an error."),
+    _policy_schema(("all",), "Special tokens that are an error in the text."),
 ]
 TokenizerName = Annotated[
     str,
@@ -229,14 +229,16 @@ class EncodeRequest(RequestModel):
         default=("ids",),
         alias="return",
         max_length=3,
-        description="What the answer holds.",
+        description="Parts of the response.",
     )
     offset_unit: Literal["byte", "char"] = Field(
         default="byte",
-        description="Offsets count UTF-8 bytes, or characters (those a token touches).",
+        description=(
+            "Unit of the offsets: UTF-8 bytes, or characters that share a byte with the token."
+        ),
     )
     max_tokens: int | None = Field(
-        default=None, ge=0, description="More tokens than this in a text: 413."
+        default=None, ge=0, description="A text with more tokens is a 413."
     )
     tokenizer: TokenizerName | None = None
 
@@ -277,7 +279,7 @@ class EncodeResponse(BaseModel):
     """For a batch, each field except `tokenizer` is a list with one entry per text."""
 
     tokens: list[int] | list[list[int]] | None = Field(
-        default=None, description="Absent when `return` leaves out `ids`."
+        default=None, description="Absent if `return` omits `ids`."
     )
     count: int | list[int]
     pieces: list[Piece] | list[list[Piece]] | None = None
@@ -334,10 +336,10 @@ class InfoResponse(BaseModel):
     version: str
     python: str
     tokenizer: TokenizerIdentity
-    engine: str = Field(description="What computes the ids: `native` or `python`.")
-    engine_reason: str = Field(description="Why that one runs.")
+    engine: str = Field(description="The engine: `native` or `python`.")
+    engine_reason: str = Field(description="Why this engine runs.")
     native_unavailable: str | None = Field(
-        description="Why the native engine cannot run here; null where it can."
+        description="Why the native engine cannot run here; null if it can."
     )
     vocab_size: int
     largest_id: int

@@ -182,7 +182,7 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("normalizer", a.normalizer, b.normalizer),
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
         ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
-        ("ids behind a text", str(a.suffix_ids), str(b.suffix_ids)),
+        ("ids after a text", str(a.suffix_ids), str(b.suffix_ids)),
     ]
     return [SettingDifference(name, one, other) for name, one, other in both if one != other]
 

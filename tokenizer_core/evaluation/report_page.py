@@ -22,18 +22,18 @@ _RANKS: Final = (1, 100, 1000)
 _REASONS: Final = {
     "normalizer": "the normalizer changes it",
     "same_bytes": "another id has the same bytes",
-    "merges": "merging does not come to it",
-    "not_found": "not found in what was tried",
+    "merges": "no sequence of merges makes it",
+    "not_found": "not found in the texts that were tried",
 }
 _DEFINITIONS: Final = (
-    ("bytes/token", "UTF-8 bytes of the sample over its tokens. Higher is shorter text."),
+    ("bytes/token", "UTF-8 bytes of the sample divided by its tokens. Higher means fewer tokens."),
     ("tokens/word", "Mean number of tokens that hold a byte of a word. A word is a run of letters, "
      "marks and digits of a script that puts spaces between words. Lower is better, 1 the least."),
-    ("one-token words", "Share of words, each time they come, that are inside one token."),
-    ("vocabulary used", "Share of ids that came at least once; it grows with the sample."),
+    ("one-token words", "Share of word occurrences that lie inside one token."),
+    ("vocabulary used", "Share of ids that occur at least once; it grows with the sample."),
     ("no text gives", "Tokens proven to come out of no text, special tokens aside: 13 single bytes "
-     "of every byte-level vocabulary, and those merging never comes to."),
-    ("not found", "Tokens that merging makes, but that no text that was tried gives."),
+     "of every byte-level vocabulary, and tokens that no sequence of merges makes."),
+    ("not found", "Tokens that merges can make but that occur in none of the texts tried."),
     ("part of a character", "Tokens whose bytes are no whole UTF-8 characters."),
 )  # fmt: skip
 
@@ -171,7 +171,8 @@ def _vocabulary(report: Report) -> Markup:
         if tokenizer.unreachable_examples:
             parts.append(
                 _token_list(
-                    "Tokens no text gives, or none that was tried", tokenizer.unreachable_examples
+                    "Tokens that no text gives, or none of the texts tried",
+                    tokenizer.unreachable_examples,
                 )
             )
     return joined(*parts)

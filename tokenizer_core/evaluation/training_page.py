@@ -138,6 +138,6 @@ def _pruning(pruning: Mapping[str, Any] | None) -> list[list[str]]:
         f"{pruning['n_bytes']:,} bytes"
     )
     return [
-        [f"left out, below {pruning['min_count']:,} times", about],
+        [f"omitted, below {pruning['min_count']:,} times", about],
         ["each merge short of the best by at most", f"{pruning['bound']:,} occurrences"],
     ]

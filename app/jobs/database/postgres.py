@@ -51,7 +51,7 @@ _PARAMETERS: Final = {
 
 _DISK_FULL: Final = "53100"
 _TROUBLE: Final = (
-    "The job database cannot be used at present; jobs wait, requests are answered. The log of the "
+    "The job database cannot be used at present; jobs wait, requests are served. The log of the "
     "server says why."
 )
 
@@ -154,7 +154,7 @@ class PostgresDatabase:
         if self._trouble is None:
             return self._open()
         if time.monotonic() < self._retry_at or not self._trying.acquire(blocking=False):
-            raise JobDatabaseError("it was away a moment ago", is_away=True)
+            raise JobDatabaseError("it was unreachable a moment ago", is_away=True)
         try:
             return self._open()
         finally:
@@ -193,7 +193,7 @@ class PostgresDatabase:
 
     def _note_answer(self) -> None:
         if self._trouble is not None:
-            log.warning("the job database answers again")
+            log.warning("the job database is reachable again")
             self._trouble = None
         if self._answers_since is None:
             self._answers_since = time.monotonic()

@@ -104,7 +104,7 @@ def test_what_is_interrupted_says_how_to_go_on_and_does(
         patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = cli.fail(*command, "tokens", code=130)
-        assert "the same command with --resume continues from here" in told
+        assert "the same command with --resume to continue" in told
     n_before = seen[-1].n_documents
     assert n_before > 0
     seen.clear()
@@ -136,7 +136,7 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
     with monkeypatch.context() as patch:
         patch.setattr("tokenizer_core.distributed.encode_distributed", interrupted)
         told = cli.fail(*command, "tokens", *run, code=130)
-        assert "the same command continues after the finished shards" in told
+        assert "the same command to continue after the finished shards" in told
     assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
     cli.run(*command, "tokens", *run)
     assert content(Path("tokens")) == content(Path("expected"))

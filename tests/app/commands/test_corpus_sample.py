@@ -62,7 +62,7 @@ def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
         (("a.txt", "--fraction=nan", "-o", "s.txt"), 2, "above 0"),
         (("a.txt", "--fraction=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),
         (("a.txt", "--fraction=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
-        (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is read, and would be overwritten"),
+        (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is also an input"),
         (("a.txt", "--fraction=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
         (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
         (("none.txt", "--fraction=0.5", "-o", "s.txt"), 1, "none.txt"),

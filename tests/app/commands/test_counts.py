@@ -101,11 +101,11 @@ def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> N
     arguments = ("--from-counts=p.counts", "--vocab-size=260", "--name=p", "--html=p.html")
     told = both.run("train", *arguments)[0].decode()
     assert said in told.splitlines()
-    assert "bytes per token on what was kept of this text" in told
+    assert "bytes per token on the text that pruning kept" in told
     report = json.loads(both.run("inspect", "p", "--json")[0])["training"]
     assert report["pruning"] == shown["pruning"]
     page = (both.folder / "p.html").read_text()
-    assert "left out, below 3 times" in page
+    assert "omitted, below 3 times" in page
     assert "4 occurrences" in page
 
 

@@ -31,10 +31,10 @@ def run_first(store: JobStore) -> Job:
 
 
 def test_without_a_service_there_is_no_job(cli: Cli) -> None:
-    assert b"no job yet" in cli.run("jobs", "list")[0]
+    assert b"no jobs" in cli.run("jobs", "list")[0]
     assert json.loads(cli.run("jobs", "list", "--json")[0]) == {"jobs": []}
     for command in ("show", "watch"):
-        assert "no job yet" in cli.fail("jobs", command)
+        assert "no jobs" in cli.fail("jobs", command)
     assert "no job" in cli.fail("jobs", "cancel", FIRST)
     assert not (cli.folder / "artifacts" / DATABASE_NAME).exists()
 
@@ -49,7 +49,7 @@ def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
     shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the running job
     assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
     assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
-    for limit in ("-1", "0", str(10**30)):  # neither "no job yet" nor a traceback of SQLite
+    for limit in ("-1", "0", str(10**30)):  # neither "no jobs" nor a traceback of SQLite
         assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
     assert "jobs list" in cli.fail("jobs", "show", "../x")
 

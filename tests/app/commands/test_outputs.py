@@ -72,7 +72,7 @@ def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
         ("report", "worked", "--corpus=corpus.txt", "--html=./corpus.txt"),
         ("counts", "make", "corpus.txt", "-o", "corpus.txt"),
     ):
-        assert "overwritten" in trained.fail(*words, code=2)
+        assert "also an input" in trained.fail(*words, code=2)
     assert (trained.folder / "corpus.txt").read_bytes() == before
     assert "is not there" in trained.fail("encode", "low", "-o", "none/ids")
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")

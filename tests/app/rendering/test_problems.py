@@ -19,17 +19,17 @@ from tokenizer_core import errors as core
 ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
 
 CASES: list[tuple[Exception, int, str, str | None, str]] = [
-    (access.KeyRequiredError("an admin key"), 401, "key_required", None, "wants an admin key, as"),
-    (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This key may read"),
+    (access.KeyRequiredError("an admin key"), 401, "key_required", None, "requires an admin key, as"),
+    (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
     (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
     (serving.NoTokenizerError("Starting."), 503, "no_tokenizer", "5", "Starting."),
     (serving.SwapTimeoutError(30.0, 2), 503, "swap_timeout", "30", "2 server processes"),
     (serving.SwapFailedError("x"), 503, "swap_failed", None, "(x)"),
     (serving.PromotionInProgressError(), 409, "promotion_in_progress", None, "in progress"),
-    (serving.DiskError(OSError(errno.ENOSPC, "/secret")), 507, "disk_full", None, "no more"),
+    (serving.DiskError(OSError(errno.ENOSPC, "/secret")), 507, "disk_full", None, "disk is full"),
     (serving.DiskError(OSError(errno.EIO, "/secret")), 503, "storage_failed", "30", "the log"),
     (serving.FormatCannotHoldError("No."), 422, "format_cannot_hold_it", None, "No."),
-    (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "queue holds 2"),
+    (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "queue is limited to 2"),
     (jobs.JobRunningError(1, 0), 409, "training_busy", "30", "TOKENIZER_TRAIN_QUEUE=0"),
     (jobs.IdempotencyConflictError("j"), 422, "idempotency_key_reused", None, "to job j,"),
     (jobs.TooManyListenersError(64), 503, "too_many_listeners", "5", "GET /jobs/{id} instead"),
@@ -38,7 +38,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (jobs.VersionInUseError(), 409, "tokenizer_in_use", None, "This version is served"),
     (jobs.CorpusNotFoundError(), 404, "corpus_not_found", None, "see GET /corpora"),
     (jobs.CorpusExistsError(), 412, "corpus_exists", None, "If-None-Match: *"),
-    (jobs.CorpusReplacedError(), 409, "corpus_changed", None, "replaced just now"),
+    (jobs.CorpusReplacedError(), 409, "corpus_changed", None, "just replaced"),
     (jobs.CompressedCorpusError(), 415, "compressed_corpus", None, "zcat corpus.txt.gz | curl"),
     (jobs.CorporaQuotaError(10, 11), 413, "corpora_quota", None, "10 bytes. Remove one with"),
     (jobs.TokenFilesNotFoundError(), 404, "token_files_not_found", None, "GET /token-files."),
@@ -61,9 +61,9 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (core.ArtifactNameError("secret"), 422, "invalid_tokenizer_name", None, "up to 64 of a-z"),
     (core.ArtifactCorruptError("secret"), 409, "artifact_corrupt", None, "fails its verification"),
     (core.ArtifactStorageError(errno.EIO, "secret"), 503, "storage_failed", "30", "the log"),
-    (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_full", None, "no more"),
+    (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_full", None, "disk is full"),
     (core.UnknownTokenIdError(3, 9, 5), 422, "unknown_token_id", None, "index 3"),
-    (OSError(errno.EDQUOT, "/secret"), 507, "disk_full", None, "no more"),
+    (OSError(errno.EDQUOT, "/secret"), 507, "disk_full", None, "disk is full"),
 ]
 
 
