@@ -288,7 +288,7 @@ def test_a_leaseholder_cut_off_from_the_database_loses_its_job(cluster: Cluster)
         wait_until(lambda: other.state_of(job_id) == "live", seconds=150)
         assert late.is_degraded()
     wait_until(late.is_ok)
-    taken_away = f"job {job_id}: cancelled, but the job was taken over the job"
+    taken_away = f"job {job_id}: cancelled, but another process has taken over the job"
     wait_until(lambda: taken_away in late.server.output)
     job = other.ask("GET", f"/jobs/{job_id}").json()
     assert job["state"] == "live"

@@ -203,7 +203,7 @@ def test_a_paused_leaseholder_loses_its_job_and_publishes_nothing_when_it_wakes(
     other.wait_until_said(f"job {job_id}: its server process is gone, requeued")
     row = pair.job(job_id)
     holder.resume()
-    holder.wait_until_said(f"job {job_id}: cancelled, but the job was taken over the job")
+    holder.wait_until_said(f"job {job_id}: cancelled, but another process has taken over the job")
     assert pair.job(job_id) == row
     assert check_where_all_ended(pair, job_id, other) == result
     holder.wait_until_served(result["version"])
