@@ -17,7 +17,7 @@ from app import cli as cli_module
 from app.cli import _COMMANDS, build_whole_parser, main
 from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
-from tokenizer_core.engines import native_engine
+from tokenizer_core.engines import native
 
 
 def test_train_publishes_and_reports(cli: Cli) -> None:
@@ -257,7 +257,7 @@ def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.Monk
     shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
     assert b"engine: python (it was asked for by name)" in shown
     assert version("tokenizer-service").encode() in shown
-    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
     shown, _ = cli.run("--version")
     assert b"engine: python (the compiled module" in shown
     assert b"an undefined symbol)" in shown

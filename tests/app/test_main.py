@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from app.main import create_app
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
-from tokenizer_core.engines import choose_engine, native_engine
+from tokenizer_core.engines import choose_engine, native
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.registry import ArtifactStore
 
@@ -138,7 +138,7 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
     with make_client() as client:
         info = client.get("/info").json()
         assert client.post("/encode", json={"text": "low"}).status_code == 200
@@ -153,7 +153,7 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
 def test_an_engine_that_is_not_there_is_no_service(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_engine, "_import_error", ImportError("an undefined symbol"))
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
     with pytest.raises(EngineUnavailableError, match="an undefined symbol"):
         create_app(settings.model_copy(update={"engine": "native"}))
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
-from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
+from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner

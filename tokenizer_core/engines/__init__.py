@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native_engine import NativeEngine, decode_json_string
-from tokenizer_core.engines.native_engine import unavailable_reason as native_unavailable_reason
+from tokenizer_core.engines.native import NativeEngine, decode_json_string
+from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import EngineUnavailableError

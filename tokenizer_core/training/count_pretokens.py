@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tokenizer_core.engines import resolve_engine
-from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter
+from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import run_tasks
 from tokenizer_core.patterns import SplitPattern

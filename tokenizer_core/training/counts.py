@@ -4,7 +4,7 @@ Learning, saving, pruning and distributing need the same few operations on count
 them, and `view` provides them for any mapping:
 
     DictCounts     a dict in memory
-    NativeCounts   packed by the compiled module (`engines.native_training`)
+    NativeCounts   packed by the compiled module (`engines.native`)
     FileCounts     three columns on the disk: scratch files, or the body of a saved file
 
 The columns are the body of a file of counts, little-endian, sorted by pre-token:
@@ -35,7 +35,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias
 
-from tokenizer_core.engines.native_training import NativeCounts
+from tokenizer_core.engines.native import NativeCounts
 
 Entry: TypeAlias = tuple[bytes, int]
 """A pre-token in UTF-8 and its occurrences."""

@@ -19,7 +19,13 @@ from tokenizer_core import errors as core
 ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
 
 CASES: list[tuple[Exception, int, str, str | None, str]] = [
-    (access.KeyRequiredError("an admin key"), 401, "key_required", None, "requires an admin key, as"),
+    (
+        access.KeyRequiredError("an admin key"),
+        401,
+        "key_required",
+        None,
+        "requires an admin key, as",
+    ),
     (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
     (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
     (serving.NoTokenizerError("Starting."), 503, "no_tokenizer", "5", "Starting."),

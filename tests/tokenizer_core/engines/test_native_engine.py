@@ -24,7 +24,7 @@ from tests.tokenizer_core.engines.random_specs import (
     random_ranks,
     spec_of,
 )
-from tokenizer_core.engines import choose_engine, create_engine, native_engine, resolve_engine
+from tokenizer_core.engines import choose_engine, create_engine, native, resolve_engine
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
@@ -262,7 +262,7 @@ def test_an_array_that_is_not_aligned_decodes():
     engine = create_engine(spec_of([]), "native")
     assert engine.decode_bytes(ids) == bytes(range(97, 123))
     # The module itself never gets such memory: it reads whole words in place.
-    assert native_engine._as_uint32(ids).flags.aligned
+    assert native._as_uint32(ids).flags.aligned
 
 
 @pytest.mark.parametrize("dtype", ["<u4", ">u4", "<i8"])
@@ -322,7 +322,7 @@ def test_a_vocabulary_no_spec_lets_through_is_refused():
     ],
 )
 def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
-    monkeypatch.setattr(native_engine, "_import_error", error)
+    monkeypatch.setattr(native, "_import_error", error)
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     assert resolve_engine() == "python"
     assert create_engine(spec_of([])).name == "python"
@@ -349,7 +349,7 @@ def test_auto_is_native_where_it_was_built(monkeypatch):
 
 
 def test_only_what_auto_could_not_choose_is_a_fallback(monkeypatch):
-    monkeypatch.setattr(native_engine, "_import_error", ImportError("undefined symbol"))
+    monkeypatch.setattr(native, "_import_error", ImportError("undefined symbol"))
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     fallback, asked = choose_engine(), choose_engine("python")
     assert fallback.is_fallback
@@ -364,19 +364,19 @@ def test_only_what_auto_could_not_choose_is_a_fallback(monkeypatch):
 def test_the_reason_does_not_tell_where_the_module_lies(monkeypatch):
     path = "/the/secret/place/_native.so"
     error = ImportError(f"{path}: undefined symbol: x", path=path)
-    monkeypatch.setattr(native_engine, "_import_error", error)
-    reason = native_engine.unavailable_reason()
+    monkeypatch.setattr(native, "_import_error", error)
+    reason = native.unavailable_reason()
     assert "undefined symbol: x" in reason
     assert "secret" not in reason
 
 
 def test_tables_of_another_regex_release_are_not_used(monkeypatch):
     native_module()
-    monkeypatch.setattr(native_engine, "UNICODE_TABLES", "regex 1999.1.1")
+    monkeypatch.setattr(native, "UNICODE_TABLES", "regex 1999.1.1")
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     assert resolve_engine() == "python"
     with pytest.raises(EngineUnavailableError, match=r"1999\.1\.1"):
-        native_engine.NativeEngine(spec_of([]))
+        native.NativeEngine(spec_of([]))
 
 
 @pytest.fixture
@@ -405,7 +405,7 @@ def package_with_stub(tmp_path):
 
 
 def test_a_module_built_for_other_code_is_not_used_and_says_how_to_build_it(package_with_stub):
-    stub = native_engine._STUB_PATH.read_text(encoding="utf-8")
+    stub = native._STUB_PATH.read_text(encoding="utf-8")
     other = stub.replace("pattern: str | None,", "pattern: str,")
     assert other != stub
     fallback = package_with_stub(other).stdout
@@ -422,10 +422,10 @@ def test_a_module_built_for_other_code_is_not_used_and_says_how_to_build_it(pack
     "change", [str, lambda stub: stub.replace("\n", "\r\n"), lambda stub: None]
 )
 def test_line_ends_and_a_stub_left_out_make_no_module_stale(package_with_stub, change):
-    stub = native_engine._STUB_PATH.read_text(encoding="utf-8")
+    stub = native._STUB_PATH.read_text(encoding="utf-8")
     assert package_with_stub(change(stub)).stdout.startswith("native False ")
 
 
 def test_a_module_older_than_the_check_is_stale(monkeypatch):
-    monkeypatch.setattr(native_engine, "_native", SimpleNamespace(), raising=False)
-    assert native_engine._is_stale(native_engine._STUB_PATH)
+    monkeypatch.setattr(native, "_native", SimpleNamespace(), raising=False)
+    assert native._is_stale(native._STUB_PATH)

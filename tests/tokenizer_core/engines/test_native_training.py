@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native_module import native_module
-from tokenizer_core.engines.native_training import ChunkFailedError, NativeCounter, NativeCounts
+from tokenizer_core.engines.native import ChunkFailedError, NativeCounter, NativeCounts
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.patterns import PATTERNS, resolve_pattern
 from tokenizer_core.training import (

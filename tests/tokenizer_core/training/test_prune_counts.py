@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.native_module import native_module
-from tokenizer_core.engines.native_training import NativeCounts
+from tokenizer_core.engines.native import NativeCounts
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.reference import Merge, join

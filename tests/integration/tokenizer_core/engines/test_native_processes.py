@@ -17,7 +17,7 @@ from tests.adversarial import adversarial_texts
 from tests.native_module import native_module
 from tests.property.trap_texts import tiny_spec
 from tokenizer_core import StreamingEncoder, Tokenizer
-from tokenizer_core.engines.native_training import NativeCounts
+from tokenizer_core.engines.native import NativeCounts
 
 LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(150_000))
 

@@ -13,7 +13,7 @@ from tests.native_module import native_module
 MEASURE = """
 import json, sys
 from pathlib import Path
-from tokenizer_core.engines import native_training
+from tokenizer_core.engines import native
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import count_pretokens
 
