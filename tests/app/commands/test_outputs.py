@@ -1,7 +1,6 @@
 """Outputs of commands: complete or absent, also after an interrupt or an error."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def test_what_is_ended_half_way_leaves_what_was_there(
     class Ended(text.StreamingEncoder):
         def finish(self) -> list[int]:
             assert names_in(trained.folder) > there  # written to a temporary file
-            os.kill(os.getpid(), ending)
+            signal.raise_signal(ending)  # to this thread: it is handled before the next line
             return super().finish()
 
     monkeypatch.setattr(text, "StreamingEncoder", Ended)
