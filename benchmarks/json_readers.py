@@ -1,0 +1,129 @@
+"""Compare the strict JSON reader with the standard library's, jiter and msgspec.
+
+    python -m venv peers && peers/bin/pip install jiter msgspec
+    python benchmarks/json_readers.py --peers peers/bin/python
+
+Each figure is of a fresh process: the time, the longest pause of another thread meanwhile, and the
+growth of the peak memory as a multiple of the body.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HOSTILE_BYTES = 64 << 20
+PAUSE_SECONDS = 0.001
+
+
+def _ids(n_ids: int) -> bytes:
+    rng = random.Random(1)
+    return json.dumps({"tokens": [rng.randrange(200_000) for _ in range(n_ids)]}).encode()
+
+
+def _text(n_chars: int) -> bytes:
+    rng = random.Random(2)
+    words = ["the", "naïve", "tokenizer", "reads", '"quoted"', "中文", "lines\n"]
+    text = " ".join(rng.choices(words, k=n_chars // 4))[:n_chars]
+    return json.dumps({"text": text}, ensure_ascii=False).encode()
+
+
+BODIES: dict[str, Callable[[], bytes]] = {
+    "100 bytes": lambda: _text(80),
+    "8 MB of text": lambda: _text(8_000_000),
+    "10 million ids": lambda: _ids(10_000_000),
+    '64 MB of "",': lambda: b"[" + b'"",' * (HOSTILE_BYTES // 3) + b'""]',
+    "64 MB of [],": lambda: b"[" + b"[]," * (HOSTILE_BYTES // 3) + b"[]]",
+    "64 MB of [": lambda: b"[" * HOSTILE_BYTES,
+    "1e400": lambda: b"[1e400]",
+    "a key twice": lambda: b'{"a": 1, "a": 2}',
+}
+
+
+def reader(name: str) -> Callable[[bytes], object]:
+    """The reader of this name, with its strictest options."""
+    if name == "ours":
+        sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+        from app.http.json import parse_strict_json
+
+        return parse_strict_json
+    if name == "jiter":
+        import jiter
+
+        return lambda body: jiter.from_json(body, catch_duplicate_keys=True, allow_inf_nan=False)
+    if name == "msgspec":
+        import msgspec
+
+        return msgspec.json.decode
+    return json.loads
+
+
+def measure(name: str, body_name: str) -> str:
+    """One figure, as a line of text."""
+    read, body = reader(name), BODIES[body_name]()
+    if len(body) < 1000:
+        try:
+            result = repr(read(body))[:20]
+        except Exception as error:
+            return f"refused ({type(error).__name__})"
+        started = time.perf_counter()
+        for _ in range(20_000):
+            read(body)
+        return f"{(time.perf_counter() - started) / 20_000 * 1e6:.2f} us, {result}"
+    longest, is_done = 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal longest
+        before = time.perf_counter()
+        while not is_done.is_set():
+            time.sleep(PAUSE_SECONDS)
+            now = time.perf_counter()
+            longest, before = max(longest, now - before), now
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = "read"
+    started = time.perf_counter()
+    try:
+        value = read(body)
+    except Exception as error:
+        value, result = None, f"refused ({type(error).__name__})"
+    seconds = time.perf_counter() - started
+    is_done.set()
+    watcher.join()
+    del value
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 / len(body)
+    return f"{result} in {seconds * 1e3:.0f} ms, pause {longest * 1e3:.0f} ms, memory {grown:.1f}"
+
+
+def main() -> None:
+    """Print one line for each body and reader."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", help="a Python that has jiter and msgspec")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(measure(*arguments.one))
+        return
+    for body in BODIES:
+        for name in ("ours", "json", "jiter", "msgspec"):
+            python = arguments.peers if name in ("jiter", "msgspec") else sys.executable
+            if python is None:
+                continue
+            done = subprocess.run(
+                [python, __file__, "--one", name, body], capture_output=True, text=True, check=True
+            )
+            print(f"{body:16} {name:8} {done.stdout.strip()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
