@@ -150,9 +150,9 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
         raise ConversionError(
             f"{target} is {len(paths)} files, and {folder} is no folder; give a folder"
         )
-    place = folder if len(paths) == 1 else folder.parent
-    if not place.is_dir():
-        raise ConversionError(f"there is no folder {place}; make it first")
+    parent = folder if len(paths) == 1 else folder.parent
+    if not parent.is_dir():
+        raise ConversionError(f"there is no folder {parent}; make it first")
     if target == "pickle" and (folder / MANIFEST_NAME).exists():
         raise ConversionError(
             f"the {MANIFEST_NAME} in {folder} says what the pickles there are; give another folder"

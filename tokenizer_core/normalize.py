@@ -95,17 +95,17 @@ def touch_any(
 ) -> bool:
     """Whether the changes may create or remove one of the strings that `find` finds; the longest of
     these strings has `longest` characters."""
-    place = 0
-    while longest and place < len(changes):
-        first = place
-        while place + 1 < len(changes) and changes[place + 1][0] - changes[place][1] < longest:
-            place += 1
-        start, end = max(0, changes[first][0] - longest), changes[place][1] + longest
+    index = 0
+    while longest and index < len(changes):
+        first = index
+        while index + 1 < len(changes) and changes[index + 1][0] - changes[index][1] < longest:
+            index += 1
+        start, end = max(0, changes[first][0] - longest), changes[index][1] + longest
         part = text[start:end]
-        near = [(s - start, e - start, new) for s, e, new in changes[first : place + 1]]
+        near = [(s - start, e - start, new) for s, e, new in changes[first : index + 1]]
         if find(part) or find(changed(part, near)):
             return True
-        place += 1
+        index += 1
     return False
 
 
@@ -143,11 +143,11 @@ class SourceSize:
     def give(self, normalized: str) -> None:
         """Record that this normalized text was returned."""
         self._given += len(normalized.encode())
-        place = np.array([[self._given, self._given]], dtype=np.uint64)
+        offsets = np.array([[self._given, self._given]], dtype=np.uint64)
         data = self._source.encode()
         if not unicodedata.is_normalized("NFC", self._source):
-            place = OriginalOffsets(self._source).map(place)
-        out, self._source = _split_bytes(data, int(place[0, 0]))
+            offsets = OriginalOffsets(self._source).map(offsets)
+        out, self._source = _split_bytes(data, int(offsets[0, 0]))
         self._given -= len(normalize_nfc(out).encode())
 
 
@@ -164,7 +164,7 @@ class OriginalOffsets:
     """
 
     def __init__(self, text: str) -> None:
-        places: list[tuple[int, int, int, int]] = []
+        rows: list[tuple[int, int, int, int]] = []
         before = after = 0
         for match in _PIECE.finditer(text):
             piece = match.group()
@@ -174,27 +174,27 @@ class OriginalOffsets:
             normalized = normalize_nfc(piece) if len(piece) > 1 or ord(piece) > 0x2FF else piece
             new_size = size if normalized == piece else len(normalized.encode())
             if normalized != piece:
-                places.append((after, after + new_size, before, before + size))
+                rows.append((after, after + new_size, before, before + size))
             before += size
             after += new_size
-        self._places = np.array(places, dtype=np.int64).reshape(-1, 4)
+        self._rows = np.array(rows, dtype=np.int64).reshape(-1, 4)
 
     def map(self, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Original offsets of shape (n, 2) for normalized ones of shape (n, 2), both in bytes."""
-        if not len(self._places):
+        if not len(self._rows):
             return offsets
         signed = offsets.astype(np.int64)
         starts = self._map_side(signed[:, 0], inside_to=2)
         ends = self._map_side(signed[:, 1], inside_to=3)
         return np.stack([starts, ends], axis=1).astype(np.uint64)
 
-    def _map_side(self, places: NDArray[np.int64], inside_to: int) -> NDArray[np.int64]:
-        table = self._places
+    def _map_side(self, offsets: NDArray[np.int64], inside_to: int) -> NDArray[np.int64]:
+        table = self._rows
         # The last changed piece that begins before the offset (or at it, for the start of a token).
         side = "right" if inside_to == 2 else "left"
-        row = np.searchsorted(table[:, 0], places, side=side) - 1  # type: ignore[call-overload]
+        row = np.searchsorted(table[:, 0], offsets, side=side) - 1  # type: ignore[call-overload]
         known = table[np.maximum(row, 0)]
-        inside = (row >= 0) & (places < known[:, 1] if inside_to == 2 else places <= known[:, 1])
-        shifted = np.where(row >= 0, places - known[:, 1] + known[:, 3], places)
+        inside = (row >= 0) & (offsets < known[:, 1] if inside_to == 2 else offsets <= known[:, 1])
+        shifted = np.where(row >= 0, offsets - known[:, 1] + known[:, 3], offsets)
         mapped: NDArray[np.int64] = np.where(inside, known[:, inside_to], shifted)
         return mapped

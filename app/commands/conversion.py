@@ -38,7 +38,7 @@ the formats, as `tokenizer import` takes them.
 
 What was written is read back and compared before it gets its name, and the lines of
 Python that load it are printed, with what the format does not hold. What it cannot hold
-and nobody could be told (a normalizer, say) is refused by name."""
+and no one could add (a normalizer, for example) is refused by name."""
 
 _EPILOG: Final = """\
 examples:
@@ -114,7 +114,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
 def _convert_to_standard_output(arguments: argparse.Namespace) -> None:
     """Write only the file to standard output, and what it leaves out to standard error."""
     if len(FILE_NAMES[arguments.to]) > 1 or arguments.json:
-        raise UsageError("--output - is for the one file of a format; name a place for more")
+        raise UsageError("--output - is for the one file of a format; name a folder for more")
     spec = _read_source(arguments)
     with tempfile.TemporaryDirectory() as aside:
         (path,), _ = _convert(arguments, spec, Path(aside) / FILE_NAMES[arguments.to][0])
@@ -134,7 +134,7 @@ def _convert(
     except OSError as error:
         raise CommandError(
             f"{output} could not be written ({error.strerror or error}); what was there "
-            f"still is; make room, or choose another place"
+            f"still is; make room, or choose another folder"
         ) from error
 
 

@@ -279,9 +279,9 @@ def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
         try:
             yield decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            place = offset - held + error.start
+            position = offset - held + error.start
             raise CommandError(
-                f"{'standard input' if name == '-' else name} is not UTF-8 at byte {place}; "
+                f"{'standard input' if name == '-' else name} is not UTF-8 at byte {position}; "
                 f"convert it first, for instance with iconv"
             ) from None
         if not data:

@@ -166,8 +166,8 @@ def _invalid(
         return Problem(
             422,
             "invalid_token_id",
-            f"{error.count} entries are not token ids (first: {error.places[0]}); they {detail}.",
-            errors=[(place, detail) for place in error.places],
+            f"{error.count} entries are not token ids (first: {error.pointers[0]}); they {detail}.",
+            errors=[(pointer, detail) for pointer in error.pointers],
             n_errors=error.count,
         )
     return validation_problem(error, fields)

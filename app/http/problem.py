@@ -173,8 +173,8 @@ def problem_of_validation(
             text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
         listed.append((pointer, text))
     first = listed[0] if listed else ("", "the request does not match the schema")
-    place = f"{first[0]}: " if first[0] else ""
-    return Problem(422, "invalid_request", f"{place}{first[1]}", errors=listed)
+    field = f"{first[0]}: " if first[0] else ""
+    return Problem(422, "invalid_request", f"{field}{first[1]}", errors=listed)
 
 
 def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:

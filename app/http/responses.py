@@ -137,20 +137,20 @@ class FileBody(Response):
                 "headers": self.raw_headers,
             }
             await send_within(self._idle_seconds, scope, send, head)
-            place = self._start
+            position = self._start
             while True:
-                size = min(_PIECE_BYTES, self._stop - place)
-                piece = await asyncio.to_thread(os.pread, self._descriptor, size, place)
+                size = min(_PIECE_BYTES, self._stop - position)
+                piece = await asyncio.to_thread(os.pread, self._descriptor, size, position)
                 if len(piece) < size:
                     raise OSError("a file became shorter while it was sent")
-                place += size
+                position += size
                 body: Message = {
                     "type": "http.response.body",
                     "body": piece,
-                    "more_body": place < self._stop,
+                    "more_body": position < self._stop,
                 }
                 await send_within(self._idle_seconds, scope, send, body)
-                if place == self._stop:
+                if position == self._stop:
                     return
         finally:
             os.close(self._descriptor)

@@ -82,7 +82,7 @@ class TokenFilesFolder:
         """The token files of an artifacts folder."""
         return cls(artifacts_dir.absolute() / "token-files")
 
-    def place(self, token_files_id: str) -> Path:
+    def path(self, token_files_id: str) -> Path:
         """The folder of published token files.
 
         Raises:
@@ -128,9 +128,9 @@ class TokenFilesFolder:
             TokenFilesTakenError: the id is taken.
             OSError: the disk refuses.
         """
-        place = self.place(token_files_id)
+        path = self.path(token_files_id)
         try:
-            growing.rename(place)
+            growing.rename(path)
         except OSError as error:
             if error.errno in _TAKEN:
                 raise TokenFilesTakenError(
@@ -158,7 +158,7 @@ class TokenFilesFolder:
         """
         aside = self.root / _UNFINISHED / f"removed-{secrets.token_hex(8)}"
         make_folder(aside.parent)
-        self.place(token_files_id).rename(aside)
+        self.path(token_files_id).rename(aside)
         sync_folder(self.root)
         remove_folder(aside)
 
@@ -276,7 +276,7 @@ class TokenFilesStore:
 
     def require_free(self, token_files_id: str) -> None:
         """Raise TokenFilesExistError if token files have that id."""
-        if self._folder.place(token_files_id).exists():
+        if self._folder.path(token_files_id).exists():
             raise TokenFilesExistError
 
     def require_room(self, n_bytes: int) -> None:
@@ -317,13 +317,13 @@ class TokenFilesStore:
     def _opened(self, token_files_id: str) -> Iterator[TokenFiles]:
         """Open token files, and translate errors of the block: token files that were removed
         meanwhile are not found, others are damaged."""
-        place = self._folder.place(token_files_id)
+        path = self._folder.path(token_files_id)
         try:
-            if not place.exists():
+            if not path.exists():
                 raise TokenFilesNotFoundError
-            yield TokenFiles.open(place)
+            yield TokenFiles.open(path)
         except (TokenFilesError, FileNotFoundError, IsADirectoryError) as error:
-            if not place.exists():
+            if not path.exists():
                 raise TokenFilesNotFoundError from None
             raise _damaged(str(error)) from None
 

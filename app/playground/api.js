@@ -96,19 +96,19 @@ export async function decodeEach(ids, { tokenizer, signal, found }) {
     const batch = ids.slice(start, start + MOST_IN_A_BATCH);
     const body = new Uint32Array(1 + 3 * batch.length);
     body[0] = batch.length;
-    batch.forEach((id, place) => {
-      body[1 + 2 * place] = 1; // a u64 whose upper half stays 0
-      body[1 + 2 * batch.length + place] = id;
+    batch.forEach((id, index) => {
+      body[1 + 2 * index] = 1; // a u64 whose upper half stays 0
+      body[1 + 2 * batch.length + index] = id;
     });
     const response = await ask(`decode?tokenizer=${encodePath(tokenizer)}`, {
       method: "POST", body, signal, headers: { "Content-Type": BATCH, Accept: "application/octet-stream" },
     });
     const answer = await response.arrayBuffer();
     const lengths = new Uint32Array(answer, 4, 2 * batch.length);
-    let place = 4 + 8 * batch.length;
+    let offset = 4 + 8 * batch.length;
     batch.forEach((id, index) => {
-      found(id, new Uint8Array(answer, place, lengths[2 * index]));
-      place += lengths[2 * index];
+      found(id, new Uint8Array(answer, offset, lengths[2 * index]));
+      offset += lengths[2 * index];
     });
   }
 }

@@ -80,11 +80,11 @@ export class DecodeView {
       verdict.textContent = "";
       return;
     }
-    const { ok, first_difference: place } = await api.verify(ids, answer.version, signal);
+    const { ok, first_difference: index } = await api.verify(ids, answer.version, signal);
     const n = `${formatCount(ids.length)} ${ids.length === 1 ? "id" : "ids"}`;
     verdict.textContent = ok
       ? `${n}: encoding this text gives the same ids.`
-      : `${n}: encoding this text gives different ids from number ${formatCount(place + 1)} on. ` +
+      : `${n}: encoding this text gives different ids from number ${formatCount(index + 1)} on. ` +
         "A model rarely sees ids like these.";
   }
 }
@@ -98,9 +98,9 @@ function shorten(text) {
 /** Parse the numbers in `text`. Throws on anything else. */
 function parseIds(text) {
   const words = text.split(/[\s,;[\]()]+/).filter(Boolean);
-  return words.map((word, place) => {
+  return words.map((word, index) => {
     if (!/^\d{1,10}$/.test(word)) {
-      throw new Error(`Number ${formatCount(place + 1)} is no token id; ids are whole numbers from 0, ` +
+      throw new Error(`Number ${formatCount(index + 1)} is no token id; ids are whole numbers from 0, ` +
         "separated by commas, spaces or lines.");
     }
     return Number(word);

@@ -232,8 +232,8 @@ export class EncodeView {
 /** Count code points, as the service counts characters. */
 function countCharacters(text) {
   let n = text.length;
-  for (let place = 0; place < text.length; place++) {
-    const unit = text.charCodeAt(place);
+  for (let index = 0; index < text.length; index++) {
+    const unit = text.charCodeAt(index);
     if (unit >= 0xd800 && unit < 0xdc00) n--;
   }
   return n;

@@ -46,12 +46,12 @@ export class Encoding {
     this.digest = identity.digest;
     this.vocabulary = vocabulary;
     this.ends = new Uint32Array(ids.length);
-    let place = 0;
+    let offset = 0;
     for (let index = 0; index < ids.length; index++) {
-      place += vocabulary.get(ids[index]).length;
-      this.ends[index] = place;
+      offset += vocabulary.get(ids[index]).length;
+      this.ends[index] = offset;
     }
-    this.nBytes = place;
+    this.nBytes = offset;
   }
 
   /** Make an encoding of `ids`, requesting the bytes of unseen ids only. */
@@ -84,12 +84,12 @@ export class Encoding {
     return [this.start(index), this.ends[index]];
   }
 
-  /** The token that contains the byte at `place`. */
-  at(place) {
+  /** The token that contains the byte at `offset`. */
+  at(offset) {
     let [low, high] = [0, this.ends.length - 1];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.ends[middle] > place) high = middle;
+      if (this.ends[middle] > offset) high = middle;
       else low = middle + 1;
     }
     return low;
@@ -116,17 +116,17 @@ export class Encoding {
   }
 
   /**
-   * The character that contains the byte at `place`: {start, end, text}, or null if the bytes around
+   * The character that contains the byte at `offset`: {start, end, text}, or null if the bytes around
    * it are not UTF-8.
    */
-  characterAt(place) {
-    const around = this.slice(place - 3, place + 4);
-    const own = Math.min(3, place);
+  characterAt(offset) {
+    const around = this.slice(offset - 3, offset + 4);
+    const own = Math.min(3, offset);
     for (let lead = own; lead >= 0 && lead > own - 4; lead--) {
       const length = characterLength(around[lead]);
       if (length === 0) continue;
       const text = lead + length > own ? textOf(around.subarray(lead, lead + length)) : null;
-      const start = place - own + lead;
+      const start = offset - own + lead;
       return text === null ? null : { start, end: start + length, text };
     }
     return null;

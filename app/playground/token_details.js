@@ -65,22 +65,22 @@ export class TokenDetails {
       }));
   }
 
-  #render(token, place) {
+  #render(token, context) {
     const bytes = fromBase64(token.bytes);
     const facts = [
       ["bytes", make("code", { textContent: hexOf(bytes) || "none" })],
       ["length", bytes.length === 1 ? "1 byte" : `${bytes.length} bytes`],
       ["rank", rankOf(token)],
       ["kind", kindOf(token)],
-      ["tokenizer", place.version],
-      ...placeFacts(token.id, place),
+      ["tokenizer", context.version],
+      ...positionFacts(token.id, context),
     ];
     const list = make("dl", { class: "facts" });
     for (const [name, value] of facts) list.append(make("dt", { textContent: name }), make("dd", {}, value));
-    const broken = place.encoding ? brokenCharacters(place.encoding, place.index) : brokenAlone(bytes);
+    const broken = context.encoding ? brokenCharacters(context.encoding, context.index) : brokenAlone(bytes);
     const tree = token.parts
       ? [make("h3", { textContent: "how it was merged" }),
-        make("ul", { class: "tree", "aria-label": "Merges" }, this.#node(token.tree, place))]
+        make("ul", { class: "tree", "aria-label": "Merges" }, this.#node(token.tree, context))]
       : [];
     this.element.replaceChildren(
       this.#head(`Token ${token.id}`),
@@ -92,15 +92,15 @@ export class TokenDetails {
   }
 
   /** Make a tree node with its two parts below it. */
-  #node(node, place) {
+  #node(node, context) {
     const bytes = fromBase64(node.bytes);
     const name = `token ${node.id}, ${textOf(bytes) ?? hexOf(bytes)}`;
     const button = make("button", {
       type: "button", class: "node", "aria-label": name,
-      onclick: () => this.show({ id: node.id, version: place.version }),
+      onclick: () => this.show({ id: node.id, version: context.version }),
     }, piece(bytes), make("span", { class: "node-id", textContent: node.id }),
     node.rank === null ? "" : make("span", { class: "node-rank", textContent: `rank ${formatCount(node.rank)}` }));
-    const parts = node.parts ? make("ul", {}, ...node.parts.map((part) => this.#node(part, place))) : "";
+    const parts = node.parts ? make("ul", {}, ...node.parts.map((part) => this.#node(part, context))) : "";
     const more = node.cut ? make("span", { class: "hint", textContent: " made of more" }) : "";
     return make("li", {}, button, more, parts);
   }
@@ -117,11 +117,11 @@ function kindOf(token) {
   return "not merged from others";
 }
 
-function placeFacts(id, { encoding, index }) {
+function positionFacts(id, { encoding, index }) {
   if (!encoding) return [];
   const [start, end] = encoding.span(index);
   return [
-    ["place", `token ${formatCount(index + 1)} of ${formatCount(encoding.length)}, ` +
+    ["position", `token ${formatCount(index + 1)} of ${formatCount(encoding.length)}, ` +
       `bytes ${formatCount(start)} to ${formatCount(end)}`],
     ["occurs", timesOf(encoding.occurrences(id))],
   ];

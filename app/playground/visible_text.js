@@ -28,30 +28,30 @@ function symbolOf(character) {
 const nameOf = (character) => symbolOf(character)?.[1] ?? character;
 
 /**
- * The parts of a token in order: {text}, {symbol, name} and {bytes, place}. `place` is the offset in
+ * The parts of a token in order: {text}, {symbol, name} and {bytes, offset}. `offset` is the offset in
  * the token of bytes that belong to a partial character or to none.
  */
 export function partsOf(bytes) {
   const whole = textOf(bytes);
   if (whole !== null) return [...textParts(whole)];
   const parts = [];
-  let place = 0;
-  while (place < bytes.length) {
-    const start = place;
+  let offset = 0;
+  while (offset < bytes.length) {
+    const start = offset;
     let text = "";
     for (;;) {
-      const length = characterLength(bytes[place] ?? 0x80);
-      const isWhole = length > 0 && place + length <= bytes.length;
-      const character = isWhole ? textOf(bytes.subarray(place, place + length)) : null;
+      const length = characterLength(bytes[offset] ?? 0x80);
+      const isWhole = length > 0 && offset + length <= bytes.length;
+      const character = isWhole ? textOf(bytes.subarray(offset, offset + length)) : null;
       if (character === null) break;
       text += character;
-      place += length;
+      offset += length;
     }
     if (text) parts.push(...textParts(text));
     else {
-      place++;
-      while (place < bytes.length && (bytes[place] & 0xc0) === 0x80) place++;
-      parts.push({ bytes: bytes.subarray(start, place), place: start });
+      offset++;
+      while (offset < bytes.length && (bytes[offset] & 0xc0) === 0x80) offset++;
+      parts.push({ bytes: bytes.subarray(start, offset), offset: start });
     }
   }
   return parts;
@@ -107,7 +107,7 @@ export function describeParts(parts, characterOf = () => null) {
 
 /** Make `characterOf` for a token of a text. */
 export const inText = (encoding, index) => (part) =>
-  encoding.characterAt(encoding.start(index) + part.place)?.text ?? null;
+  encoding.characterAt(encoding.start(index) + part.offset)?.text ?? null;
 
 const graphemes = new Intl.Segmenter("en", { granularity: "grapheme" });
 const AROUND_BYTES = 80;
@@ -121,13 +121,13 @@ export function brokenCharacters(encoding, index) {
   const found = [];
   for (const part of partsOf(encoding.bytesOf(index))) {
     if (part.bytes === undefined) continue;
-    const character = encoding.characterAt(start + part.place);
+    const character = encoding.characterAt(start + part.offset);
     if (character === null) {
       found.push(`${hexOf(part.bytes)}: part of no character; these bytes are not UTF-8 here`);
       continue;
     }
     const n = character.end - character.start;
-    const first = start + part.place - character.start + 1;
+    const first = start + part.offset - character.start + 1;
     const last = first + part.bytes.length - 1;
     const which = first === last ? `byte ${first}` : `bytes ${first} to ${last}`;
     found.push(`${hexOf(part.bytes)}: ${which} of the ${n} of ${nameOf(character.text)} (${codePointOf(character.text)})`);
@@ -141,15 +141,15 @@ function brokenCluster(encoding, start, end) {
   while (from > 0 && (encoding.slice(from, from + 1)[0] & 0xc0) === 0x80) from--;
   const text = new TextDecoder().decode(encoding.slice(from, end + AROUND_BYTES));
   const utf8 = new TextEncoder();
-  let place = from;
+  let offset = from;
   for (const { segment } of graphemes.segment(text)) {
-    const next = place + utf8.encode(segment).length;
-    const isInside = place < end && next > start;
-    if (isInside && (place < start || next > end) && !segment.includes("\ufffd") && segment !== "\r\n") {
+    const next = offset + utf8.encode(segment).length;
+    const isInside = offset < end && next > start;
+    if (isInside && (offset < start || next > end) && !segment.includes("\ufffd") && segment !== "\r\n") {
       const points = [...segment].map(codePointOf).join(" ");
       return `part of ${segment}, which reads as one character (${points})`;
     }
-    place = next;
+    offset = next;
   }
   return null;
 }

@@ -111,13 +111,13 @@ def sizes_of(
 
 
 def _unknown_id(index: int, largest_id: int, pointer: str) -> Problem:
-    place = f"{pointer}/{index}"
+    where = f"{pointer}/{index}"
     return Problem(
         422,
         "unknown_token_id",
-        f"The id at {place} is not in the vocabulary (largest id {largest_id}). Decode with the "
+        f"The id at {where} is not in the vocabulary (largest id {largest_id}). Decode with the "
         f"tokenizer that made these ids.",
-        errors=[(place, f"no such token; the largest id is {largest_id}")],
+        errors=[(where, f"no such token; the largest id is {largest_id}")],
     )
 
 

@@ -283,7 +283,7 @@ class IdLines:
                 422,
                 "invalid_token_id",
                 f"Line {self._n_lines} has {error.count} entries that are not token ids (first: "
-                f"{error.places[0]}); they must be integers from 0 to 4294967295.",
+                f"{error.pointers[0]}); they must be integers from 0 to 4294967295.",
             ) from None
 
     def _wrong(self, what: str) -> Problem:

@@ -137,16 +137,18 @@ def render_verification(
     try:
         if request.tokens is None:
             text = request.text or ""
-            place = first_difference_of_text(live.tokenizer, text, **policies(request))
+            difference = first_difference_of_text(live.tokenizer, text, **policies(request))
             n_bytes = utf8_length(text)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
-            place = first_difference_of_ids(live.tokenizer, request.tokens, **policies(request))
+            difference = first_difference_of_ids(
+                live.tokenizer, request.tokens, **policies(request)
+            )
             n_tokens = len(request.tokens)
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"
         raise special_token_problem(error, pointer) from None
-    fields = {"ok": place is None, "first_difference": place}
+    fields = {"ok": difference is None, "first_difference": difference}
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return Rendered(chunks, n_tokens, n_bytes)
 

@@ -51,13 +51,13 @@ class BatchTooLargeError(Exception):
 
 
 class IdsError(Exception):
-    """A list of ids has `count` entries that are not ids; `places` points to the first few.
+    """A list of ids has `count` entries that are not ids; `pointers` points to the first few.
 
     Not a ValueError, for the same reason as `BatchTooLargeError`.
     """
 
-    def __init__(self, places: Sequence[str], count: int) -> None:
-        self.places, self.count = list(places), count
+    def __init__(self, pointers: Sequence[str], count: int) -> None:
+        self.pointers, self.count = list(pointers), count
         super().__init__(f"{count} entries are not token ids")
 
 
@@ -131,7 +131,7 @@ def _check_batch_size(items: list[Any]) -> None:
         raise BatchTooLargeError(len(items))
 
 
-def parse_ids(ids: list[Any], place: str = "") -> NDArray[np.uint32]:
+def parse_ids(ids: list[Any], pointer: str = "") -> NDArray[np.uint32]:
     """Parse token ids into uint32, shape (n,). Takes about 40 ns per id.
 
     Raises:
@@ -154,7 +154,7 @@ def parse_ids(ids: list[Any], place: str = "") -> NDArray[np.uint32]:
             continue
         bad = [i for i, id_ in enumerate(window, start) if not _is_id(id_)]
         count += len(bad)
-        wrong += [f"{place}/{index}" for index in islice(bad, _MAX_NAMED_ERRORS - len(wrong))]
+        wrong += [f"{pointer}/{index}" for index in islice(bad, _MAX_NAMED_ERRORS - len(wrong))]
     if count:
         raise IdsError(wrong, count)
     return array

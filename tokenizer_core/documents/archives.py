@@ -167,7 +167,7 @@ def _damaged(name: str, kind: str, error: Exception) -> CorpusError:
             f"--long, or with --long={MAX_ZSTD_WINDOW_LOG} at most"
         )
     return CorpusError(
-        f"the corpus file {name!r} is no {kind} file, is damaged, or has something else behind its "
+        f"the corpus file {name!r} is no {kind} file, is damaged, or has something else after its "
         f"end ({error!s:.80}); fetch or write it again"
     )
 

@@ -266,7 +266,7 @@ def _identity(address: CorpusAddress, info: dict[str, Any]) -> Identity:
     size = info.get("size")
     if size is None:
         raise CorpusError(
-            f"the size of the corpus file {address.shown!r} is not told where it lies; copy it to "
+            f"the size of the corpus file {address.shown!r} is unknown to its server; copy it to "
             f"the disk first"
         )
     said = ((_plain(field), str(value)) for field, value in info.items())

@@ -299,16 +299,16 @@ class _Comparison:
                 return
             text = changed(text, changes)
         ends_a, ends_b = np.cumsum(self._lengths[0][ids_a]), np.cumsum(self._lengths[1][ids_b])
-        places = np.setxor1d(ends_a, ends_b, assume_unique=True)
-        diff.n_texts_other_boundaries += bool(len(places))
+        boundaries = np.setxor1d(ends_a, ends_b, assume_unique=True)
+        diff.n_texts_other_boundaries += bool(len(boundaries))
         pre_tokens = split(text, self._a.spec.pattern)
         sizes = list(map(len, pre_tokens if text.isascii() else map(str.encode, pre_tokens)))
         ends = np.cumsum(sizes)
         diff.n_pre_tokens += len(pre_tokens)
         renumbered = _ends_of_renumbered(ids_a, ids_b, ends_a, ends_b)
-        if not len(places) and not len(renumbered):
+        if not len(boundaries) and not len(renumbered):
             return
-        recut = _pre_tokens_at(ends, places, is_boundary=True)
+        recut = _pre_tokens_at(ends, boundaries, is_boundary=True)
         numbered = np.union1d(recut, _pre_tokens_at(ends, renumbered, is_boundary=False))
         diff.n_pre_tokens_other_boundaries += len(recut)
         diff.n_pre_tokens_other_ids += len(numbered)
@@ -380,12 +380,12 @@ def _ends_of_renumbered(
 
 
 def _pre_tokens_at(
-    ends: NDArray[np.int64], places: NDArray[np.int64], *, is_boundary: bool
+    ends: NDArray[np.int64], boundaries: NDArray[np.int64], *, is_boundary: bool
 ) -> NDArray[np.int64]:
     """The indices of the pre-tokens that contain these offsets or end there. If one side lacks a
     boundary between two pre-tokens, both are affected."""
-    numbers = np.searchsorted(ends, places, side="left")
+    numbers = np.searchsorted(ends, boundaries, side="left")
     if is_boundary:
-        between = numbers[ends[numbers] == places] + 1
+        between = numbers[ends[numbers] == boundaries] + 1
         numbers = np.concatenate([numbers, between[between < len(ends)]])
     return np.unique(numbers)

@@ -153,8 +153,8 @@ def length_shares(
         [0.5, 0.25, 0.25]
     """
     kept = (lengths > 0) & (weights > 0)
-    places = np.minimum(lengths[kept], longest) - 1
-    sums = np.bincount(places, weights=weights[kept].astype(np.float64), minlength=longest)
+    columns = np.minimum(lengths[kept], longest) - 1
+    sums = np.bincount(columns, weights=weights[kept].astype(np.float64), minlength=longest)
     total = float(sums.sum())
     return [float(part) / total if total else 0.0 for part in sums]
 

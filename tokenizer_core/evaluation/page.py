@@ -82,8 +82,8 @@ def table(
     are numbers. A row given as a string is a heading for the rows below it."""
     end = len(header) - n_text
 
-    def kind(place: int) -> str | None:
-        return None if place < n_left or place >= end else "n"
+    def kind(index: int) -> str | None:
+        return None if index < n_left or index >= end else "n"
 
     head = [element("th", text, scope="col", class_=kind(i)) for i, text in enumerate(header)]
     body = []

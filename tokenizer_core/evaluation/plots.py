@@ -40,11 +40,11 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
     for heading, group in groups:
         drawn.append(element("text", _short(heading, 50), x=0, y=y + 12, class_="head"))
         y += 20
-        for place, (name, value) in enumerate(group):
+        for index, (name, value) in enumerate(group):
             width = max(room * value / largest, 1)
             drawn += [
                 element("text", _short(name, 18), x=label - 6, y=y + 11, class_="end"),
-                _rect(label, y + 1, width, 13, place),
+                _rect(label, y + 1, width, 13, index),
                 element("text", f"{value:.2f}", x=label + width + 5, y=y + 11),
             ]
             y += 17
@@ -69,14 +69,14 @@ def lines(
     kind = _LinearAxis if y_is_linear else _LogAxis
     y_axis = kind(ys, _HEIGHT - _BOTTOM, _TOP)
     drawn = [*_grid(x_axis, y_axis), *_axis_titles(x_title, y_title)]
-    for place, (_, line) in enumerate(series):
+    for index, (_, line) in enumerate(series):
         path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in line)
         drawn.append(
             element(
                 "polyline",
                 points=path,
-                class_=f"line s{place % N_COLOURS}",
-                stroke_dasharray=_DASHES[place % len(_DASHES)],
+                class_=f"line s{index % N_COLOURS}",
+                stroke_dasharray=_DASHES[index % len(_DASHES)],
             )
         )
     return _svg(drawn, title, _HEIGHT)
@@ -106,24 +106,24 @@ def columns(
         ]
     place_width = (WIDTH - _LEFT - _RIGHT) / max(len(labels), 1)
     width = place_width * 0.8 / max(len(series), 1)
-    for place, name in enumerate(labels):
-        x = _LEFT + place_width * (place + 0.1)
+    for index, name in enumerate(labels):
+        x = _LEFT + place_width * (index + 0.1)
         drawn.append(
             element(
                 "text", name, x=f"{x + place_width * 0.4:.1f}", y=floor + 15, class_="mid small"
             )
         )
         for number, (_, shares) in enumerate(series):
-            tall = height * shares[place] / top
+            tall = height * shares[index] / top
             drawn.append(_rect(x + number * width, floor - tall, width, tall, number))
     drawn += _axis_titles(x_title, "")
     return _svg(drawn, title, _HEIGHT)
 
 
-def swatch(place: int, *, is_line: bool) -> Markup:
-    """The colour (and dashes) of the series with index `place`, shown before its name."""
+def swatch(index: int, *, is_line: bool) -> Markup:
+    """The colour (and dashes) of the series with index `index`, shown before its name."""
     if not is_line:
-        square = _rect(0, 0, 12, 12, place)
+        square = _rect(0, 0, 12, 12, index)
         return element("svg", square, viewBox="0 0 12 12", width=12, height=12, aria_hidden="true")
     line = element(
         "line",
@@ -131,8 +131,8 @@ def swatch(place: int, *, is_line: bool) -> Markup:
         x2=26,
         y1=6,
         y2=6,
-        class_=f"line thick s{place % N_COLOURS}",
-        stroke_dasharray=_DASHES[place % len(_DASHES)],
+        class_=f"line thick s{index % N_COLOURS}",
+        stroke_dasharray=_DASHES[index % len(_DASHES)],
     )
     return element("svg", line, viewBox="0 0 26 12", width=26, height=12, aria_hidden="true")
 
@@ -227,14 +227,14 @@ def _round_step(least: float) -> float:
     return next(power * n for n in (1, 2, 5, 10) if power * n >= least * (1 - 1e-9))
 
 
-def _rect(x: float, y: float, width: float, height: float, place: int) -> Markup:
+def _rect(x: float, y: float, width: float, height: float, index: int) -> Markup:
     return element(
         "rect",
         x=f"{x:.1f}",
         y=f"{y:.1f}",
         width=f"{width:.1f}",
         height=f"{height:.1f}",
-        class_=f"fill s{place % N_COLOURS}",
+        class_=f"fill s{index % N_COLOURS}",
     )
 
 

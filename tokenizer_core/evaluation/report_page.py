@@ -210,8 +210,8 @@ def _definitions(report: Report) -> Markup:
 
 def _legend(report: Report, *, are_lines: bool) -> Markup:
     items = [
-        element("li", swatch(place, is_line=are_lines), " ", tokenizer.name)
-        for place, tokenizer in enumerate(report.tokenizers)
+        element("li", swatch(index, is_line=are_lines), " ", tokenizer.name)
+        for index, tokenizer in enumerate(report.tokenizers)
     ]
     return element("ul", *items, class_="legend")
 

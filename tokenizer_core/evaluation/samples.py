@@ -116,18 +116,18 @@ class TextFile:
             start = int(index * size / n_pieces + chooser.random() * free)
             yield start, start + length
 
-    def _cut(self, file: BinaryIO, place: int, size: int) -> tuple[int, bool]:
-        """The first cut at or after `place`, which is inside the file, and whether it is safe."""
+    def _cut(self, file: BinaryIO, position: int, size: int) -> tuple[int, bool]:
+        """The first cut at or after `position`, inside the file, and whether it is safe."""
         margin = 4 * max(len(self.separator), 1) + 4
         first = None
         for window in range(_MOST_WINDOWS):
-            start = max(place + window * _WINDOW_BYTES - margin, 0)
+            start = max(position + window * _WINDOW_BYTES - margin, 0)
             end = min(start + _WINDOW_BYTES + 2 * margin, size)
             data = _read(file, start, end)
             skipped = _boundary(data, 0) if start else 0
             text = self._decode(data[skipped:], start + skipped, is_end=end == size)
-            # In the first window the text before `place` only provides context for the cut.
-            aim = _boundary(data, place - start) if window == 0 else skipped
+            # In the first window the text before `position` only provides context for the cut.
+            aim = _boundary(data, position - start) if window == 0 else skipped
             first = start + aim if first is None else first
             begin = len(data[skipped:aim].decode())
             found = self._cut_in(text, max(begin, 1 if start else 0))
@@ -135,33 +135,33 @@ class TextFile:
                 return start + skipped + len(text[:found].encode()), True
             if end == size:
                 return size, True
-        return first or place, False
+        return first or position, False
 
     def _cut_in(self, text: str, begin: int) -> int | None:
         """The first safe cut of `text` at or after the character `begin`."""
         while True:
-            places = [find_safe_cut(text, begin, _ANY_NAMED)]
+            positions = [find_safe_cut(text, begin, _ANY_NAMED)]
             # Search for lines and separators only before that cut.
-            end = len(text) if places[0] is None else places[0] + 1
+            end = len(text) if positions[0] is None else positions[0] + 1
             line = _LINE_START.search(text, begin, end)
-            places.append(line.start() if line else None)
+            positions.append(line.start() if line else None)
             if self.separator:
                 found = text.find(self.separator, begin, end + len(self.separator))
-                places.append(found if found >= 0 else None)
-            known = [place for place in places if place is not None]
+                positions.append(found if found >= 0 else None)
+            known = [position for position in positions if position is not None]
             if not known:
                 return None
-            place = min(known)
-            within = self._separator_over(text, place)
+            position = min(known)
+            within = self._separator_over(text, position)
             if within is None:
-                return place
+                return position
             begin = within
 
-    def _separator_over(self, text: str, place: int) -> int | None:
-        """The end of the separator that spans `place`, or None."""
+    def _separator_over(self, text: str, position: int) -> int | None:
+        """The end of the separator that spans `position`, or None."""
         length = len(self.separator)
-        found = text.find(self.separator, max(place - length + 1, 0), place + length - 1)
-        return found + length if length and 0 <= found < place else None
+        found = text.find(self.separator, max(position - length + 1, 0), position + length - 1)
+        return found + length if length and 0 <= found < position else None
 
     def _decode(self, data: bytes, start: int, *, is_end: bool) -> str:
         decoder = codecs.getincrementaldecoder("utf-8")()
@@ -174,11 +174,11 @@ class TextFile:
             ) from None
 
 
-def _boundary(data: bytes, place: int) -> int:
-    """The first character boundary at or after `place`, or the end."""
-    while place < len(data) and data[place] & 0xC0 == 0x80:
-        place += 1
-    return place
+def _boundary(data: bytes, position: int) -> int:
+    """The first character boundary at or after `position`, or the end."""
+    while position < len(data) and data[position] & 0xC0 == 0x80:
+        position += 1
+    return position
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
@@ -207,26 +207,26 @@ class ParallelFile:
             CorpusError: the file is not UTF-8 (names the byte).
         """
         texts: list[str] = []
-        start = place = held = 0
+        start = position = held = 0
         with Path(self.path).open("rb") as file:
             for number, line in enumerate(file):
                 if number % self.stride == self.offset:
-                    text = self._decode(line, place).rstrip("\r\n")
+                    text = self._decode(line, position).rstrip("\r\n")
                     texts += [text] if text else []
                     held += len(line)
-                place += len(line)
+                position += len(line)
                 if held >= self.piece_bytes:
-                    yield SamplePiece(tuple(texts), start, place, is_safe=True)
-                    texts, start, held = [], place, 0
+                    yield SamplePiece(tuple(texts), start, position, is_safe=True)
+                    texts, start, held = [], position, 0
         if texts:
-            yield SamplePiece(tuple(texts), start, place, is_safe=True)
+            yield SamplePiece(tuple(texts), start, position, is_safe=True)
 
-    def _decode(self, line: bytes, place: int) -> str:
+    def _decode(self, line: bytes, position: int) -> str:
         try:
             return line.decode()
         except UnicodeDecodeError as error:
             raise CorpusError(
-                f"{self.path} is not UTF-8 at byte {place + error.start}; convert it first, for "
+                f"{self.path} is not UTF-8 at byte {position + error.start}; convert it first, for "
                 f"instance with iconv"
             ) from None
 

@@ -111,8 +111,8 @@ def align(rows: Sequence[Sequence[str]], n_left: int = 1) -> str:
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if place < n_left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index < n_left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
@@ -125,9 +125,9 @@ def _heading(report: Report) -> str:
 def _measures(report: Report) -> str:
     rows = [["corpus", "tokenizer", *MEASURE_COLUMNS]]
     for corpus in report.corpora:
-        for place, tokenizer in enumerate(report.tokenizers):
+        for index, tokenizer in enumerate(report.tokenizers):
             measured = report.measurement(tokenizer.name, corpus.name)
-            shown = corpus.name if place == 0 else ""
+            shown = corpus.name if index == 0 else ""
             rows.append([shown, tokenizer.name, *measure_cells(measured)])
     return align(rows, n_left=2)
 
@@ -159,8 +159,8 @@ def _longest(report: Report, n: int = 3) -> str:
     lines = ["longest tokens"]
     width = max(len(tokenizer.name) for tokenizer in report.tokenizers)
     for tokenizer in report.tokenizers:
-        for place, token in enumerate(tokenizer.longest_tokens[:n]):
-            name = tokenizer.name if place == 0 else ""
+        for index, token in enumerate(tokenizer.longest_tokens[:n]):
+            name = tokenizer.name if index == 0 else ""
             lines.append(f"{name:<{width}}  {token.n_bytes:>4} bytes  {token.id:>7}  {token.text}")
     return "\n".join(lines)
 

@@ -189,9 +189,9 @@ def _completions(token: bytes) -> Iterator[str]:
         else:  # continuation bytes only: the middle or the end of one character
             shapes += [(length, before, free - before) for before in range(free + 1)]
     chooser = random.Random(0)
-    for length, before, behind in shapes:
+    for length, before, after in shapes:
         choices = [_LEADS[length]] if length else []
-        choices += [_CONTINUATIONS] * (before + behind)
+        choices += [_CONTINUATIONS] * (before + after)
         n_lead = before + (1 if length else 0)
         for parts in _some_of(choices, chooser):
             data = bytes(parts[:n_lead]) + token + bytes(parts[n_lead:])

@@ -101,8 +101,8 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
     ends = np.cumsum(lengths)
     data = found.astype(np.uint8).tobytes()
     tokens: list[bytes | None] = [data[start:end] for start, end in pairwise([0, *ends.tolist()])]
-    for place in np.flatnonzero(found == _NO_BYTE):
-        tokens[int(np.searchsorted(ends, place, side="right"))] = None
+    for position in np.flatnonzero(found == _NO_BYTE):
+        tokens[int(np.searchsorted(ends, position, side="right"))] = None
     return tokens
 
 

@@ -280,10 +280,10 @@ def _check_ranks_reproduce(spec: TokenizerSpec, ranks: Mapping[bytes, int]) -> N
             f"match it; save a tokenizer.json instead, or say that it is a special token"
         )
     kept = (merge for merge in spec.merges if merge in applying)
-    for place, (merge, other) in enumerate(zip_longest(kept, recovered)):
+    for index, (merge, other) in enumerate(zip_longest(kept, recovered)):
         if merge != other:
             raise FormatError(
-                f"a .tiktoken file cannot hold these merges: number {place} of those that apply is "
+                f"a .tiktoken file cannot hold these merges: number {index} of those that apply is "
                 f"{merge!r:.90}, where the order of the ids gives {other!r:.90}; save a "
                 f"tokenizer.json instead"
             )

@@ -163,7 +163,7 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
     merges = list(zip(sides, sides, strict=True))
     if not all(parsed):
         raise _merge_error(
-            next(place for place, sides in enumerate(merges) if not all(sides)), value
+            next(index for index, sides in enumerate(merges) if not all(sides)), value
         )
     return cast("list[Merge]", merges)
 
@@ -175,9 +175,9 @@ def _sides_of(merges: list[Any]) -> list[str]:
         # Splitting each of hundreds of thousands of texts separately takes three times as long.
         return " ".join(merges).split(" ")
     pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in merges]
-    for place, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
+    for index, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
         if not _are_pairs([pair]):
-            raise _merge_error(place, merges)
+            raise _merge_error(index, merges)
     return list(chain.from_iterable(pairs))
 
 
@@ -188,9 +188,9 @@ def _are_pairs(values: list[Any]) -> bool:
     return set(map(type, chain.from_iterable(values))) <= {str}
 
 
-def _merge_error(place: int, merges: list[object]) -> FormatError:
+def _merge_error(index: int, merges: list[object]) -> FormatError:
     return FormatError(
-        f"tokenizer.json: model.merges[{place}] is {merges[place]!r:.80}, not two tokens of the "
+        f"tokenizer.json: model.merges[{index}] is {merges[index]!r:.80}, not two tokens of the "
         f"byte alphabet"
     )
 
@@ -221,10 +221,10 @@ def _parse_added_tokens(
     added: list[AddedToken] = []
     by_normalized: dict[bool, list[str]] = {True: [], False: []}
     no = (False,)
-    for place, entry in enumerate(value):
+    for index, entry in enumerate(value):
         fields = check_fields(
             entry,
-            f"added_tokens[{place}]",
+            f"added_tokens[{index}]",
             {
                 "single_word": no,
                 "lstrip": no,
@@ -238,7 +238,7 @@ def _parse_added_tokens(
         content, id_ = fields["content"], fields["id"]
         if not isinstance(content, str) or not content or not _is_encodable(content):
             raise FormatError(
-                f"tokenizer.json: added_tokens[{place}].content is {content!a:.60}, no text"
+                f"tokenizer.json: added_tokens[{index}].content is {content!a:.60}, no text"
             )
         check_id(id_, content)
         assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy

@@ -60,11 +60,11 @@ def paths_of(tree: str) -> list[str]:
         return [tree.split(" as ")[0].strip()]
     parts, depth, start = [], 0, 0
     inner = rest.rstrip().removesuffix("}")
-    for place, character in enumerate(inner):
+    for index, character in enumerate(inner):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if character == "," and not depth:
-            parts.append(inner[start:place])
-            start = place + 1
+            parts.append(inner[start:index])
+            start = index + 1
     parts.append(inner[start:])
     return [
         head.strip() + path for part in parts if part.strip() for path in paths_of(part.strip())

@@ -92,14 +92,14 @@ class MergeTrees:
 
     def _last_rank(self, token: bytes) -> int:
         """The rank of the last merge when `token` is encoded alone, or no rank."""
-        parts = [token[place : place + 1] for place in range(len(token))]
+        parts = [token[index : index + 1] for index in range(len(token))]
         ranks = list(map(self._rank_of, parts, parts[1:]))
         while len(parts) > 2 and (lowest := min(ranks)) != _NO_RANK:
             at = ranks.index(lowest)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
             del ranks[at]
-            for place in range(max(at - 1, 0), min(at + 1, len(ranks))):
-                ranks[place] = self._rank_of(parts[place], parts[place + 1])
+            for index in range(max(at - 1, 0), min(at + 1, len(ranks))):
+                ranks[index] = self._rank_of(parts[index], parts[index + 1])
         return ranks[0] if len(parts) == 2 else _NO_RANK
 
     def tree(self, id_: int, max_depth: int) -> MergeTree:

@@ -87,5 +87,5 @@ def _first_difference(one: str, other: str) -> int | None:
     for start in range(0, n_both, _WINDOW_CHARS):
         end = min(start + _WINDOW_CHARS, n_both)
         if one[start:end] != other[start:end]:
-            return next(place for place in range(start, end) if one[place] != other[place])
+            return next(index for index in range(start, end) if one[index] != other[index])
     return n_both

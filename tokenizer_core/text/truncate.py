@@ -96,8 +96,8 @@ def truncate_text(
         part = fitting.longest([(start, len(data)) for start in starts])
     if part is not None:
         return part
-    place = 0 if side == "right" else len(data)
-    return TextPart("", np.empty(0, dtype=np.uint32), place, place)
+    position = 0 if side == "right" else len(data)
+    return TextPart("", np.empty(0, dtype=np.uint32), position, position)
 
 
 def chunk_text(
@@ -186,9 +186,9 @@ class _Fitting:
             raise MaxTokensTooSmallError(self.max_tokens, len(part.ids), start)
         return part
 
-    def is_cut(self, place: int) -> bool:
+    def is_cut(self, position: int) -> bool:
         """Whether a character begins or the text ends at this byte."""
-        return place >= len(self.data) or self.data[place] & 0xC0 != 0x80
+        return position >= len(self.data) or self.data[position] & 0xC0 != 0x80
 
     def _part(self, start: int, end: int) -> TextPart:
         text = self.data[start:end].decode()
@@ -209,10 +209,14 @@ def _chunks(
             continue
         yield part
         covered = part.end
-        behind = int(np.searchsorted(ends, covered, side="right"))
-        repeated = starts[max(0, behind - overlap_tokens) : behind].tolist()
+        n_covered = int(np.searchsorted(ends, covered, side="right"))
+        repeated = starts[max(0, n_covered - overlap_tokens) : n_covered].tolist()
         start = next(
-            (place for place in repeated if part.start < place < covered and fitting.is_cut(place)),
+            (
+                position
+                for position in repeated
+                if part.start < position < covered and fitting.is_cut(position)
+            ),
             covered,
         )
 

@@ -247,9 +247,13 @@ class ChunkPlanner:
         if self._special_tokens:
             found = None
             for found in self._any_special.finditer(text):
-                place = found.start()
-                if margin <= place <= last and place > 0 and not self._is_spanned(text, place):
-                    return place
+                position = found.start()
+                if (
+                    margin <= position <= last
+                    and position > 0
+                    and not self._is_spanned(text, position)
+                ):
+                    return position
             if found is not None:
                 return None
         if last <= margin:
@@ -257,10 +261,10 @@ class ChunkPlanner:
         cut = find_safe_cut(text[margin:last], 1, self._pattern)
         return None if cut is None else margin + cut
 
-    def _is_spanned(self, text: str, place: int) -> bool:
-        """Whether an occurrence of a special token begins before `place` and ends after it."""
+    def _is_spanned(self, text: str, position: int) -> bool:
+        """Whether an occurrence of a special token begins before `position` and ends after it."""
         return any(
-            text.find(token, max(place - len(token) + 1, 0), place + len(token) - 1) >= 0
+            text.find(token, max(position - len(token) + 1, 0), position + len(token) - 1) >= 0
             for token in self._special_tokens
         )
 

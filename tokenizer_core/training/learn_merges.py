@@ -352,16 +352,16 @@ class _WordTable:
                     before[part[-1]].append(index)
                 else:
                     touching.append(index)
-        for neighbour, places in before.items():
-            self._exchange(neighbour + pair[0], neighbour + symbol, places, queue)
-        for neighbour, places in after.items():
-            self._exchange(pair[1] + neighbour, symbol + neighbour, places, queue)
+        for neighbour, word_indices in before.items():
+            self._exchange(neighbour + pair[0], neighbour + symbol, word_indices, queue)
+        for neighbour, word_indices in after.items():
+            self._exchange(pair[1] + neighbour, symbol + neighbour, word_indices, queue)
         if touching:
             self._exchange(pair[1] + pair[0], symbol + symbol, touching, queue)
 
-    def _exchange(self, old: str, new: str, places: array[int], queue: PairQueue) -> None:
+    def _exchange(self, old: str, new: str, word_indices: array[int], queue: PairQueue) -> None:
         """Replace the pair `old` by the pair `new` at each of these occurrences."""
-        moved = sum(map(self._word_counts.__getitem__, places))
+        moved = sum(map(self._word_counts.__getitem__, word_indices))
         count = self.pair_counts.get(old, 0)
         if count > moved:
             self.pair_counts[old] = count - moved
@@ -369,7 +369,7 @@ class _WordTable:
             del self.pair_counts[old]
             del self._occurrences[old]
         self.pair_counts[new] = moved
-        self._occurrences[new] = places
+        self._occurrences[new] = word_indices
         queue.add(new, moved)
 
     def forget(self, pair: str) -> None:

@@ -48,8 +48,8 @@ def encode_and_publish(job: WorkerJob) -> None:
     tokenizer, plan = _open_pinned(job)
     folders = TokenFilesFolder.of(job.artifacts_dir)
     growing = folders.growing(request["job_id"], request["takeovers"])
-    place = folders.place(request["token_files_id"])
-    manifest = _published_before(job, place)
+    path = folders.path(request["token_files_id"])
+    manifest = _published_before(job, path)
     if manifest is None:
         if growing.exists():  # an earlier attempt ended before publishing
             manifest = TokenFiles.open(growing, tokenizer).manifest
@@ -60,7 +60,7 @@ def encode_and_publish(job: WorkerJob) -> None:
         try:
             folders.publish(growing, request["token_files_id"])
         except TokenFilesTakenError:
-            if _published_before(job, place) is None:  # else an earlier attempt published it
+            if _published_before(job, path) is None:  # else an earlier attempt published it
                 raise
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
@@ -86,16 +86,16 @@ def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
     return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
 
 
-def _published_before(job: WorkerJob, place: Path) -> TokenManifest | None:
+def _published_before(job: WorkerJob, path: Path) -> TokenManifest | None:
     """The manifest that an earlier attempt of this job published, or None.
 
     Raises:
         TokenFilesTakenError: other token files have this id, even if they have the same tokenizer
             and corpora: the documents may be split or held out differently.
     """
-    if not place.exists():
+    if not path.exists():
         return None
-    manifest = TokenFiles.open(place).manifest
+    manifest = TokenFiles.open(path).manifest
     folders = TokenFilesFolder.of(job.artifacts_dir)
     if manifest.to_json() in folders.notes(job.request["job_id"]):
         return manifest

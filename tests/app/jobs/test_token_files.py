@@ -34,13 +34,13 @@ def test_what_is_published_is_moved_and_what_is_not_is_no_token_files(
     folder.publish(folder.growing(JOB), "stories")
     assert folder.names() == ["stories"]
     assert not growing.exists()
-    assert [path.name for path in folder.place("stories").iterdir()] == ["train.bin"]
+    assert [path.name for path in folder.path("stories").iterdir()] == ["train.bin"]
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_what_is_there_is_never_replaced(folder: TokenFilesFolder, is_folder: bool) -> None:
     growing = grow(folder, JOB)
-    place = folder.place("stories")
+    place = folder.path("stories")
     if is_folder:
         place.mkdir()
         (place / "mine").touch()
@@ -55,7 +55,7 @@ def test_what_is_there_is_never_replaced(folder: TokenFilesFolder, is_folder: bo
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".unfinished", "A", "x" * 65])
 def test_no_id_leads_elsewhere(folder: TokenFilesFolder, name: str) -> None:
     with pytest.raises(ValueError, match="not an id"):
-        folder.place(name)
+        folder.path(name)
     with pytest.raises(ValueError, match="not a job id"):
         folder.growing(name)
 
@@ -76,7 +76,7 @@ def test_removing_leaves_nothing_and_the_rest(folder: TokenFilesFolder) -> None:
     for job_id, name in ((JOB, "one"), (OTHER, "two")):
         grow(folder, job_id)
         folder.publish(folder.growing(job_id), name)
-    with (folder.place("one") / "train.bin").open() as reader:
+    with (folder.path("one") / "train.bin").open() as reader:
         folder.remove("one")
         assert reader.read() == "x"
     assert folder.names() == ["two"]

@@ -63,7 +63,7 @@ def folder(settings: Settings) -> TokenFilesFolder:
 @pytest.fixture
 def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: ArtifactRef) -> Path:
     """Token files as a job writes them, called `stories`."""
-    place = folder.place("stories")
+    place = folder.path("stories")
     plan = plan_token_files(small_tokenizer, tokens_per_shard=4, ref=starter)
     with TokenFilesWriter(place, plan) as writer:
         writer.append(range(10), n_bytes=12)
@@ -344,9 +344,9 @@ def test_what_the_manifest_does_not_name_is_never_given_out(
 def test_damaged_token_files_are_said_to_be_and_hide_no_others(
     admin: TestClient, stories: Path, folder: TokenFilesFolder
 ) -> None:
-    shutil.copytree(stories, folder.place("damaged"))
-    os.truncate(folder.place("damaged") / "train_000000.bin", 1)
-    (folder.place("bare") / "manifest.json").mkdir(parents=True)
+    shutil.copytree(stories, folder.path("damaged"))
+    os.truncate(folder.path("damaged") / "train_000000.bin", 1)
+    (folder.path("bare") / "manifest.json").mkdir(parents=True)
     for name in ("damaged", "bare"):
         problem(admin.get(f"/token-files/{name}"), 409, "token_files_corrupt")
     listed = admin.get("/token-files").json()["token_files"]

@@ -79,7 +79,7 @@ def test_a_changed_bit_is_found_or_changes_nothing(packed):
 
 
 def test_data_after_the_end_is_an_error(packed):
-    with pytest.raises(CorpusError, match="something else behind its end"):
+    with pytest.raises(CorpusError, match="something else after its end"):
         unpack(PACKERS[packed](TEXT) + b"more", packed)
     with pytest.raises(CorpusError, match=r"is no (gzip|zstd) file"):
         unpack(TEXT, packed)

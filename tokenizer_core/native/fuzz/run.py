@@ -64,7 +64,7 @@ def write_seeds(target: str, folder: Path) -> None:
     if choices is None:
         return
     for number, text in enumerate(adversarial_texts(n_random=400, seed=11)):
-        head = bytes(number * (place + 3) % 256 for place in range(choices))
+        head = bytes(number * (index + 3) % 256 for index in range(choices))
         (folder / f"seed-{number:03}").write_bytes(head + b"\0" + text.encode())
 
 

@@ -169,7 +169,7 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
     assert answer("DELETE", "/jobs/{job_id}", **its).json()["state"] == "cancelled"
     assert answer("GET", "/jobs/{job_id}/events", **its).status_code == 200
     services: Services = client.app.services  # type: ignore[attr-defined]
-    place = TokenFilesFolder.of(services.settings.artifacts_dir).place("tokens")
+    place = TokenFilesFolder.of(services.settings.artifacts_dir).path("tokens")
     plan = plan_token_files(services.live.require_active().tokenizer)
     with TokenFilesWriter(place, plan) as writer:
         writer.append([1, 2])

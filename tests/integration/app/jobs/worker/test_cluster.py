@@ -94,7 +94,7 @@ def test_an_encoding_job_on_a_real_cluster(
         validation_share=0.2,
         shuffle=True,
     )
-    there = TokenFilesFolder.of(artifacts_dir).place(job["result"]["id"])
+    there = TokenFilesFolder.of(artifacts_dir).path(job["result"]["id"])
     assert content(there) == content(tmp_path / "here")
 
 

@@ -148,7 +148,7 @@ def test_the_files_are_those_of_the_library_and_train_a_model(
     upload(service)
     job = wait(service, start(service, token_files_id="tokens"))
     assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
-    place = folder_of(service).place("tokens")
+    place = folder_of(service).path("tokens")
     assert contents(place) == expected_files(service, tmp_path)
     tokenizer, _ = tokenizer_of(service)
     verify_token_files(place, tokenizer=tokenizer, texts={"train": TEXTS})
@@ -191,7 +191,7 @@ def test_all_options_reach_the_files(service: Service) -> None:
     job = wait(service, start(service, "first", token_files_id="a", **body))
     assert job["state"] == "succeeded", job
     tokenizer, ref = tokenizer_of(service)
-    files = TokenFiles.open(folder_of(service).place("a"), tokenizer)
+    files = TokenFiles.open(folder_of(service).path("a"), tokenizer)
     manifest = files.manifest
     plan = manifest.plan
     assert (plan.layout_name, plan.dtype, plan.tokens_per_shard) == ("npy", "uint32", 50)
@@ -229,7 +229,7 @@ def test_a_shuffle_is_that_of_the_library_and_says_what_it_does(
     assert counters["shuffle_done"] == counters["shuffle_total"] > 0
     assert counters["documents"] == len(TEXTS)
     expected = expected_files(service, tmp_path, seed=4, shuffle=True)
-    written = contents(folder_of(service).place("tokens"))
+    written = contents(folder_of(service).path("tokens"))
     assert written == expected
     assert written["train.bin"] != expected_files(service, tmp_path / "other")["train.bin"]
 
@@ -266,9 +266,9 @@ def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
         assert swap.status_code == 200
     gate.set()
     assert [wait(service, job)["state"] for job in (first, second)] == ["succeeded"] * 2
-    files = [contents(folder_of(service).place(name)) for name in ("a", "b")]
+    files = [contents(folder_of(service).path(name)) for name in ("a", "b")]
     assert files[0] == files[1]
-    identity = TokenFiles.open(folder_of(service).place("b")).manifest.plan.tokenizer
+    identity = TokenFiles.open(folder_of(service).path("b")).manifest.plan.tokenizer
     assert (identity.name, identity.version) == (pinned.name, pinned.version)
 
 
@@ -344,7 +344,7 @@ def test_a_killed_child_is_begun_again_and_goes_on_from_what_is_there(
     row = service.jobs.get(job_id)
     assert row is not None
     assert (row.deaths, row.attempt) == (1, 2)
-    place = folder_of(service).place("tokens")
+    place = folder_of(service).path("tokens")
     assert contents(place) == expected_files(service, tmp_path)
     assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
 
@@ -444,7 +444,7 @@ def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
     assert third[0] == first[0] if is_damaged else second[-1] <= third[0] < third[-1]
     assert third[-1] == 9 * len(NEWS.encode())
     expected = expected_files(service, tmp_path, corpus_ids)
-    assert contents(folder_of(service).place("tokens")) == expected
+    assert contents(folder_of(service).path("tokens")) == expected
 
 
 def test_a_job_whose_server_is_gone_waits_again_until_it_was_lost_too_often(
@@ -485,7 +485,7 @@ def test_token_files_are_its_own_only_if_the_job_has_made_them(
     assert row is not None
     tokenizer, ref = tokenizer_of(service)
     plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
-    place = folder_of(service).place("tokens")
+    place = folder_of(service).path("tokens")
     (tmp_path / "news").write_text(NEWS)
     form = CorpusFormat(format="txt")  # all of it is one document
     encode_corpus(tokenizer, [tmp_path / "news"], place, plan, corpus_format=form)
@@ -535,7 +535,7 @@ def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publi
     successor = WorkerJob(successor.folder, successor.request, successor.events, waits)
     encode_child.encode_and_publish(successor)
     assert apart == [{f"{row.id}.1", f".{row.id}.1.json"}]
-    assert contents(folder_of(service).place("tokens")) == expected_files(service, tmp_path)
+    assert contents(folder_of(service).path("tokens")) == expected_files(service, tmp_path)
     for job in (late, successor):
         (published,) = [
             call
@@ -571,12 +571,12 @@ def test_what_was_published_before_it_could_be_said_is_found(
     pid = wait_for_child(service, job_id)
     os.kill(pid, signal.SIGSTOP)
     folder_of(service).publish(folder_of(service).growing(job_id), "tokens")
-    before = contents(folder_of(service).place("tokens"))
+    before = contents(folder_of(service).path("tokens"))
     os.kill(pid, signal.SIGKILL)
     gate.set()
     job = wait(service, job_id)
     assert (job["state"], job["result"]["id"]) == ("succeeded", "tokens"), job
-    assert contents(folder_of(service).place("tokens")) == before
+    assert contents(folder_of(service).path("tokens")) == before
 
 
 def test_others_of_the_same_id_are_never_replaced(
@@ -590,7 +590,7 @@ def test_others_of_the_same_id_are_never_replaced(
     source = tmp_path / "other.txt"
     source.write_text("other")
     for name in ("a", "b"):
-        place = folder_of(service).place(name)
+        place = folder_of(service).path(name)
         encode_corpus(tokenizer, [source], place, plan_token_files(tokenizer))
     gate.set()
     for job_id in (running, queued):
@@ -598,7 +598,7 @@ def test_others_of_the_same_id_are_never_replaced(
         assert (job["state"], job["error"]["code"]) == ("failed", "token_files_exist"), job
         assert "DELETE" in job["error"]["detail"]
     for name in ("a", "b"):
-        assert TokenFiles.open(folder_of(service).place(name)).n_tokens() == len("other")
+        assert TokenFiles.open(folder_of(service).path(name)).n_tokens() == len("other")
     assert folder_of(service).left_over() == []
 
 

@@ -311,8 +311,8 @@ mod tests {
                     }
                     break;
                 }
-                let told = block + starts.trailing_zeros() as usize;
-                assert_eq!(told, end, "after {pos} in {text:?}");
+                let found = block + starts.trailing_zeros() as usize;
+                assert_eq!(found, end, "after {pos} in {text:?}");
                 pos = end;
                 n_told += 1;
             }
