@@ -51,7 +51,12 @@ def test_what_is_ended_half_way_leaves_what_was_there(
             return super().finish()
 
     monkeypatch.setattr(text, "StreamingEncoder", Ended)
-    error = trained.fail("encode", "--file=corpus.txt", "-o", "ids", code=code)
+    # A test run that a shell started in the background ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        error = trained.fail("encode", "--file=corpus.txt", "-o", "ids", code=code)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "interrupted" in error
     assert names_in(trained.folder) == there
     assert (trained.folder / "ids").read_bytes() == b"before"
