@@ -89,9 +89,7 @@ async def chunk(request: Request) -> Response:
     """
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
-    return await _respond(
-        request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
-    )
+    return await _respond(request, ChunkRequest, partial(render_chunks, max_bytes=maximum), one=())
 
 
 @router.post(
@@ -113,7 +111,7 @@ async def _respond(
     model: type[Wanted],
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
-    is_short: bool = True,
+    one: tuple[str, ...] = ("text", "tokens"),
 ) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
@@ -124,6 +122,6 @@ async def _respond(
 
     services = services_of(request)
     parse = partial(read_model, model, engine=services.engine)
-    rendered, response = await respond(request, parse, render_checked, is_short=is_short)
+    rendered, response = await respond(request, parse, render_checked, one=one)
     services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
     return response
