@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 CLIENT_GONE: Final = 499
 """The status in the metrics for a client that disconnected before the response began."""
 
+INTERNAL_ERROR: Final = 500
+
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _UNMATCHED: Final = "unmatched"
 
@@ -79,7 +81,10 @@ class RequestObserver:
         try:
             await self._app(inner, receive, observe)
         except ClientDisconnect:
-            pass  # the client disconnected
+            # Starlette responds to every exception with a 500 before it passes it on. Nobody reads
+            # that one, and it must not raise the alert for defects.
+            if status == INTERNAL_ERROR:
+                status = CLIENT_GONE
         except asyncio.CancelledError:
             if status:
                 raise
