@@ -11,6 +11,7 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from app.access.deadlines import check_connected
 from app.access.errors import OverloadedError
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class WorkQueue:
 
         def call() -> Result:
             self._change(-1)
+            check_connected()
             return function(*arguments)
 
         in_context = contextvars.copy_context().run  # for the request id in the logs
