@@ -49,14 +49,9 @@ def access_keys(settings: Settings) -> AccessKeys:
     Raises:
         SettingsError: no admin key is set and `require_admin_key` requires one.
     """
+    check_admin_keys(settings)
     admin = [key.get_secret_value() for key in settings.admin_keys]
     if not admin:
-        if settings.require_admin_key:
-            raise SettingsError(
-                "TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty: set "
-                "TOKENIZER_ADMIN_KEYS to a secret of your own, for instance the output of "
-                "`openssl rand -hex 32`"
-            )
         admin = [secrets.token_urlsafe(32)]
         print(
             f"admin key for this run (set TOKENIZER_ADMIN_KEYS to choose your own): {admin[0]}",
@@ -64,6 +59,16 @@ def access_keys(settings: Settings) -> AccessKeys:
             flush=True,
         )
     return AccessKeys.of(admin, [key.get_secret_value() for key in settings.read_keys])
+
+
+def check_admin_keys(settings: Settings) -> None:
+    """Raise SettingsError if no admin key is set and `require_admin_key` requires one."""
+    if settings.require_admin_key and not settings.admin_keys:
+        raise SettingsError(
+            "TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty: set "
+            "TOKENIZER_ADMIN_KEYS to a secret of your own, for instance the output of "
+            "`openssl rand -hex 32`"
+        )
 
 
 async def require_read(request: Request) -> None:

@@ -8,6 +8,7 @@ serves, in this process or in several. A serving process ends with its superviso
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import multiprocessing
 import os
@@ -26,13 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from app.access.auth import check_admin_keys
 from app.commands.command_line import CommandError
 from app.http.connections import raise_open_files
 from app.http.protocol import GuardedHttpProtocol
 from app.observability.logs import configure_logging
 from app.settings import Settings, SettingsError, describe
+from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.engines import EngineChoice, choose_engine
-from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.errors import StorageError, TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 
@@ -99,6 +102,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
         settings = Settings.from_environment()
     except SettingsError as error:
         raise CommandError(str(error)) from None
+    _check_settings(settings)
     engine = choose_engine(settings.engine)  # raises if the engine is unavailable
     made_key = _make_admin_key(settings)
     if arguments.exit_with_parent:
@@ -124,6 +128,31 @@ def run_serve(arguments: argparse.Namespace) -> None:
     finally:
         if metrics_dir is not None:
             shutil.rmtree(metrics_dir, ignore_errors=True)
+
+
+def _check_settings(settings: Settings) -> None:
+    """Report what would stop every serving process, before the port is bound and any is started.
+
+    A store that is unreachable is no error here: the processes keep trying.
+    """
+    try:
+        check_admin_keys(settings)
+        if settings.store is not None and "://" in settings.store:
+            open_object_storage(settings.store, probe=False)
+    except (SettingsError, StorageError) as error:
+        raise CommandError(str(error)) from None
+    folder = settings.artifacts_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return  # tokenizers are served with a full disk too
+        raise CommandError(
+            f"the artifacts folder {folder} cannot be used ({error.strerror}); check "
+            f"TOKENIZER_ARTIFACTS_DIR, and that this user may write there"
+        ) from None
 
 
 def create_worker_app() -> FastAPI:
