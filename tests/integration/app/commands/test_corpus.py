@@ -26,7 +26,7 @@ def test_token_files_in_a_bucket_are_those_of_a_folder(cli: Cli, s3_bucket: str)
     [cached] = Path("c").iterdir()
     assert content(cached) == content(Path("tokens"))
     out, _ = cli.run("corpus", "inspect", address, "--cache=c")
-    assert f"all of this stands in {address}/manifest.json" in out.decode()
+    assert f"manifest: {address}/manifest.json" in out.decode()
     out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1")
     assert out.decode() == "Two days, three.<|endoftext|>\n"
     out, _ = cli.run("corpus", "inspect", address, "--cache=c", "--document=1", "--ids")

@@ -78,7 +78,7 @@ def test_a_web_server_that_gives_no_parts(server):
 
 def test_a_size_that_is_not_told_is_an_error(server):
     server.gives_size = False
-    with pytest.raises(CorpusError, match=r"the size of the corpus file .*long.txt' is not told"):
+    with pytest.raises(CorpusError, match=r"the size of the corpus file .*long.txt' is unknown"):
         open_corpus_file(f"{server.address}/long.txt")
 
 
