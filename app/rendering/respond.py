@@ -69,13 +69,12 @@ async def respond(
         if one and len(body) <= INLINE_BODY_BYTES:
             wanted = parse(bytes(body))
             live = await choose_tokenizer(request, wanted.tokenizer)
-            fields = vars(wanted)  # a missing attribute of a model costs an exception
-            is_light = tuple(fields.get("returned", _IDS_ALONE)) == _IDS_ALONE
+            is_light = tuple(getattr(wanted, "returned", _IDS_ALONE)) == _IDS_ALONE
             for flag in _DETAIL_FLAGS:
-                is_light = is_light and not fields.get(flag, False)
+                is_light = is_light and not getattr(wanted, flag, False)
             n_single = 0
             for field in one:
-                n_single += isinstance(fields.get(field), (str, np.ndarray))
+                n_single += isinstance(getattr(wanted, field, None), str | np.ndarray)
             if is_light and n_single:
                 rendered = render(wanted, live)
             else:
