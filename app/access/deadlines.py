@@ -1,4 +1,4 @@
-"""Deadlines: how long the service waits for a client, and works for one.
+"""Deadlines: how long the service waits for a client.
 
 `asyncio.timeout` costs a timer and five Python calls, a tenth of a small request. So the hot path
 uses it only for a real wait: the body of a small request is complete before the request is served,
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -18,15 +16,12 @@ from starlette.requests import ClientDisconnect
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from starlette.requests import Request
     from starlette.types import Message, Scope, Send
 
 Result = TypeVar("Result")
 
 FLOW: Final = "tokenizer_service.flow"
 """Key of uvicorn's flow control in the scope; its `write_paused` says whether `send` waits."""
-
-_ABANDONED: Final[ContextVar[threading.Event | None]] = ContextVar("abandoned", default=None)
 
 
 class Pace:
@@ -82,53 +77,3 @@ async def send_within(seconds: float, scope: Scope, send: Send, message: Message
         await within(seconds, send(message))
     except TimeoutError:
         raise ClientDisconnect from None
-
-
-async def while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """Await `work` on a thread, for as long as the client is connected.
-
-    Call it after the whole body was read. When the client disconnects, or the server cancels this
-    request, `check_connected` ends the work.
-
-    Raises:
-        ClientDisconnect: the client disconnected.
-    """
-    abandoned = threading.Event()
-    before = _ABANDONED.set(abandoned)
-    working = asyncio.ensure_future(work)  # the task and its thread copy this context
-    _ABANDONED.reset(before)
-    gone = asyncio.ensure_future(_disconnection(request))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        abandoned.set()
-        gone.cancel()
-        # Not cancelled: work that still waits for a thread ends at its first check.
-        working.add_done_callback(_ignore_result)
-        # An error's traceback refers to this frame: with the task, that holds the error, it would
-        # form a cycle and keep a retired tokenizer alive.
-        del working
-
-
-def check_connected() -> None:
-    """End work whose client has disconnected; long loops call this once per step.
-
-    Raises:
-        ClientDisconnect: nobody waits for the result.
-    """
-    abandoned = _ABANDONED.get()
-    if abandoned is not None and abandoned.is_set():
-        raise ClientDisconnect
-
-
-async def _disconnection(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _ignore_result(work: asyncio.Future[Result]) -> None:
-    if not work.cancelled():
-        work.exception()

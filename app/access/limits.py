@@ -11,7 +11,6 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from app.access.deadlines import check_connected
 from app.access.errors import OverloadedError
 
 if TYPE_CHECKING:
@@ -134,7 +133,6 @@ class WorkQueue:
 
         def call() -> Result:
             self._change(-1)
-            check_connected()
             return function(*arguments)
 
         in_context = contextvars.copy_context().run  # for the request id in the logs

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 
-from app.access.deadlines import while_connected
 from app.access.limits import INLINE_BODY_BYTES
 from app.http.bodies import WHOLE_BODY, read_body
 from app.http.responses import ChunkedBody
@@ -78,13 +77,11 @@ async def respond(
             if is_light and n_single:
                 rendered = render(wanted, live)
             else:
-                rendered = await while_connected(request, services.queue.run(render, wanted, live))
+                rendered = await services.queue.run(render, wanted, live)
         else:
             bodies = [bytes(body)]
             del body
-            rendered, live = await while_connected(
-                request, services.queue.run(_work, request, parse, render, bodies)
-            )
+            rendered, live = await services.queue.run(_work, request, parse, render, bodies)
     except BaseException:
         if lease is not None:
             lease.release()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from app.access.deadlines import check_connected
 from app.http.problem import Problem
 from app.rendering.decode import check_decoded_size
 from app.rendering.json_values import (
@@ -94,12 +91,11 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
     """Cut the text of `request` into chunks.
 
     Raises:
-        Problem: as `render_count`; 413 for more chunks than a batch has items, or for a response
-            of more than `max_bytes`, mostly before it is made; 422 where a character does not fit.
+        Problem: as `render_count`; 413 for more chunks than a batch has items, or, with overlaps,
+            for more than `max_bytes` of text in all chunks; 422 where a character does not fit.
     """
     rendered: list[bytes] = []
     n_chunks = n_bytes = n_tokens = 0
-    _check_chunks(*_expected_chunks(request, live), max_bytes)
     try:
         parts = chunk_text(
             live.tokenizer,
@@ -109,19 +105,17 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             **policies(request),
         )
         for part, start, end in _with_offsets(parts, request.offset_unit):
-            check_connected()
             n_chunks += 1
+            n_bytes += part.end - part.start
             n_tokens += len(part.ids)
-            chunk = [
+            _check_chunks(n_chunks, n_bytes, max_bytes)
+            rendered += [
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
                 b',"tokens":',
                 *render_ids(part.ids, live.tokenizer),
                 b',"start":%d,"end":%d}' % (start, end),
             ]
-            n_bytes += sum(map(len, chunk))
-            _check_chunks(n_chunks, n_bytes, max_bytes)
-            rendered += chunk
     except MaxTokensTooSmallError as error:
         raise _max_tokens_too_small(error) from None
     except ValueError as error:
@@ -186,23 +180,6 @@ def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPa
         before = part
 
 
-def _expected_chunks(request: ChunkRequest, live: LiveTokenizer) -> tuple[int, int]:
-    """About how many chunks the response will have, and how many bytes.
-
-    Overlapping chunks repeat their text: 30 kB can make 270 MB.
-    """
-    try:
-        ids = live.tokenizer.encode_to_numpy(request.text, **policies(request))
-    except ValueError:
-        return 0, 0  # what makes the chunks reports it
-    stride = request.max_tokens - request.overlap_tokens
-    n_chunks = 1 + max(0, -(-(len(ids) - request.max_tokens) // stride))
-    n_tokens = len(ids) + (n_chunks - 1) * request.overlap_tokens
-    n_bytes_of_ids = len(ids) + int(np.ceil(np.log10(ids.astype(np.float64) + 1)).sum())
-    per_token = (utf8_length(request.text) + n_bytes_of_ids) / max(len(ids), 1)
-    return n_chunks, int(n_tokens * per_token)
-
-
 def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
     if n_chunks > MAX_BATCH_ITEMS:
         raise Problem(
@@ -217,8 +194,8 @@ def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
         raise Problem(
             413,
             "chunks_too_large",
-            f"The response would have more than {max_bytes} bytes; send less text, or let "
-            f"the chunks overlap less.",
+            f"These chunks hold more than {max_bytes} bytes of text together; send less text, or "
+            f"let them overlap less.",
             limit=max_bytes,
             actual=n_bytes,
         )

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import threading
-import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from starlette.requests import ClientDisconnect
 
-from app.access.deadlines import Pace, check_connected, while_connected, within
-from app.access.limits import WorkQueue
+from app.access.deadlines import Pace, within
 
 
 def pace() -> Pace:
@@ -116,73 +111,3 @@ def test_who_is_waited_for_hears_of_a_cancellation() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel(waiter))
     assert waiter.heard == ["cancelled", "put away"]
-
-
-class FakeRequest:
-    """A client that disconnects after `seconds`, or stays."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-
-    async def receive(self) -> dict[str, str]:
-        await asyncio.sleep(3600 if self._seconds is None else self._seconds)
-        return {"type": "http.disconnect"}
-
-
-def work_until_told(ended: threading.Event) -> None:
-    deadline = time.monotonic() + 30
-    try:
-        while time.monotonic() < deadline:
-            check_connected()
-            time.sleep(0.002)
-    finally:
-        ended.set()
-
-
-def test_work_of_a_client_that_left_stops_and_work_that_waits_never_begins() -> None:
-    ended, begun = threading.Event(), []
-
-    async def main(executor: ThreadPoolExecutor) -> None:
-        queue = WorkQueue(executor)
-        results = await asyncio.gather(
-            while_connected(FakeRequest(0.02), queue.run(work_until_told, ended)),
-            while_connected(FakeRequest(0.01), queue.run(begun.append, 1)),
-            return_exceptions=True,
-        )
-        assert [type(result) for result in results] == [ClientDisconnect] * 2
-        assert await queue.run(lambda: "the thread is free") == "the thread is free"
-
-    with ThreadPoolExecutor(1) as executor:
-        asyncio.run(main(executor))
-    assert ended.is_set()
-    assert not begun
-
-
-def test_work_stops_when_the_request_is_cancelled() -> None:
-    ended = threading.Event()
-
-    async def main(executor: ThreadPoolExecutor) -> None:
-        queue = WorkQueue(executor)
-        call = while_connected(FakeRequest(None), queue.run(work_until_told, ended))
-        with contextlib.suppress(TimeoutError):
-            await within(0.02, call)
-        assert await queue.run(lambda: "the thread is free") == "the thread is free"
-
-    with ThreadPoolExecutor(1) as executor:
-        asyncio.run(main(executor))
-    assert ended.is_set()
-
-
-def test_the_result_and_the_error_of_work_come_back() -> None:
-    def fail() -> None:
-        check_connected()
-        raise LookupError("as it is")
-
-    async def main(executor: ThreadPoolExecutor) -> None:
-        queue = WorkQueue(executor)
-        assert await while_connected(FakeRequest(None), queue.run(lambda: 7)) == 7
-        with pytest.raises(LookupError, match="as it is"):
-            await while_connected(FakeRequest(None), queue.run(fail))
-
-    with ThreadPoolExecutor(1) as executor:
-        asyncio.run(main(executor))
