@@ -6,9 +6,7 @@ is sent or it fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from app.access.limits import INLINE_BODY_BYTES
 from app.http.bodies import WHOLE_BODY, read_body
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
     from app.serving.live_tokenizer import LiveTokenizer
 
 
-_IDS_ALONE: Final = ("ids",)
-_DETAIL_FLAGS: Final = ("return_token_strs", "with_pieces")
-
-
 class _Wanted(Protocol):
     @property
     def tokenizer(self) -> str | None: ...
@@ -45,13 +39,12 @@ async def respond(
     parse: Callable[[bytes], Wanted],
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
-    one: tuple[str, ...] = (),
+    is_short: bool = True,
 ) -> tuple[Rendered, Response]:
     """Call `render` on the body that `parse` reads; return the result and its response.
 
-    Both run on the event loop if the body is small, one of the fields `one` holds a single text or
-    a single list of ids, and the response has ids or text alone. All other work runs on a thread:
-    990 texts with pieces in 4 kB take 30 ms, which would delay every other request.
+    Both run on the event loop if the body is small and `is_short` holds for the work, otherwise on
+    a thread.
 
     Raises:
         Problem: the request is invalid.
@@ -65,19 +58,10 @@ async def respond(
         if body is None or len(body) > INLINE_BODY_BYTES or len(body) > limit:
             lease = services.budget.lease()
             body = await read_within_limits(request, lease)
-        if one and len(body) <= INLINE_BODY_BYTES:
+        if is_short and len(body) <= INLINE_BODY_BYTES:
             wanted = parse(bytes(body))
             live = await choose_tokenizer(request, wanted.tokenizer)
-            is_light = tuple(getattr(wanted, "returned", _IDS_ALONE)) == _IDS_ALONE
-            for flag in _DETAIL_FLAGS:
-                is_light = is_light and not getattr(wanted, flag, False)
-            n_single = 0
-            for field in one:
-                n_single += isinstance(getattr(wanted, field, None), str | np.ndarray)
-            if is_light and n_single:
-                rendered = render(wanted, live)
-            else:
-                rendered = await services.queue.run(render, wanted, live)
+            rendered = render(wanted, live)
         else:
             bodies = [bytes(body)]
             del body

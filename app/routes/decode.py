@@ -91,7 +91,7 @@ async def decode(request: Request) -> Response:
         return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
     parse_it = partial(parse, form=form, options=request.query_params)
-    made, response = await respond(request, parse_it, answer, one=("tokens", "ids"))
+    made, response = await respond(request, parse_it, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)
     return response
 

@@ -55,9 +55,7 @@ async def tokenize(request: Request) -> Response:
     """
     require_json(request)
     require_acceptable(request, "application/json")
-    made, response = await respond(
-        request, parse_tokenize, render_tokenize, one=("prompt", "content")
-    )
+    made, response = await respond(request, parse_tokenize, render_tokenize)
     services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
@@ -76,7 +74,7 @@ async def detokenize(request: Request) -> Response:
     services = services_of(request)
     maximum = max_decoded_bytes(services.settings.max_body_bytes)
     answer = partial(render_detokenize, max_decoded_bytes=maximum)
-    made, response = await respond(request, parse_detokenize, answer, one=("tokens", "ids"))
+    made, response = await respond(request, parse_detokenize, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)
     return response
 

@@ -48,8 +48,6 @@ async def encode(request: Request) -> Response:
     form = choose_ids_form(fields.get(b"accept", b"").decode("latin-1"))
     services = request.scope["app"].services
     parse = partial(read_model, EncodeRequest, engine=services.engine)
-    rendered, response = await respond(
-        request, parse, partial(render_encoding, form=form), one=("text",)
-    )
+    rendered, response = await respond(request, parse, partial(render_encoding, form=form))
     services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
     return response

@@ -89,7 +89,9 @@ async def chunk(request: Request) -> Response:
     """
     maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
-    return await _respond(request, ChunkRequest, partial(render_chunks, max_bytes=maximum), one=())
+    return await _respond(
+        request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
+    )
 
 
 @router.post(
@@ -111,7 +113,7 @@ async def _respond(
     model: type[Wanted],
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
-    one: tuple[str, ...] = ("text", "tokens"),
+    is_short: bool = True,
 ) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
@@ -122,6 +124,6 @@ async def _respond(
 
     services = services_of(request)
     parse = partial(read_model, model, engine=services.engine)
-    rendered, response = await respond(request, parse, render_checked, one=one)
+    rendered, response = await respond(request, parse, render_checked, is_short=is_short)
     services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
     return response
