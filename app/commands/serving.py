@@ -31,6 +31,7 @@ from app.access.auth import check_admin_keys
 from app.commands.command_line import CommandError
 from app.http.connections import raise_open_files
 from app.http.protocol import GuardedHttpProtocol
+from app.jobs.database.sqlite import DATABASE_NAME
 from app.observability.logs import configure_logging
 from app.settings import Settings, SettingsError, describe
 from tokenizer_core.blobs.bucket import open_object_storage
@@ -147,8 +148,9 @@ def _check_settings(settings: Settings) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return  # tokenizers are served with a full disk too
+        has_jobs = settings.jobs_database is not None or os.access(folder / DATABASE_NAME, os.F_OK)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or has_jobs:
+            return  # tokenizers are served from a full or read-only disk too
         raise CommandError(
             f"the artifacts folder {folder} cannot be used ({error.strerror}); check "
             f"TOKENIZER_ARTIFACTS_DIR, and that this user may write there"

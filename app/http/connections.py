@@ -104,7 +104,7 @@ class ConnectionGuard:
         return Problem(
             503,
             "too_many_connections",
-            f"This process has reached its limit of {self.max_connections} connections, its limit; "
+            f"This process has reached its limit of {self.max_connections} connections; "
             "try again, or open fewer. The operator can raise TOKENIZER_MAX_CONNECTIONS.",
             limit=self.max_connections,
             headers={"Retry-After": "1"},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.profiles import first_and_thorough
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, load_pickles
 
@@ -126,8 +127,7 @@ def test_refused_at_once_and_in_little_memory(name, tmp_path):
     assert found["extra_bytes"] < MAX_EXTRA_BYTES
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", first_and_thorough(range(6)))
 def test_a_call_is_refused_and_not_made(protocol, tmp_path):
     marker = tmp_path / "marker"
     (tmp_path / "merges.pkl").write_bytes(pickle.dumps([]))

@@ -1,5 +1,7 @@
 """`tokenizer serve` refuses what would stop every serving process, before it starts any."""
 
+import errno
+import tempfile
 from pathlib import Path
 from typing import NoReturn
 
@@ -7,6 +9,9 @@ import pytest
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from app.commands.command_line import CommandError
+from app.commands.serving import _check_settings
+from app.settings import Settings
 from tests.app.run_cli import Cli
 
 
@@ -38,3 +43,17 @@ def test_settings_that_no_process_could_serve_with_are_one_line(
     assert reason in error
     assert error.count("\n") == 1
     assert not Path("/proc/none").exists()
+
+
+def test_a_folder_that_became_read_only_serves_on(
+    trained: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    folder = trained.folder / "artifacts"
+    with pytest.raises(CommandError, match="cannot be used"):
+        _check_settings(Settings(artifacts_dir=folder))
+    (folder / "jobs.sqlite3").touch()
+    _check_settings(Settings(artifacts_dir=folder))
