@@ -94,7 +94,7 @@ def _add_import(subcommands: Any) -> None:
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
-    importing.add_argument("--promote", action="store_true", help="serve it")
+    importing.add_argument("--promote", action="store_true", help="promote it")
     importing.add_argument("--json", action="store_true", help="print what was published as JSON")
     add_artifacts_dir(importing)
     importing.set_defaults(run=run_import)

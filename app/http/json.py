@@ -1,6 +1,7 @@
 """Request bodies as JSON: the limits of what is parsed, and the status of each error.
 
-`tokenizer_core.strict_json` reads; a large body in windows, because other requests must go on.
+`tokenizer_core.strict_json` parses. It parses a large body in windows, so that the service handles
+other requests meanwhile.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class ContentPiece(BaseModel):
 
     id: int
     piece: str | list[int] = Field(
-        description=("A list of bytes if they are not UTF-8 by themselves.")
+        description="A list of bytes if they are not UTF-8 by themselves."
     )
 
 
@@ -135,7 +135,7 @@ class InputToken(BaseModel):
     text: str = Field(description="The characters of the text that share a byte with the token.")
     special: bool = Field(description="Whether the post-processor added the token.")
     start: int | None = Field(
-        description=("In bytes of the text; null if the post-processor added the token.")
+        description="In bytes of the text; null if the post-processor added the token."
     )
     stop: int | None
 
@@ -149,7 +149,7 @@ class PlainTextResponse(BaseModel):
 
     tokens: list[int]
     token_strings: list[str] = Field(
-        description=("Bytes that are not UTF-8 by themselves are U+FFFD.")
+        description="Bytes that are not UTF-8 by themselves are U+FFFD."
     )
 
 
@@ -170,7 +170,7 @@ class TokenizerInfoResponse(BaseModel):
 
     tokenizer_class: str
     bos_token: str | None = Field(
-        description=("The token that the post-processor puts before a text.")
+        description="The token that the post-processor puts before a text."
     )
     eos_token: str | None = Field(
         description="The token that the post-processor puts after a text, else the first of "

@@ -114,7 +114,7 @@ class CountResponse(BaseModel):
 
     count: int | list[int] = Field(description="The count; `limit` if the text has more.")
     limit_exceeded: bool | list[bool] = Field(
-        description=("Whether the text has more than `limit` tokens.")
+        description="Whether the text has more than `limit` tokens."
     )
     limit_reached: bool | list[bool] = Field(
         description="The same value under its old name; the next release removes it.",

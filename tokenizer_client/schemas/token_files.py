@@ -99,7 +99,7 @@ class EncodeCorpusRequest(RequestModel):
         default=0,
         ge=0,
         le=_MAX_SEED,
-        description=("Seed of the validation split and of the shuffle."),
+        description="Seed of the validation split and of the shuffle.",
     )
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
@@ -114,7 +114,7 @@ class EncodeCorpusRequest(RequestModel):
     )
     limits: TrainLimits = Field(
         default=TrainLimits(seconds=None, memory_bytes=None),
-        description=("Limits that stop the job."),
+        description="Limits that stop the job.",
     )
 
     @model_validator(mode="after")
