@@ -22,7 +22,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app.access.auth import AccessKeys, access_keys
-from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
+from app.access.limits import ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
 from app.http.fast_path import FastPath, find_fast_routes
 from app.http.middleware import RequestObserver
@@ -195,11 +195,14 @@ async def _lifespan(
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
+    # Small work holds the interpreter lock, so that more threads would not make it faster.
+    quick_executor = ThreadPoolExecutor(1, thread_name_prefix="small-request")
     async with contextlib.AsyncExitStack() as closing:
         closing.callback(sys.setswitchinterval, switch_interval)
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
         closing.callback(executor.shutdown, wait=False, cancel_futures=True)
+        closing.callback(quick_executor.shutdown, wait=False, cancel_futures=True)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
@@ -225,14 +228,17 @@ async def _lifespan(
             retention=VersionRetention(settings, store, live, job_store),
             executor=executor,
             queue=WorkQueue(executor, service_metrics.queue_depth.inc),
-            budget=ByteBudget(BODIES_IN_MEMORY * settings.max_body_bytes),
+            quick_queue=WorkQueue(quick_executor),
+            budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )
         closing.push_async_callback(live.stop)
         await live.start()
         closing.push_async_callback(runner.stop)
         await runner.start()
-        sampler = asyncio.create_task(_sample(service_metrics, live), name="metrics sampler")
+        sampler = asyncio.create_task(
+            _sample(service_metrics, app.services), name="metrics sampler"
+        )
         closing.callback(sampler.cancel)
         yield {STATE_KEY: _guard(settings, service_metrics)}
 
@@ -278,14 +284,16 @@ def _log_engine(engine: EngineChoice) -> None:
         log.info("the %s engine runs: %s", engine.name, engine.reason)
 
 
-async def _sample(service_metrics: ServiceMetrics, live: LiveTokenizers) -> None:
+async def _sample(service_metrics: ServiceMetrics, services: Services) -> None:
     """Measure the lag of the event loop, and update the metrics from caches and tallies."""
+    service_metrics.memory_limit.set(services.budget.maximum)
     while True:
         started = time.perf_counter()
         await asyncio.sleep(_SAMPLE_SECONDS)
         lag = time.perf_counter() - started - _SAMPLE_SECONDS
         service_metrics.loop_lag.set(max(0.0, lag))
-        service_metrics.count_cache([loaded.tokenizer for loaded in live.loaded()])
+        service_metrics.request_memory.set(services.budget.used)
+        service_metrics.count_cache([loaded.tokenizer for loaded in services.live.loaded()])
         service_metrics.hand_over()
 
 

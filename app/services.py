@@ -42,6 +42,7 @@ class Services:
     retention: VersionRetention
     executor: ThreadPoolExecutor
     queue: WorkQueue
+    quick_queue: WorkQueue
     budget: ByteBudget
     metrics: ServiceMetrics
 

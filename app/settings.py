@@ -127,6 +127,21 @@ class Settings(BaseSettings):
         le=1 << 40,
         description="Largest request body in bytes. Streams and corpus uploads are exempt.",
     )
+    max_response_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1 << 42,
+        description="Most bytes of text that one request may decode, and of text and ids that "
+        "overlapping chunks may repeat. Unset: four times TOKENIZER_MAX_BODY_BYTES.",
+    )
+    request_memory_bytes: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1 << 44,
+        description="Memory in bytes that all requests of a serving process may hold together: "
+        "large bodies, parsed values, unsent responses, and what streams hold back. Further "
+        "large requests get 503. Unset: 16 times TOKENIZER_MAX_BODY_BYTES.",
+    )
     max_connections: int | None = Field(
         default=None,
         ge=1,
@@ -284,6 +299,16 @@ class Settings(BaseSettings):
     def thread_count(self) -> int:
         """Threads for large requests."""
         return self.threads or min(4, os.cpu_count() or 1)
+
+    @property
+    def response_limit(self) -> int:
+        """Most bytes of text, or of overlapping chunks, that one request may make."""
+        return self.max_response_bytes or 4 * self.max_body_bytes
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that all requests of a serving process may hold together."""
+        return self.request_memory_bytes or 16 * self.max_body_bytes
 
 
 def describe() -> list[tuple[str, str, str]]:

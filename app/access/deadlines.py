@@ -1,4 +1,4 @@
-"""Deadlines: how long the service waits for a client.
+"""Deadlines: how long the service waits for a client, and works for one.
 
 `asyncio.timeout` costs a timer and five Python calls, a tenth of a small request. So the hot path
 uses it only for a real wait: the body of a small request is complete before the request is served,
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from starlette.requests import ClientDisconnect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from starlette.types import Message, Scope, Send
 
@@ -22,6 +22,36 @@ Result = TypeVar("Result")
 
 FLOW: Final = "tokenizer_service.flow"
 """Key of uvicorn's flow control in the scope; its `write_paused` says whether `send` waits."""
+
+DEPARTURE: Final = "tokenizer_service.departure"
+"""Key of the connection's `Departure` in the scope."""
+
+
+class Departure:
+    """Whether the client of a connection has left; used from the event loop only."""
+
+    __slots__ = ("_callbacks", "has_left")
+
+    def __init__(self) -> None:
+        self.has_left = False
+        self._callbacks: set[Callable[[], object]] = set()
+
+    def note(self) -> None:
+        """The client has left: make all calls that wait for it."""
+        self.has_left = True
+        while self._callbacks:
+            self._callbacks.pop()()
+
+    def call_then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the client leaves; at once, if it has left."""
+        if self.has_left:
+            callback()
+        else:
+            self._callbacks.add(callback)
+
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Do not call `callback`."""
+        self._callbacks.discard(callback)
 
 
 class Pace:

@@ -1,7 +1,8 @@
-"""Limits on memory for bodies, on threads and on time. The schemas define the limits of shape.
+"""Limits on memory for requests, on threads and on time. The schemas define the limits of shape.
 
-The byte budget limits the bodies that all requests of a process hold in memory together; a request
-that exceeds it is refused and may be sent again.
+The byte budget limits what all requests of a process hold in memory together: bodies, the values
+parsed from them, responses, and the text that streams hold back. A request that exceeds it is
+refused and may be sent again. Work on a thread ends when nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from starlette.requests import ClientDisconnect
 
 from app.access.errors import OverloadedError
 
@@ -17,14 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
+    from app.access.deadlines import Departure
+
 INLINE_BODY_BYTES: Final = 4096
 """Bodies up to this size are processed on the event loop: a thread costs more than the work."""
 
+INLINE_ITEMS: Final = 8
+INLINE_DETAILED_BYTES: Final = 512
+"""But batches of more texts, and larger bodies whose response has pieces or offsets, are not: each
+text costs 30 us and each token 3 us, so that 4 kB took 40 ms."""
+
 MAX_DETAILED_TOKENS: Final = 1_000_000
 """Most tokens of a response with pieces or offsets, which cost a hundred bytes per token."""
-
-DECODED_BYTES_PER_BODY_BYTE: Final = 4
-"""Decoded text may be this many times `max_body_bytes`: a token may be longer than its id."""
 
 BODY_GRACE_SECONDS: Final = 10.0
 MIN_BODY_BYTES_PER_SECOND: Final = 1024
@@ -39,8 +46,8 @@ MIN_STREAM_BYTES: Final = 1024
 SEND_IDLE_SECONDS: Final = 60.0
 """A client that reads nothing of its response for this long is treated as disconnected."""
 
-BODIES_IN_MEMORY: Final = 4
-"""The byte budget of a process, as a multiple of the largest body."""
+MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
+"""A client that has read more slowly for SEND_IDLE_SECONDS is disconnected: it holds memory."""
 
 MAX_WAITING: Final = 256
 """Limit on large requests that wait for a thread."""
@@ -48,13 +55,8 @@ MAX_WAITING: Final = 256
 Result = TypeVar("Result")
 
 
-def max_decoded_bytes(max_body_bytes: int) -> int:
-    """Most bytes of text that one decode request may produce."""
-    return DECODED_BYTES_PER_BODY_BYTE * max_body_bytes
-
-
 class ByteBudget:
-    """Counts the bytes of request bodies in this process. Use it only from the event loop.
+    """Counts the bytes that the requests of this process hold; safe to use from threads.
 
     Example:
         >>> budget = ByteBudget(100)
@@ -70,6 +72,7 @@ class ByteBudget:
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0
+        self.lock = threading.Lock()
 
     def lease(self) -> Lease:
         """The share of one request, which must release it at its end."""
@@ -84,22 +87,114 @@ class Lease:
         self._held = 0
 
     def reserve(self, n_bytes: int) -> None:
-        """Reserve `n_bytes` more.
+        """Reserve `n_bytes` more. Raises as `hold`."""
+        self.hold(self._held + n_bytes)
+
+    def hold(self, n_bytes: int) -> None:
+        """Reserve `n_bytes` in place of what is reserved.
 
         Raises:
-            OverloadedError: the budget is used up.
+            OverloadedError: the budget is used up; the lease stays as it was.
         """
         budget = self._budget
-        # Always admit a single request, since no body is larger than the budget.
-        if budget.used > self._held and budget.used + n_bytes > budget.maximum:
-            raise OverloadedError("use all the memory reserved for bodies")
-        budget.used += n_bytes
-        self._held += n_bytes
+        with budget.lock:
+            used = budget.used - self._held
+            # Always admit a single request, however much it needs: it could never be served else.
+            if n_bytes > self._held and used and used + n_bytes > budget.maximum:
+                raise OverloadedError("use all the memory reserved for requests")
+            budget.used = used + n_bytes
+            self._held = n_bytes
 
     def release(self) -> None:
         """Return all bytes to the budget; a second call does nothing."""
-        self._budget.used -= self._held
-        self._held = 0
+        self.hold(0)
+
+
+class _Work(Generic[Result]):
+    """One call that waits for a thread or runs on one."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        lease: Lease | None,
+        function: Callable[..., Result],
+        arguments: tuple[object, ...],
+    ) -> None:
+        self.lease = lease
+        self.is_unwanted = False
+        self._queue = queue
+        self._call: tuple[Callable[..., Result], tuple[object, ...]] | None = function, arguments
+        self._is_running = False
+
+    def __call__(self) -> Result:
+        """Run on a thread.
+
+        Raises:
+            ClientDisconnect: the work was abandoned before it began.
+        """
+        call = self._take_call(is_running=True)
+        if call is None:
+            raise ClientDisconnect
+        token = _CURRENT.set(self)
+        try:
+            return call[0](*call[1])
+        finally:
+            _CURRENT.reset(token)
+            with self._queue.lock:
+                self._is_running = False
+                is_unwanted = self.is_unwanted
+            if is_unwanted:
+                self._release()
+
+    def abandon(self) -> None:
+        """Nobody waits for the result: free what the work holds, now or when it has stopped."""
+        self._take_call(is_running=False)
+        with self._queue.lock:
+            self.is_unwanted = True
+            is_running = self._is_running
+        if not is_running:
+            self._release()
+
+    def _take_call(
+        self, *, is_running: bool
+    ) -> tuple[Callable[..., Result], tuple[object, ...]] | None:
+        with self._queue.lock:
+            call, self._call = self._call, None
+            self._is_running = self._is_running or (is_running and call is not None)
+        if call is not None:
+            self._queue.change(-1)
+        return call
+
+    def _release(self) -> None:
+        if self.lease is not None:
+            self.lease.release()
+
+
+_CURRENT: Final[contextvars.ContextVar[_Work[Any] | None]] = contextvars.ContextVar(
+    "work", default=None
+)
+
+
+def check_wanted() -> None:
+    """End work on a thread that nobody waits for; long loops call this once per step.
+
+    Raises:
+        ClientDisconnect: the client has left, or the server ends.
+    """
+    work = _CURRENT.get()
+    if work is not None and work.is_unwanted:
+        raise ClientDisconnect
+
+
+def reserve_memory(n_bytes: int) -> None:
+    """Reserve `n_bytes` for what this work is about to make.
+
+    Raises:
+        OverloadedError: the budget is used up.
+    """
+    work = _CURRENT.get()
+    if work is not None and work.lease is not None:
+        work.lease.reserve(n_bytes)
 
 
 class WorkQueue:
@@ -111,11 +206,11 @@ class WorkQueue:
         on_depth: Callable[[int], None] = lambda change: None,
         max_waiting: int = MAX_WAITING,
     ) -> None:
+        self.lock = threading.Lock()
         self._executor = executor
         self._on_depth = on_depth
         self._max_waiting = max_waiting
         self._waiting = 0
-        self._lock = threading.Lock()
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Call `function(*arguments)` in a thread, and return its result.
@@ -123,22 +218,66 @@ class WorkQueue:
         Raises:
             OverloadedError: too many calls are waiting.
         """
+        self.check_waiting()
+        return await self._run(_Work(self, None, function, arguments), None)
+
+    async def run_admitted(
+        self, departure: Departure | None, function: Callable[..., Result], *arguments: object
+    ) -> Result:
+        """As `run_for` without the limit, for a request whose response has begun."""
+        return await self._run(_Work(self, None, function, arguments), departure)
+
+    async def run_for(
+        self,
+        departure: Departure | None,
+        lease: Lease,
+        function: Callable[..., Result],
+        *arguments: object,
+    ) -> Result:
+        """As `run`, for as long as the client waits for the result.
+
+        When the client leaves or this call is cancelled, work that waits is dropped, and work that
+        runs ends at its next `check_wanted`. If it fails, `lease` is released when it has ended.
+
+        Raises:
+            ClientDisconnect: the client has left.
+            OverloadedError: too many calls are waiting.
+        """
+        try:
+            self.check_waiting()
+        except OverloadedError:
+            lease.release()
+            raise
+        return await self._run(_Work(self, lease, function, arguments), departure)
+
+    async def _run(self, work: _Work[Result], departure: Departure | None) -> Result:
+        self.change(1)
+        in_context = contextvars.copy_context().run  # for the request id in the logs
+        result = asyncio.wrap_future(self._executor.submit(in_context, work))
+        stop = result.cancel
+        try:
+            if departure is not None:
+                departure.call_then(stop)
+            return await result
+        except BaseException:
+            work.abandon()
+            if departure is not None and departure.has_left:
+                raise ClientDisconnect from None
+            raise
+        finally:
+            if departure is not None:
+                departure.forget(stop)
+            # An error's traceback refers to this frame, and the future to the error: such a cycle
+            # would keep a retired tokenizer alive.
+            del result, stop
+
+    def check_waiting(self) -> None:
+        """Raise OverloadedError when too many calls wait."""
         if self._waiting >= self._max_waiting:
             raise OverloadedError("wait for a thread")
-        return await self.run_admitted(function, *arguments)
 
-    async def run_admitted(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """As `run` without the limit, for a request whose response has begun."""
-        self._change(1)
-
-        def call() -> Result:
-            self._change(-1)
-            return function(*arguments)
-
-        in_context = contextvars.copy_context().run  # for the request id in the logs
-        return await asyncio.get_running_loop().run_in_executor(self._executor, in_context, call)
-
-    def _change(self, change: int) -> None:
-        with self._lock:
+    def change(self, change: int) -> None:
+        """Count calls that begin or end to wait."""
+        with self.lock:
             self._waiting += change
         self._on_depth(change)

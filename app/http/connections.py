@@ -172,6 +172,7 @@ class ClosingTransport(asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         self._held: bytes | None = None
         self.is_lingering = False
+        self.has_written = False
 
     def close(self) -> None:
         """Close at once, or after the rest of the client's input was read or its time ran out."""
@@ -233,6 +234,7 @@ class ClosingTransport(asyncio.Transport):
         """
         if self.is_closing():
             return
+        self.has_written = True
         if self._held is None:
             # Send the head and body of a small response together at the end of the event loop's
             # iteration. The client then wakes once for all responses of that iteration. This makes

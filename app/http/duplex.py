@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.access.deadlines import send_within, within
+from app.access.deadlines import DEPARTURE, send_within, within
 from app.access.limits import INLINE_BODY_BYTES, MIN_STREAM_BYTES, STREAM_IDLE_SECONDS
 from app.http.problem import Problem, internal_error, problem_response, request_id_of, shutting_down
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive, Scope, Send
 
-    from app.access.limits import WorkQueue
+    from app.access.limits import ByteBudget, WorkQueue
     from app.observability.metrics import ServiceMetrics
 
 NDJSON: Final = "application/x-ndjson"
@@ -96,6 +96,7 @@ class DuplexStream(Response):
         digest: str,
         form: str,
         queue: WorkQueue,
+        budget: ByteBudget,
         metrics: ServiceMetrics,
         problem_of: Callable[[Exception], Problem | None],
         idle_seconds: float = STREAM_IDLE_SECONDS,
@@ -107,6 +108,7 @@ class DuplexStream(Response):
         self._digest = digest
         self._problem_of = problem_of
         self._queue = queue
+        self._lease = budget.lease()
         self._metrics = metrics
         self._idle_seconds = idle_seconds
         self._render: _Records = _Frames() if form == FRAMES else _Lines()
@@ -138,6 +140,7 @@ class DuplexStream(Response):
             problem = self._problem_of(error) or internal_error(error, scope)
             await self._send_error(problem, scope, receive, send)
         finally:
+            self._lease.release()
             codec.count_in(self._metrics)
 
     async def _windows(self, receive: Receive) -> AsyncIterator[bytes]:
@@ -171,10 +174,14 @@ class DuplexStream(Response):
 
     async def _pass_on(self, send: Send, n_bytes: int, parts: Iterator[StreamPart]) -> None:
         # One byte can complete a megabyte of pending input, so pending bytes count too.
-        is_large = n_bytes + self._codec.n_pending > INLINE_BODY_BYTES
+        n_held = n_bytes + self._codec.n_pending
+        is_large = n_held > INLINE_BODY_BYTES
+        # An ordinary stream holds back one window; a text without a split is held until its end.
+        departure = self._scope.get(DEPARTURE)
+        self._lease.hold(n_held if n_held > 2 * _WINDOW_BYTES else 0)
         while True:
             if is_large:
-                part = await self._queue.run_admitted(next, parts, None)
+                part = await self._queue.run_admitted(departure, next, parts, None)
             else:
                 part = next(parts, None)
             if part is None:

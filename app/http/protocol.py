@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import http
 import re
+import select
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.access.deadlines import FLOW
+from app.access.deadlines import DEPARTURE, FLOW, Departure
 from app.http.bodies import WHOLE_BODY
 from app.http.connections import LINGER_SECONDS, STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.problem import Problem, problem_response, request_id_of
@@ -37,6 +38,12 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 """Limit of the request line and headers together, and of the input between two pieces of a body."""
 
 MAX_HEADERS: Final = 100
+
+AFTER_EOF_SECONDS: Final = 1.0
+"""After its FIN a client is served as long as no second passes without a part of a response. A
+client that only sends no more cannot be told from one that is gone."""
+
+_RESET_POLL_SECONDS: Final = 0.05
 
 _HOST: Final = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]+)(?::[0-9]{0,5})?", re.ASCII
@@ -62,6 +69,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._departure = Departure()
+        self._running: RequestResponseCycle | None = None
+        self._eof_timer: asyncio.TimerHandle | None = None
+        self._reset_timer: asyncio.TimerHandle | None = None
 
     # Connection
 
@@ -80,12 +91,64 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._guard.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the connection and stop its timers."""
+        """Release the connection, stop its timers, and tell all its requests."""
         self._cancel_head_timer()
         self._cancel_stall_timer()
+        for timer in (self._eof_timer, self._reset_timer):
+            if timer is not None:
+                timer.cancel()
         self._wire.forget()
         self._guard.release(self)
         super().connection_lost(exc)
+        # The base class tells the last request alone; an earlier one may be running.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._running = None
+        self.pipeline.clear()
+        self._departure.note()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Keep the connection for the responses of whole requests; otherwise close it."""
+        if self.scheme == "https" or self._is_idle() or self._has_unread():
+            return None
+        self.cycle.keep_alive = False
+        self._await_response()
+        return True
+
+    def _await_response(self) -> None:
+        if self._eof_timer is None:
+            self._wire.has_written = False
+            self._eof_timer = self.loop.call_later(AFTER_EOF_SECONDS, self._response_is_late)
+
+    def _response_is_late(self) -> None:
+        self._eof_timer = None
+        if self._wire.is_closing():
+            return
+        if self._wire.has_written or self.flow.write_paused:
+            self._await_response()
+        else:
+            self._wire.abort()
+
+    def _look_for_end(self) -> None:
+        """Ask the kernel whether the client has left: while reading is paused, nothing says so."""
+        self._reset_timer = None
+        if not self.flow.read_paused or self._wire.is_closing():
+            return
+        poll = select.poll()
+        ended = getattr(select, "POLLRDHUP", 0)  # Linux only
+        poll.register(self._wire.get_extra_info("socket").fileno(), ended)
+        events = poll.poll(0)
+        if events and events[0][1] & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+            self._wire.abort()
+            return
+        if events:
+            self._await_response()
+        self._watch_paused()
+
+    def _watch_paused(self) -> None:
+        if self._reset_timer is None:
+            self._reset_timer = self.loop.call_later(_RESET_POLL_SECONDS, self._look_for_end)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`, or drop it if no request needs it any more."""
@@ -95,6 +158,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             return
         if self._is_refused or self._wire.is_closing():
             self.flow.pause_reading()
+            self._watch_paused()
             return
         self._bytes_without_news += len(data)
         try:
@@ -131,6 +195,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         else:  # the request was valid, so its response is the last
             cycle.keep_alive = False
             self.flow.pause_reading()
+            self._watch_paused()
 
     def turn_away(self, problem: Problem) -> None:
         """Refuse and close at once, because another connection needs the slot."""
@@ -206,6 +271,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not is_admitted:
             self.cycle.keep_alive = False
+        if self.pipeline:
+            self._watch_paused()
 
     def on_body(self, body: bytes) -> None:
         """Pass a piece of the body to the app."""
@@ -222,6 +289,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     # Response
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
         super()._start_asgi_task(cycle, partial(self._respond, cycle, app))
 
     async def _respond(
@@ -234,6 +302,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         """Run the app; pass on the whole body and the flow control where no wait is needed."""
         scope[FLOW] = self.flow
+        scope[DEPARTURE] = self._departure
         if not cycle.more_body:
             scope[WHOLE_BODY] = cycle.body
         is_unframed = False

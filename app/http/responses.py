@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from app.access.deadlines import send_within
-from app.access.limits import SEND_IDLE_SECONDS
+from app.access.deadlines import Pace, send_within
+from app.access.errors import OverloadedError
+from app.access.limits import MIN_READ_BYTES_PER_SECOND, SEND_IDLE_SECONDS
 from app.http.headers import header_of
 from app.http.problem import Problem
 
@@ -40,35 +41,59 @@ class ChunkedBody(Response):
         *,
         raw_headers: Iterable[tuple[bytes, bytes]] = (),
         media_type: str = "application/json",
-        lease: Lease | None = None,
         idle_seconds: float = SEND_IDLE_SECONDS,
     ) -> None:
         self._chunks = list(chunks)
-        self._n_bytes = sum(map(len, self._chunks))
-        self._lease = lease
+        self.n_bytes = sum(map(len, self._chunks))
+        self._lease: Lease | None = None
         self._idle_seconds = idle_seconds
         # Set here, because the constructor of the base class would derive them again.
         self.status_code, self.background, self.body = 200, None, b""
         self.media_type = media_type
         self.raw_headers = [
             *raw_headers,
-            (b"content-length", b"%d" % self._n_bytes),
+            (b"content-length", b"%d" % self.n_bytes),
             (b"content-type", media_type.encode("latin-1")),
         ]
+
+    def charge_to(self, lease: Lease) -> None:
+        """Let `lease` hold the unsent bytes of the body, and nothing else, until it is sent.
+
+        Raises:
+            OverloadedError: the budget is used up; the lease is released.
+        """
+        try:
+            lease.hold(self.n_bytes)
+        except OverloadedError:
+            lease.release()
+            raise
+        self._lease = lease
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the body; returns when the last chunk was passed to the server.
 
         Raises:
-            ClientDisconnect: the client read nothing for too long.
+            ClientDisconnect: the client read nothing for too long, or too slowly.
         """
+        clock = asyncio.get_running_loop().time
+        n_left = self.n_bytes
+        pace = Pace(
+            grace_seconds=self._idle_seconds,
+            most_seconds=self._idle_seconds,
+            bytes_per_second=MIN_READ_BYTES_PER_SECOND,
+        )
         try:
             head = {"status": self.status_code, "headers": self.raw_headers}
             message: Message = {"type": "http.response.start", **head}
             await send_within(self._idle_seconds, scope, send, message)
-            for part, is_last in _join(self._chunks, self._n_bytes):
+            for part, is_last in _join(self._chunks, self.n_bytes):
                 message = {"type": "http.response.body", "body": part, "more_body": not is_last}
-                await send_within(self._idle_seconds, scope, send, message)
+                started = clock()
+                await send_within(pace.seconds_left, scope, send, message)
+                pace.note(waited_seconds=clock() - started, n_bytes=len(part))
+                n_left -= len(part)
+                if self._lease is not None:
+                    self._lease.hold(n_left)
         finally:
             if self._lease is not None:
                 self._lease.release()

@@ -174,6 +174,16 @@ class ServiceMetrics:
         self.queue_depth = self._gauge(
             "tokenizer_queue_depth", "Large requests waiting for a thread.", mode="livesum"
         )
+        self.request_memory = self._gauge(
+            "tokenizer_request_memory_bytes",
+            "Memory that requests hold: bodies, parsed values, unsent responses, held-back text.",
+            mode="livesum",
+        )
+        self.memory_limit = self._gauge(
+            "tokenizer_request_memory_limit_bytes",
+            "Limit of tokenizer_request_memory_bytes, of all processes together.",
+            mode="livesum",
+        )
         self.loop_lag = self._gauge(
             "tokenizer_event_loop_lag_seconds",
             "How late the event loop was at its last look; the worst of the processes.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from app.access.limits import check_wanted, reserve_memory
 from app.http.id_formats import OCTETS, render_lengths
 from app.http.problem import Problem
 from app.rendering.json_values import Rendered, escape, render_each
@@ -69,10 +70,11 @@ def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
 
 
 def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> None:
-    """Check lists of ids before any text is decoded.
+    """Check lists of ids before any text is decoded, and reserve the memory for the text.
 
     Raises:
         Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
+        OverloadedError: the memory for requests is used up.
     """
     size = sum(_decoded_size(ids, live, pointer) for ids, pointer in rows)
     if size > max_decoded_bytes:
@@ -83,6 +85,7 @@ def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: 
             limit=max_decoded_bytes,
             actual=size,
         )
+    reserve_memory(size)
 
 
 def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:
@@ -131,6 +134,7 @@ def _render_bytes(
         check = codecs.getincrementaldecoder("utf-8")(request.errors)
         kept = _without_special(ids, live) if request.skip_special_tokens else ids
         for start in range(0, len(kept), _WINDOW):
+            check_wanted()
             chunk = live.tokenizer.decode_bytes(kept[start : start + _WINDOW])
             lengths[index] += np.uint64(len(chunk))
             chunks.append(chunk)
@@ -188,6 +192,7 @@ def _render_text(
     yield b'"'
     try:
         for start in range(0, len(ids), _WINDOW):
+            check_wanted()
             yield escape(decoder.feed(ids[start : start + _WINDOW]))
         yield escape(decoder.flush())
     except UnicodeDecodeError:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from app.access.limits import check_wanted
 from app.rendering.decode import (
     check_decoded_size,
     render_texts,
@@ -183,6 +184,7 @@ def _render_inputs(request: InputsRequest, live: LiveTokenizer) -> Rendered:
     rendered: list[list[bytes]] = []
     n_tokens = 0
     for text in texts:
+        check_wanted()
         tokens = _place_tokens(text, live, add_special_tokens=request.add_special_tokens)
         n_tokens += len(tokens)
         check_detailed(n_tokens)
@@ -235,6 +237,7 @@ def _encode(
     rows = []
     n_tokens = 0
     for text in texts:
+        check_wanted()
         rows.append(live.tokenizer.encode_to_numpy(text, **options))
         n_tokens += len(rows[-1])
         if is_detailed:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from app.access.limits import MAX_DETAILED_TOKENS
+from app.access.limits import MAX_DETAILED_TOKENS, check_wanted, reserve_memory
 from app.http.id_formats import NPY, OCTETS, IdsForm, render_ids_form, require_fit
 from app.http.problem import Problem
 from app.rendering.json_values import (
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from app.serving.live_tokenizer import LiveTokenizer
     from tokenizer_client.schemas.tokens import EncodeRequest
     from tokenizer_core import Tokenizer
+
+
+_BYTES_PER_DETAILED_TOKEN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,14 @@ def _render_detailed(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
     n_tokens = n_detailed = 0
     is_detailed = "pieces" in request.returned or "offsets" in request.returned
     for index, text in enumerate(texts):
+        check_wanted()
         pointer = f"/text/{index}" if is_batch else "/text"
         result = _encode(text, request, live.tokenizer, pointer)
         n_tokens += len(result.ids)
         n_detailed += len(result.ids) * is_detailed
         _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
         encoded.append(result)
+    reserve_memory(n_detailed * _BYTES_PER_DETAILED_TOKEN)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
     return Rendered(chunks, n_tokens, sum(map(utf8_length, texts)))
 

@@ -10,6 +10,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from app.access.limits import check_wanted
 from app.http.problem import Problem
 from app.rendering.problems import problem_of, unknown_special_token
 from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
@@ -72,6 +73,7 @@ def render_windows(windows: Iterator[bytes]) -> Iterator[bytes]:
     """Join the JSON lists in `windows` into one."""
     yield b"["
     for index, window in enumerate(windows):
+        check_wanted()
         if index:
             yield b","
         yield window[1:-1]
@@ -85,6 +87,7 @@ def render_each(values: Iterator[Iterator[bytes]], *, is_batch: bool) -> Iterato
         return
     yield b"["
     for index, value in enumerate(values):
+        check_wanted()
         if index:
             yield b","
         yield from value

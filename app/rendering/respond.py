@@ -6,13 +6,20 @@ is sent or it fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from app.access.limits import INLINE_BODY_BYTES
+from app.access.deadlines import DEPARTURE
+from app.access.limits import (
+    INLINE_BODY_BYTES,
+    INLINE_DETAILED_BYTES,
+    INLINE_ITEMS,
+    reserve_memory,
+)
 from app.http.bodies import WHOLE_BODY, read_body
 from app.http.responses import ChunkedBody
 from app.rendering.preconditions import choose_tokenizer, choose_tokenizer_on_thread
 from app.services import services_of
+from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +31,15 @@ if TYPE_CHECKING:
     from app.rendering.json_values import Rendered
     from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
+
+
+_IDS: Final = ("ids",)
+_DETAILED: Final = (InputsRequest, PlainTextRequest)
+"""Requests that always get more than ids."""
+
+_UNLEASED_BYTES: Final = 1 << 16
+_BYTES_PER_VALUE: Final = 40
+"""About what a number of a parsed body needs; a short string needs 60."""
 
 
 class _Wanted(Protocol):
@@ -43,40 +59,67 @@ async def respond(
 ) -> tuple[Rendered, Response]:
     """Call `render` on the body that `parse` reads; return the result and its response.
 
-    Both run on the event loop if the body is small and `is_short` holds for the work, otherwise on
-    a thread.
+    Small work runs on the event loop. Work on a small body that takes longer, such as a batch of
+    many texts, has a thread of its own, so that it neither delays the event loop nor waits for
+    large requests. All other work runs on the threads for large requests, also for a small body
+    unless `is_short`.
 
     Raises:
         Problem: the request is invalid.
+        ClientDisconnect: the client left before the response began.
+        OverloadedError: too many requests wait, or use all the memory.
     """
     scope = request.scope
     services: Services = scope["app"].services
     limit = services.settings.max_body_bytes
     body = scope.get(WHOLE_BODY)
     lease = None
-    try:
-        if body is None or len(body) > INLINE_BODY_BYTES or len(body) > limit:
-            lease = services.budget.lease()
+    if body is None or len(body) > INLINE_BODY_BYTES or len(body) > limit:
+        lease = services.budget.lease()
+        try:
             body = await read_within_limits(request, lease)
-        if is_short and len(body) <= INLINE_BODY_BYTES:
-            wanted = parse(bytes(body))
-            live = await choose_tokenizer(request, wanted.tokenizer)
-            rendered = render(wanted, live)
-        else:
-            bodies = [bytes(body)]
-            del body
-            rendered, live = await services.queue.run(_work, request, parse, render, bodies)
-    except BaseException:
+        except BaseException:
+            lease.release()
+            raise
+    if is_short and len(body) <= INLINE_BODY_BYTES:
         if lease is not None:
             lease.release()
-        raise
+        wanted = parse(bytes(body))
+        live = await choose_tokenizer(request, wanted.tokenizer)
+        fields = vars(wanted)  # a missing attribute of a model costs an exception
+        n_items = 0
+        for value in fields.values():
+            n_items += len(value) if type(value) is list else 0
+        is_light = n_items <= INLINE_ITEMS and (
+            len(body) <= INLINE_DETAILED_BYTES
+            or not (
+                tuple(fields.get("returned", _IDS)) != _IDS
+                or fields.get("return_token_strs", False)
+                or fields.get("with_pieces", False)
+                or isinstance(wanted, _DETAILED)
+            )
+        )
+        if is_light:
+            rendered = render(wanted, live)
+        else:
+            lease = services.budget.lease()
+            departure = scope.get(DEPARTURE)
+            rendered = await services.quick_queue.run_for(departure, lease, render, wanted, live)
+    else:
+        lease = lease or services.budget.lease()
+        bodies = [bytes(body)]
+        del body
+        rendered, live = await services.queue.run_for(
+            scope.get(DEPARTURE), lease, _work, request, parse, render, bodies
+        )
     response = ChunkedBody(
         rendered.chunks,
         raw_headers=live.raw_headers,
         media_type=rendered.media_type,
-        lease=lease,
         idle_seconds=services.settings.send_seconds,
     )
+    if response.n_bytes > _UNLEASED_BYTES or lease is not None:
+        response.charge_to(lease or services.budget.lease())
     return rendered, response
 
 
@@ -103,6 +146,7 @@ def _work(
     bodies: list[bytes],
 ) -> tuple[Rendered, LiveTokenizer]:
     """Parse, choose and render on a thread. Frees the one body in `bodies` after parsing it."""
+    reserve_memory(_BYTES_PER_VALUE * bodies[0].count(b","))
     wanted = parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
     return render(wanted, live), live

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from app.access.limits import check_wanted, reserve_memory
 from app.http.problem import Problem
 from app.rendering.decode import check_decoded_size
 from app.rendering.json_values import (
@@ -16,9 +19,10 @@ from app.rendering.json_values import (
     utf8_length,
 )
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
-from tokenizer_core import chunk_text, truncate_text
+from tokenizer_core import truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError
 from tokenizer_core.text.round_trips import first_difference_of_ids, first_difference_of_text
+from tokenizer_core.text.truncate import TextChunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +49,7 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     counts, exceeded, n_bytes = [], [], 0
     for index, text in enumerate(texts):
+        check_wanted()
         try:
             count = live.tokenizer.count(text, limit=request.limit, **policies(request))
         except ValueError as error:
@@ -92,23 +97,25 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
 
     Raises:
         Problem: as `render_count`; 413 for more chunks than a batch has items, or, with overlaps,
-            for more than `max_bytes` of text in all chunks; 422 where a character does not fit.
+            for more than `max_bytes` of repeated text and ids, before they are made; 422 where a
+            character does not fit.
     """
     rendered: list[bytes] = []
-    n_chunks = n_bytes = n_tokens = 0
+    n_chunks = n_tokens = 0
     try:
-        parts = chunk_text(
+        parts = TextChunks(
             live.tokenizer,
             request.text,
             request.max_tokens,
             overlap_tokens=request.overlap_tokens,
             **policies(request),
         )
-        for part, start, end in _with_offsets(parts, request.offset_unit):
+        _check_plan(parts, request, max_bytes)
+        for part, start, end in _with_offsets(iter(parts), request.offset_unit):
+            check_wanted()
             n_chunks += 1
-            n_bytes += part.end - part.start
             n_tokens += len(part.ids)
-            _check_chunks(n_chunks, n_bytes, max_bytes)
+            _check_chunks(n_chunks)
             rendered += [
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
@@ -180,7 +187,34 @@ def _with_offsets(parts: Iterator[TextPart], unit: str) -> Iterator[tuple[TextPa
         before = part
 
 
-def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
+def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> None:
+    """Raise 413 for too many chunks or too much overlap; else reserve the response's memory."""
+    n_id_bytes = 2 * len(parts.ids)  # one digit and a comma
+    for power in range(1, 10):
+        n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
+    n_text_bytes = n_chunk_bytes = utf8_length(request.text)
+    bytes_per_text_byte = 1 + n_id_bytes / max(1, n_text_bytes)
+    covered = 0
+    for n_chunks, (start, end) in enumerate(parts.plan(), 1):
+        check_wanted()
+        n_chunk_bytes += covered - start
+        covered = end
+        _check_chunks(n_chunks)
+    n_repeated = int((n_chunk_bytes - n_text_bytes) * bytes_per_text_byte)
+    if n_repeated > max_bytes:
+        raise Problem(
+            413,
+            "chunks_too_large",
+            f"The overlaps would repeat {n_repeated} bytes of text and ids, more than "
+            f"{max_bytes}; send less text, or let the chunks overlap less. The operator can raise "
+            f"TOKENIZER_MAX_RESPONSE_BYTES.",
+            limit=max_bytes,
+            actual=n_repeated,
+        )
+    reserve_memory(int(n_chunk_bytes * bytes_per_text_byte))
+
+
+def _check_chunks(n_chunks: int) -> None:
     if n_chunks > MAX_BATCH_ITEMS:
         raise Problem(
             413,
@@ -189,13 +223,4 @@ def _check_chunks(n_chunks: int, n_bytes: int, max_bytes: int) -> None:
             f"tokens in each.",
             limit=MAX_BATCH_ITEMS,
             actual=n_chunks,
-        )
-    if n_bytes > max_bytes:
-        raise Problem(
-            413,
-            "chunks_too_large",
-            f"These chunks hold more than {max_bytes} bytes of text together; send less text, or "
-            f"let them overlap less.",
-            limit=max_bytes,
-            actual=n_bytes,
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Request
 
 from app.access.auth import require_read
-from app.access.limits import max_decoded_bytes
 from app.http.bodies import (
     batch_too_large,
     binary_content,
@@ -80,7 +79,7 @@ async def decode(request: Request) -> Response:
     else:
         require_no_encoding(request)
     services = services_of(request)
-    maximum = max_decoded_bytes(services.settings.max_body_bytes)
+    maximum = services.settings.response_limit
     as_bytes = wants_bytes(header_of(request, b"accept"))
 
     def answer(wanted: DecodeRequest | IdsRequest, live: LiveTokenizer) -> Rendered:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.auth import require_read
-from app.access.limits import max_decoded_bytes
 from app.http.bodies import json_request, require_acceptable, require_json, validate
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
@@ -72,7 +71,7 @@ async def detokenize(request: Request) -> Response:
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
-    maximum = max_decoded_bytes(services.settings.max_body_bytes)
+    maximum = services.settings.response_limit
     answer = partial(render_detokenize, max_decoded_bytes=maximum)
     made, response = await respond(request, parse_detokenize, answer)
     services.metrics.decode_tokens.inc(made.n_tokens)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
 from app.access.auth import require_read
-from app.access.limits import MAX_DETAILED_TOKENS, max_decoded_bytes
+from app.access.limits import MAX_DETAILED_TOKENS
 from app.rendering.problems import problem_of, problem_responses
 from app.services import services_of
 from app.serving.errors import NoTokenizerError
@@ -94,7 +94,6 @@ async def info(request: Request, response: Response) -> InfoResponse:
     live = services.live.require_active()
     response.headers.update(live.headers)
     spec = live.tokenizer.spec
-    max_body_bytes = services.settings.max_body_bytes
     return InfoResponse(
         service=SERVICE,
         version=version(SERVICE),
@@ -112,8 +111,8 @@ async def info(request: Request, response: Response) -> InfoResponse:
         special_tokens=spec.special_tokens,
         loaded_at=live.loaded_at,
         limits=LimitsInfo(
-            max_body_bytes=max_body_bytes,
-            max_decoded_bytes=max_decoded_bytes(max_body_bytes),
+            max_body_bytes=services.settings.max_body_bytes,
+            max_decoded_bytes=services.settings.response_limit,
             max_batch_items=MAX_BATCH_ITEMS,
             max_detailed_tokens=MAX_DETAILED_TOKENS,
             max_special_names=MAX_SPECIAL_NAMES,

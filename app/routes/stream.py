@@ -149,6 +149,7 @@ def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str
         digest=live.ref.digest,
         form=form,
         queue=services.queue,
+        budget=services.budget,
         metrics=services.metrics,
         problem_of=problem_of,
         idle_seconds=services.settings.stream_idle_seconds,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import APIRouter, Depends, Request
 
 from app.access.auth import require_read
-from app.access.limits import max_decoded_bytes
 from app.http.bodies import (
     json_request,
     read_model,
@@ -87,7 +86,7 @@ async def chunk(request: Request) -> Response:
     Encoding the text of a chunk gives exactly its `tokens`; `start` and `end` are its offsets in
     the text.
     """
-    maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
+    maximum = services_of(request).settings.response_limit
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
     return await _respond(
         request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
@@ -102,7 +101,7 @@ async def chunk(request: Request) -> Response:
 async def verify(request: Request) -> Response:
     """Check that decoding the ids of a text returns the text (after the normalizer), or that
     encoding the text of ids returns the ids; reports the first difference."""
-    maximum = max_decoded_bytes(services_of(request).settings.max_body_bytes)
+    maximum = services_of(request).settings.response_limit
     return await _respond(
         request, VerifyRequest, partial(render_verification, max_decoded_bytes=maximum)
     )

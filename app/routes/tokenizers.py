@@ -129,20 +129,15 @@ async def download_file(
     unchanged = not_modified(request, etag, headers)
     if unchanged is not None:
         return unchanged
-    lease = services.budget.lease()
-    try:
-        data = await services.queue.run(services.files.read, ref, file)
-        lease.reserve(len(data))
-    except BaseException:
-        lease.release()
-        raise
+    data = await services.queue.run(services.files.read, ref, file)
     headers |= {
         "ETag": etag,
         "Content-Disposition": f'attachment; filename="{file}"',
         "X-Content-Type-Options": "nosniff",
     }
-    response = ChunkedBody([data], media_type=MEDIA_TYPES[file], lease=lease)
+    response = ChunkedBody([data], media_type=MEDIA_TYPES[file])
     response.headers.update(headers)
+    response.charge_to(services.budget.lease())
     return response
 
 

@@ -26,6 +26,8 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "LOG_LEVEL": ("debug", "debug"),
         "LOG_FORMAT": ("json", "json"),
         "MAX_BODY_BYTES": ("4096", 4096),
+        "MAX_RESPONSE_BYTES": ("8192", 8192),
+        "REQUEST_MEMORY_BYTES": ("65536", 65536),
         "MAX_CONNECTIONS": ("500", 500),
         "HEADER_SECONDS": ("2.5", 2.5),
         "SEND_SECONDS": ("30", 30),

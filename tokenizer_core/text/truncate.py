@@ -139,15 +139,98 @@ def chunk_text(
         >>> [chunk.text for chunk in chunk_text(tokenizer, "abcdef", 3, overlap_tokens=1)]
         ['abc', 'cde', 'ef']
     """
-    if max_tokens < 1:
-        raise ValueError(f"a chunk has at least one token, so max_tokens cannot be {max_tokens}")
-    if not 0 <= overlap_tokens < max_tokens:
-        raise ValueError(f"overlap_tokens must be from 0 to {max_tokens - 1}, below max_tokens")
-    options: dict[str, Any] = {"allowed_special": allowed_special}
-    _, offsets = tokenizer.encode_with_offsets(
-        text, disallowed_special=disallowed_special, **options
+    return iter(
+        TextChunks(
+            tokenizer,
+            text,
+            max_tokens,
+            overlap_tokens=overlap_tokens,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+        )
     )
-    return _chunks(_Fitting(tokenizer, text.encode(), max_tokens, options), offsets, overlap_tokens)
+
+
+class TextChunks:
+    """The chunks of a text, see `chunk_text`; `plan` tells their size before they are made."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        text: str,
+        max_tokens: int,
+        *,
+        overlap_tokens: int = 0,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+    ) -> None:
+        """Raises as `chunk_text`, except MaxTokensTooSmallError."""
+        if max_tokens < 1:
+            raise ValueError(
+                f"a chunk has at least one token, so max_tokens cannot be {max_tokens}"
+            )
+        if not 0 <= overlap_tokens < max_tokens:
+            raise ValueError(f"overlap_tokens must be from 0 to {max_tokens - 1}, below max_tokens")
+        options: dict[str, Any] = {"allowed_special": allowed_special}
+        ids, offsets = tokenizer.encode_with_offsets(
+            text, disallowed_special=disallowed_special, **options
+        )
+        self.ids = np.asarray(ids, dtype=np.uint32)
+        """The ids of the whole text, shape (n_tokens,)."""
+        self._starts, self._ends = (
+            np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
+        )
+        self._overlap_tokens = overlap_tokens
+        self._fitting = _Fitting(tokenizer, text.encode(), max_tokens, options)
+
+    def __iter__(self) -> Iterator[TextPart]:
+        """Yield the chunks; raises MaxTokensTooSmallError."""
+        fitting = self._fitting
+        start = covered = 0
+        while covered < len(fitting.data):
+            near = self._near(start)
+            spans = [(start, end) for end in self._ends[near].tolist()]
+            part = fitting.longest(spans) or fitting.character(start)
+            if part.end <= covered:
+                start = covered  # with the overlap, it ends no later than the previous chunk
+                continue
+            yield part
+            covered = part.end
+            start = self._next_start(part.start, covered)
+
+    def plan(self) -> Iterator[tuple[int, int]]:
+        """Yield start and end in bytes of the chunks, as far as the tokens of the whole text tell.
+
+        A chunk that is split differently by itself is shorter. The plan ends early where a single
+        character has more than `max_tokens` tokens.
+        """
+        start = covered = 0
+        while covered < len(self._fitting.data):
+            near = self._near(start)
+            ends = (int(end) for end in self._ends[near][::-1])
+            end = next(filter(self._fitting.is_cut, ends), None)
+            if end is None:
+                return
+            if end <= covered:
+                start = covered
+                continue
+            yield start, end
+            start, covered = self._next_start(start, end), end
+
+    def _near(self, start: int) -> slice:
+        """The tokens at which a chunk that begins at `start` may end."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        return slice(first, first + self._fitting.max_tokens)
+
+    def _next_start(self, start: int, end: int) -> int:
+        """Where the chunk after that from `start` to `end` begins."""
+        n_covered = int(np.searchsorted(self._ends, end, side="right"))
+        repeated = self._starts[max(0, n_covered - self._overlap_tokens) : n_covered]
+        is_cut = self._fitting.is_cut
+        return next(
+            (int(position) for position in repeated if start < position < end and is_cut(position)),
+            end,
+        )
 
 
 class _Fitting:
@@ -193,32 +276,6 @@ class _Fitting:
     def _part(self, start: int, end: int) -> TextPart:
         text = self.data[start:end].decode()
         return TextPart(text, self._tokenizer.encode_to_numpy(text, **self._options), start, end)
-
-
-def _chunks(
-    fitting: _Fitting, offsets: NDArray[np.uint64], overlap_tokens: int
-) -> Iterator[TextPart]:
-    starts, ends = (np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T)
-    start = covered = 0
-    while covered < len(fitting.data):
-        first = int(np.searchsorted(ends, start, side="right"))
-        near = ends[first : first + fitting.max_tokens].tolist()
-        part = fitting.longest([(start, end) for end in near]) or fitting.character(start)
-        if part.end <= covered:
-            start = covered  # with the overlap, it ends no later than the previous chunk
-            continue
-        yield part
-        covered = part.end
-        n_covered = int(np.searchsorted(ends, covered, side="right"))
-        repeated = starts[max(0, n_covered - overlap_tokens) : n_covered].tolist()
-        start = next(
-            (
-                position
-                for position in repeated
-                if part.start < position < covered and fitting.is_cut(position)
-            ),
-            covered,
-        )
 
 
 def _first_ends(

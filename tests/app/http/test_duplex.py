@@ -44,6 +44,7 @@ def stream_over(tokenizer: Tokenizer, is_encoding: bool, idle_seconds: float) ->
         digest=live.ref.digest,
         form=NDJSON,
         queue=WorkQueue(None),  # type: ignore[arg-type]  # nothing large comes
+        budget=ByteBudget(1 << 20),
         metrics=ServiceMetrics(),
         problem_of=problem_of,
         idle_seconds=idle_seconds,
@@ -101,7 +102,9 @@ def test_an_answer_that_nobody_reads_frees_what_it_holds() -> None:
     lease = budget.lease()
     lease.reserve(60)
     client = Client(patience=1)
-    answer = ChunkedBody([b"x" * 10], lease=lease, idle_seconds=0.05)
+    answer = ChunkedBody([b"x" * 10], idle_seconds=0.05)
+    answer.charge_to(lease)
+    assert budget.used == 10
     with pytest.raises(ClientDisconnect):
         asyncio.run(answer(dict(SCOPE), client.receive, client.send))  # type: ignore[arg-type]
     assert budget.used == 0

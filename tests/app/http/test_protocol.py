@@ -33,6 +33,7 @@ OVERRIDDEN = {
     "__init__": ["config", "server_state", "app_state", "_loop"],
     "connection_made": ["transport"],
     "connection_lost": ["exc"],
+    "eof_received": [],
     "data_received": ["data"],
     "on_message_begin": [],
     "on_header": ["name", "value"],

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.access import limits
 from app.rendering import decode as decode_answers
 from tests.app.no_ids import NO_IDS
 from tokenizer_core import Tokenizer
@@ -114,14 +113,12 @@ def test_unknown_ids_are_named(client: TestClient, small_tokenizer: Tokenizer) -
 def test_output_cap(
     make_client: Callable[..., TestClient],
     small_tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vocab = small_tokenizer.spec.vocab
     longest = max(vocab, key=lambda id_: len(vocab[id_]))
-    monkeypatch.setattr(limits, "DECODED_BYTES_PER_BODY_BYTE", 1)
     limit = 8192
     count = limit // len(vocab[longest])
-    with make_client(max_body_bytes=8192) as client:
+    with make_client(max_body_bytes=8192, max_response_bytes=8192) as client:
         assert client.post("/decode", json={"tokens": [longest] * count}).status_code == 200
         batch = [[longest] * 10] * (count // 10 + 1)
         for tokens in ([longest] * (count + 1), batch):

@@ -13,7 +13,6 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from app.access import limits
 from app.rendering import decode as decode_answers
 from app.rendering import json_values as answers
 from app.rendering import text as text_answers
@@ -340,17 +339,16 @@ def test_chunks_that_cannot_be(
 
 
 def test_chunks_that_repeat_too_much(
-    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+    make_client: Callable[..., TestClient],
 ) -> None:
-    monkeypatch.setattr(limits, "DECODED_BYTES_PER_BODY_BYTE", 1)
     text = "1 2 3 4 5 6 7 8 9 " * 20
-    with make_client(max_body_bytes=1024) as client:
+    with make_client(max_response_bytes=4096) as client:
         fitting = client.post("/chunk", json={"text": text, "max_tokens": 20, "overlap_tokens": 5})
         assert fitting.status_code == 200
         body = {"text": text, "max_tokens": 20, "overlap_tokens": 19}
         response = client.post("/chunk", json=body)
     assert (response.status_code, response.json()["code"]) == (413, "chunks_too_large")
-    assert response.json()["actual"] > response.json()["limit"] == 1024
+    assert response.json()["actual"] > response.json()["limit"] == 4096
 
 
 def test_verify_a_text(
@@ -408,12 +406,11 @@ def test_ids_to_verify_may_not_mean_too_much_text(
     small_tokenizer: Tokenizer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "DECODED_BYTES_PER_BODY_BYTE", 1)
     monkeypatch.setattr(decode_answers, "_WINDOW", 50)
     vocab = small_tokenizer.spec.vocab
     longest = max(vocab, key=lambda id_: len(vocab[id_]))
     count = 8192 // len(vocab[longest])
-    with make_client(max_body_bytes=8192) as client:
+    with make_client(max_body_bytes=8192, max_response_bytes=8192) as client:
         assert client.post("/verify", json={"tokens": [longest] * count}).status_code == 200
         response = client.post("/verify", json={"tokens": [longest] * (count + 1)})
     assert (response.status_code, response.json()["limit"]) == (413, 8192)

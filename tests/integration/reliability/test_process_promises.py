@@ -17,7 +17,6 @@ import httpx
 import psutil
 import pytest
 
-from app.access.limits import BODIES_IN_MEMORY
 from app.commands.serving import GRACEFUL_SECONDS
 from tests.integration.server_process import (
     ADMIN,
@@ -175,7 +174,11 @@ def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, worke
                  "Connection: close") + body  # fmt: skip
     n_clients = 48
     at_once = threading.Barrier(n_clients)
-    settings = {"max_body_bytes": str(1 << 20), "threads": "1"}
+    settings = {
+        "max_body_bytes": str(1 << 20),
+        "request_memory_bytes": str(4 << 20),
+        "threads": "1",
+    }
     with contextlib.ExitStack() as held, serve(artifacts, workers=workers, **settings) as server:
 
         def ask(number: int) -> list[Answer]:
@@ -184,7 +187,7 @@ def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, worke
             return [exchange(server.port, request) for _ in range(4)]
 
         # Incomplete bodies: one fewer than a process has memory for.
-        for _ in range(BODIES_IN_MEMORY - 1):
+        for _ in range(3):
             held.enter_context(connect(server.port)).sendall(large[:-1])
         with ThreadPoolExecutor(n_clients) as threads:
             answers = [answer for list_ in threads.map(ask, range(n_clients)) for answer in list_]
