@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Query
@@ -46,7 +47,7 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
     services: Services = scope["app"].services
     live = services.live.active if name is None else services.live.peek(name)
     if live is None:
-        live = await services.queue.run(services.live.get, name)
+        live = await asyncio.to_thread(services.live.get, name)
     scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
     if b"if-match" in header_fields(scope):
         require_match(request, live.ref.digest)

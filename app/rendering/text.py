@@ -101,7 +101,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             character does not fit.
     """
     rendered: list[bytes] = []
-    n_chunks = n_tokens = 0
+    n_chunks = n_tokens = n_repeated = covered = 0
     try:
         parts = TextChunks(
             live.tokenizer,
@@ -115,7 +115,10 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             check_wanted()
             n_chunks += 1
             n_tokens += len(part.ids)
+            n_repeated += covered - part.start
+            covered = part.end
             _check_chunks(n_chunks)
+            _check_repeated(n_repeated, max_bytes)  # the plan may have ended early
             rendered += [
                 b',{"text":' if n_chunks > 1 else b'{"text":',
                 *render_text(part.text),
@@ -192,26 +195,29 @@ def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> Non
     n_id_bytes = 2 * len(parts.ids)  # one digit and a comma
     for power in range(1, 10):
         n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
-    n_text_bytes = n_chunk_bytes = utf8_length(request.text)
+    n_text_bytes = utf8_length(request.text)
     bytes_per_text_byte = 1 + n_id_bytes / max(1, n_text_bytes)
-    covered = 0
+    n_repeated = covered = 0
     for n_chunks, (start, end) in enumerate(parts.plan(), 1):
         check_wanted()
-        n_chunk_bytes += covered - start
+        n_repeated += covered - start
         covered = end
         _check_chunks(n_chunks)
-    n_repeated = int((n_chunk_bytes - n_text_bytes) * bytes_per_text_byte)
-    if n_repeated > max_bytes:
+    _check_repeated(int(n_repeated * bytes_per_text_byte), max_bytes)
+    reserve_memory(int((n_text_bytes + n_repeated) * bytes_per_text_byte))
+
+
+def _check_repeated(n_bytes: int, max_bytes: int) -> None:
+    if n_bytes > max_bytes:
         raise Problem(
             413,
             "chunks_too_large",
-            f"The overlaps would repeat {n_repeated} bytes of text and ids, more than "
-            f"{max_bytes}; send less text, or let the chunks overlap less. The operator can raise "
+            f"The overlaps would repeat {n_bytes} bytes of text and ids, more than {max_bytes}; "
+            f"send less text, or let the chunks overlap less. The operator can raise "
             f"TOKENIZER_MAX_RESPONSE_BYTES.",
             limit=max_bytes,
-            actual=n_repeated,
+            actual=n_bytes,
         )
-    reserve_memory(int(n_chunk_bytes * bytes_per_text_byte))
 
 
 def _check_chunks(n_chunks: int) -> None:

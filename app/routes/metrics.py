@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.access.auth import require_read
@@ -25,5 +27,5 @@ async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format."""
     services = services_of(request)
     services.metrics.count_cache([live.tokenizer for live in services.live.loaded()])
-    body = await services.queue.run(services.metrics.render)
+    body = await asyncio.to_thread(services.metrics.render)
     return Response(body, headers={"Content-Type": CONTENT_TYPE})

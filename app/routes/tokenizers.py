@@ -3,6 +3,7 @@ tokenizer, and how to replace it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -47,7 +48,7 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
 async def list_tokenizers(request: Request) -> TokenizersResponse:
     """List all versions, ordered by name, newest first."""
     services = services_of(request)
-    return await services.queue.run(_list, services, None)
+    return await asyncio.to_thread(_list, services, None)
 
 
 @router.get(
@@ -66,7 +67,7 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
     if unchanged is not None:
         return unchanged
     response.headers.update({**live.headers, "ETag": etag})
-    return await services.queue.run(_summary, services, live.ref, True)
+    return await asyncio.to_thread(_summary, services, live.ref, True)
 
 
 @router.get(
@@ -85,7 +86,7 @@ async def show_tokenizer(
     def render() -> bytes:
         return _list(services, name).model_dump_json().encode()
 
-    body = await services.queue.run(render)
+    body = await asyncio.to_thread(render)
     etag = f'"{hashlib.sha256(body).hexdigest()}"'
     unchanged = not_modified(request, etag, {})
     return unchanged or Response(body, headers={"ETag": etag}, media_type="application/json")
@@ -121,7 +122,7 @@ async def download_file(
             "file_not_found",
             f"A version has no such file; it has {', '.join(MEDIA_TYPES)}.",
         )
-    ref = await services.queue.run(services.store.resolve, f"{name}@{version}")
+    ref = await asyncio.to_thread(services.store.resolve, f"{name}@{version}")
     request.state.tokenizer_headers = identity_headers(ref)
     # Private: a shared cache would serve the file without checking a key.
     headers = {**identity_headers(ref), "Cache-Control": "private, no-cache"}
@@ -129,7 +130,7 @@ async def download_file(
     unchanged = not_modified(request, etag, headers)
     if unchanged is not None:
         return unchanged
-    data = await services.queue.run(services.files.read, ref, file)
+    data = await asyncio.to_thread(services.files.read, ref, file)
     headers |= {
         "ETag": etag,
         "Content-Disposition": f'attachment; filename="{file}"',
@@ -157,7 +158,7 @@ async def remove_version(
     a job is about to promote.
     """
     services = services_of(request)
-    await services.queue.run(services.retention.remove, name, version)
+    await asyncio.to_thread(services.retention.remove, name, version)
 
 
 @router.put(
@@ -175,7 +176,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     """
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
-    ref = await services.queue.run(services.store.resolve, wanted.tokenizer)
+    ref = await asyncio.to_thread(services.store.resolve, wanted.tokenizer)
 
     def check(present: ArtifactRef | None) -> None:
         if present is not None:

@@ -36,6 +36,6 @@ async def show_token(
     require_known_query(request, "tokenizer", "depth")
     services = services_of(request)
     live = await choose_tokenizer(request, tokenizer)
-    answer = await services.queue.run(token_details, live, int(token_id), depth)
+    answer = await services.quick_queue.run(token_details, live, int(token_id), depth)
     response.headers.update(live.headers)
     return answer

@@ -15,6 +15,7 @@ from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.text.truncate import TextChunks
 
 BYTES = {i: bytes([i]) for i in range(256)}
 WORDS = "the quick brown fox jumps over the lazy dog, don't we'll 12345   \n\n  naïve "
@@ -236,3 +237,18 @@ def test_few_parts_are_tried(monkeypatch):
     part = truncate_text(tokenizer, "x" * 3000, 1000)
     assert 0 < len(part.text) < 10
     assert len(tried) < 14
+
+
+@pytest.mark.parametrize("text", ["one two  three\n" * 9, "naïve 👩‍👩‍👧 日本語 " * 5, "", "a"])
+@pytest.mark.parametrize(("max_tokens", "overlap_tokens"), [(4, 0), (7, 3), (9, 8), (1000, 1)])
+def test_the_plan_is_where_the_chunks_are(engine, text, max_tokens, overlap_tokens):
+    tokenizer = word_tokenizer(engine)
+    chunks = TextChunks(tokenizer, text, max_tokens, overlap_tokens=overlap_tokens)
+    assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
+
+
+def test_the_plan_ends_at_a_character_with_too_many_tokens(engine):
+    chunks = TextChunks(word_tokenizer(engine), "ab 👩", 3)
+    assert list(chunks.plan()) == [(0, 3)]
+    with pytest.raises(MaxTokensTooSmallError):
+        list(chunks)
