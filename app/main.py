@@ -227,8 +227,10 @@ async def _lifespan(
             runner=runner,
             retention=VersionRetention(settings, store, live, job_store),
             executor=executor,
-            queue=WorkQueue(executor, service_metrics.queue_depth.inc),
-            quick_queue=WorkQueue(quick_executor),
+            queue=WorkQueue(
+                executor, service_metrics.queue_depth.inc, work_seconds=settings.work_seconds
+            ),
+            quick_queue=WorkQueue(quick_executor, work_seconds=settings.work_seconds),
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )

@@ -169,6 +169,13 @@ class Settings(BaseSettings):
         description="Time in seconds a stream may wait for the next 1024 bytes of its input, or"
         " for its reader.",
     )
+    work_seconds: float = Field(
+        default=300,
+        gt=0,
+        le=86400,
+        description="Time in seconds that a large request may work on a thread. Then it ends with "
+        "a 413; a stream with an error.",
+    )
     threads: int | None = Field(
         default=None,
         ge=1,

@@ -27,6 +27,16 @@ class AdminKeyRequiredError(AccessError):
     code = "admin_key_required"
 
 
+class WorkTooLongError(AccessError):
+    """A request worked for longer than `limit` seconds."""
+
+    code = "work_too_long"
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        super().__init__(f"the work took longer than {limit:g} seconds")
+
+
 class OverloadedError(AccessError):
     """The requests in progress use all of a resource; `reason` is the rest of the message."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from starlette.requests import ClientDisconnect
 
-from app.access.errors import OverloadedError
+from app.access.errors import OverloadedError, WorkTooLongError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +124,8 @@ class _Work(Generic[Result]):
     ) -> None:
         self.lease = lease
         self.is_unwanted = False
+        self.began_at: float | None = None
+        """When a thread took the call, in seconds of `time.monotonic`."""
         self._queue = queue
         self._call: tuple[Callable[..., Result], tuple[object, ...]] | None = function, arguments
         self._is_running = False
@@ -135,6 +139,7 @@ class _Work(Generic[Result]):
         call = self._take_call(is_running=True)
         if call is None:
             raise ClientDisconnect
+        self.began_at = time.monotonic()
         token = _CURRENT.set(self)
         try:
             return call[0](*call[1])
@@ -197,6 +202,36 @@ def reserve_memory(n_bytes: int) -> None:
         work.lease.reserve(n_bytes)
 
 
+class _Deadline:
+    """Calls `stop` when `work` has run for `seconds`; the time in the queue does not count."""
+
+    def __init__(self, work: _Work[Any], seconds: float, stop: Callable[[], object]) -> None:
+        self.is_over = False
+        self._work, self._seconds, self._stop = work, seconds, stop
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds < math.inf:
+            self._wait(seconds)
+
+    def forget(self) -> None:
+        """Do not call `stop`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        began_at = self._work.began_at
+        left = self._seconds
+        if began_at is not None:
+            left -= time.monotonic() - began_at
+        if left > 0:
+            self._wait(left)
+        else:
+            self.is_over = True
+            self._stop()
+
+
 class WorkQueue:
     """Runs work that would block the event loop in threads, and limits how many calls wait."""
 
@@ -205,11 +240,13 @@ class WorkQueue:
         executor: ThreadPoolExecutor,
         on_depth: Callable[[int], None] = lambda change: None,
         max_waiting: int = MAX_WAITING,
+        work_seconds: float = math.inf,
     ) -> None:
         self.lock = threading.Lock()
         self._executor = executor
         self._on_depth = on_depth
         self._max_waiting = max_waiting
+        self._work_seconds = work_seconds
         self._waiting = 0
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -242,6 +279,7 @@ class WorkQueue:
         Raises:
             ClientDisconnect: the client has left.
             OverloadedError: too many calls are waiting.
+            WorkTooLongError: the work ran for longer than the limit.
         """
         try:
             self.check_waiting()
@@ -255,6 +293,7 @@ class WorkQueue:
         in_context = contextvars.copy_context().run  # for the request id in the logs
         result = asyncio.wrap_future(self._executor.submit(in_context, work))
         stop = result.cancel
+        deadline = _Deadline(work, self._work_seconds, stop)
         try:
             if departure is not None:
                 departure.call_then(stop)
@@ -263,13 +302,16 @@ class WorkQueue:
             work.abandon()
             if departure is not None and departure.has_left:
                 raise ClientDisconnect from None
+            if deadline.is_over:
+                raise WorkTooLongError(self._work_seconds) from None
             raise
         finally:
+            deadline.forget()
             if departure is not None:
                 departure.forget(stop)
             # An error's traceback refers to this frame, and the future to the error: such a cycle
             # would keep a retired tokenizer alive.
-            del result, stop
+            del result, stop, deadline
 
     def check_waiting(self) -> None:
         """Raise OverloadedError when too many calls wait."""

@@ -173,6 +173,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     access.OverloadedError: Row(
         503, "The requests in progress {error.reason}; try again.", _retry_after(1)
     ),
+    access.WorkTooLongError: Row(
+        413,
+        "This request worked for more than {error.limit:g} seconds; send less at once. The "
+        "operator can raise TOKENIZER_WORK_SECONDS.",
+    ),
     # Serving
     serving.NoTokenizerError: Row(503, headers=_retry_after(5)),
     serving.SwapTimeoutError: Row(503, headers=_retry_after(30)),

@@ -38,8 +38,8 @@ _DETAILED: Final = (InputsRequest, PlainTextRequest)
 """Requests that always get more than ids."""
 
 _UNLEASED_BYTES: Final = 1 << 16
-_BYTES_PER_VALUE: Final = 40
-"""About what a number of a parsed body needs; a short string needs 60."""
+_BYTES_PER_NUMBER: Final = 8
+_BYTES_PER_STRING: Final = 64
 
 
 class _Wanted(Protocol):
@@ -146,7 +146,8 @@ def _work(
     bodies: list[bytes],
 ) -> tuple[Rendered, LiveTokenizer]:
     """Parse, choose and render on a thread. Frees the one body in `bodies` after parsing it."""
-    reserve_memory(_BYTES_PER_VALUE * bodies[0].count(b","))
+    n_commas, n_quotes = bodies[0].count(b","), bodies[0].count(b'"')
+    reserve_memory(_BYTES_PER_NUMBER * n_commas + _BYTES_PER_STRING * n_quotes // 2)
     wanted = parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
     return render(wanted, live), live

@@ -33,6 +33,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "SEND_SECONDS": ("30", 30),
         "STREAM_IDLE_SECONDS": ("60", 60),
         "THREADS": ("2", 2),
+        "WORK_SECONDS": ("60", 60),
         "TRAIN_QUEUE": ("0", 0),
         "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
         "TRAIN_THREADS": ("1", 1),

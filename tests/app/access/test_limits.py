@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from app.access.deadlines import Departure
-from app.access.errors import OverloadedError
+from app.access.errors import OverloadedError, WorkTooLongError
 from app.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
 
 SECONDS = 20
@@ -217,6 +217,30 @@ def test_work_that_ended_just_before_the_client_left_frees_its_lease(
         with pytest.raises(ClientDisconnect):
             await request
         assert budget.used == 0
+
+    asyncio.run(run())
+
+
+def test_work_ends_at_its_deadline_however_long_it_waited(executor: ThreadPoolExecutor) -> None:
+    budget, first, second = ByteBudget(100), Steps(), Steps()
+
+    async def run() -> None:
+        queue = WorkQueue(executor, work_seconds=0.2)
+        patient = WorkQueue(executor)
+        busy = asyncio.create_task(patient.run(first.run))
+        await until(first.began.is_set)
+        lease = budget.lease()
+        lease.hold(60)
+        late = asyncio.create_task(queue.run_for(None, lease, second.run))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        first.may_go_on.set()
+        assert await busy == "done"
+        with pytest.raises(WorkTooLongError):
+            await late
+        assert budget.used == 60
+        second.may_go_on.set()
+        await until(lambda: budget.used == 0)
 
     asyncio.run(run())
 

@@ -28,6 +28,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     ),
     (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
     (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
+    (access.WorkTooLongError(2.5), 413, "work_too_long", None, "more than 2.5 seconds; send less"),
     (serving.NoTokenizerError("Starting."), 503, "no_tokenizer", "5", "Starting."),
     (serving.SwapTimeoutError(30.0, 2), 503, "swap_timeout", "30", "2 server processes"),
     (serving.SwapFailedError("x"), 503, "swap_failed", None, "(x)"),
