@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.access.limits import WorkQueue
+from app.access.limits import ByteBudget, WorkQueue
 from app.http.bodies import read_model, validate
 from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, DuplexStream, StreamCodec
 from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
@@ -262,6 +262,7 @@ def _stream(codec: StreamCodec, pieces: list[bytes], form: str) -> tuple[list[by
         digest=live().ref.digest,
         form=form,
         queue=_here(),
+        budget=ByteBudget(1 << 30),
         metrics=_METRICS,
         problem_of=problem_of,
         idle_seconds=60,
@@ -298,7 +299,7 @@ def _here() -> WorkQueue:
     """Runs at once what the service would run on a thread."""
 
     class Here(WorkQueue):
-        async def run_admitted(self, work: Any, *arguments: Any) -> Any:
+        async def run_admitted(self, departure: Any, work: Any, *arguments: Any) -> Any:
             return work(*arguments)
 
     return Here(None)  # type: ignore[arg-type]
