@@ -267,8 +267,8 @@ def test_an_unusable_job_database_is_503_and_encoding_goes_on(service: Service) 
     database.rename(database.with_suffix(".aside"))
     database.mkdir()
     try:
-        problem(service.client.get("/train"), 503, "job_store_unavailable")
-        problem(service.train({"documents": ["x x"]}), 503, "job_store_unavailable")
+        problem(service.client.get("/train"), 503, "job_database_unusable")
+        problem(service.train({"documents": ["x x"]}), 503, "job_database_unusable")
         assert service.client.post("/encode", json={"text": "a"}).status_code == 200
     finally:
         database.rmdir()
