@@ -157,10 +157,11 @@ class SqliteDatabase:
         unusable = JobDatabaseUnusableError(
             f"{self.path}: {reason}",
             f"The job database ({self.path.name} in the artifacts folder) cannot be used: "
-            f"{reason}. Jobs cannot be requested, run or read; encoding of requests is not affected. Put a "
-            "sound copy of the file in its place. Or stop the service, move the file away (and "
-            f"{self.path.name}-journal, if there is one) and start the service: it has no queue "
-            "and no history of jobs then, and keeps tokenizers, corpora and token files.",
+            f"{reason}. Jobs cannot be requested, run or read; encoding of requests is not "
+            "affected. Put a sound copy of the file in its place. Or stop the service, move the "
+            f"file away (and {self.path.name}-journal, if there is one) and start the service: "
+            "it has no queue and no history of jobs then, and keeps tokenizers, corpora and token "
+            "files.",
         )
         with self._lock:
             if used != _signature(self.path):
