@@ -149,7 +149,7 @@ def test_a_corpus_written_to_while_it_is_read_fails_the_job(
     with large.open("a") as file:
         file.write("more")
     job = service.wait(job_id)
-    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
+    assert (job["state"], job["error"]["code"]) == ("failed", "corpus_changed"), job
     assert "large.txt changed" in job["error"]["detail"]
     assert service.store.names() == ["starter"]
 
