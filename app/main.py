@@ -273,7 +273,8 @@ def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -
         names = written.left_over()
         written.sweep(names, [job.id for job in job_store.unfinished()])
     except (OSError, JobDatabaseError) as error:  # serving works without it
-        log.warning("files that were left over cannot be removed: %s", error)
+        if not getattr(error, "is_away", False):  # an outage was logged when it began
+            log.warning("files that were left over cannot be removed: %s", error)
 
 
 def _log_engine(engine: EngineChoice) -> None:

@@ -227,7 +227,7 @@ class Settings(BaseSettings):
         ge=1 << 20,
         le=1 << 50,
         description="Most resident memory of one job in bytes. A request can only set a lower "
-        "limit. Unset: only the limit of the request applies.",
+        "limit. Unset: three quarters of the memory of the machine or container.",
     )
     train_threads: int | None = Field(
         default=None,

@@ -206,6 +206,12 @@ class CorpusError(TrainingError, ValueError):
     code = "invalid_corpus"
 
 
+class CorpusChangedError(CorpusError):
+    """A corpus file was changed, replaced or removed while it was read."""
+
+    code = "corpus_changed"
+
+
 class TrainingCancelledError(TrainingError):
     """Training stopped at the caller's request; nothing was written."""
 

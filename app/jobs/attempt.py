@@ -17,7 +17,13 @@ from typing import Any, Final, Literal
 from app.jobs.database import JobDatabaseError
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import KINDS
-from app.jobs.process import ChildProcess, JobProcess, StartProcess, describe_death
+from app.jobs.process import (
+    ChildProcess,
+    JobProcess,
+    StartProcess,
+    available_memory_bytes,
+    describe_death,
+)
 from app.jobs.queue import Job, JobStore
 
 log = logging.getLogger("app.jobs")
@@ -48,7 +54,8 @@ class Outcome:
 class Attempt:
     """One attempt; `run` once.
 
-    `memory_bytes` is the operator's limit; a request may set a lower one. `start_process` starts
+    `memory_bytes` is the operator's limit, by default three quarters of the memory there is; a
+    request may set a lower one. `start_process` starts
     the child.
     """
 
@@ -138,16 +145,15 @@ class Attempt:
                 detail=f"{self._kind.process} took longer than limits.seconds = "
                 f"{limits['seconds']:g}; raise the limit, or {self._kind.less_text}",
             )
-        if self._memory_limit is not None:
-            limit_bytes, name = self._memory_limit
-            used = await asyncio.to_thread(process.resident_bytes)
-            if used > limit_bytes:
-                return Outcome(
-                    "failed",
-                    code="memory_limit",
-                    detail=f"the {self._kind.process} processes held {used} bytes, more than "
-                    f"{name} = {limit_bytes}; raise the limit, or {self._kind.less_memory}",
-                )
+        limit_bytes, name = self._memory_limit
+        used = await asyncio.to_thread(process.resident_bytes)
+        if used > limit_bytes:
+            return Outcome(
+                "failed",
+                code="memory_limit",
+                detail=f"the {self._kind.process} processes held {used} bytes, more than "
+                f"{name} = {limit_bytes}; raise the limit, or {self._kind.less_memory}",
+            )
         return None
 
     async def _write_progress(self) -> None:
@@ -216,15 +222,16 @@ class Attempt:
         self._counters |= event.get("counters", {})
 
 
-def _lower_memory_limit(
-    limits: Mapping[str, Any], operators_bytes: int | None
-) -> tuple[int, str] | None:
+def _lower_memory_limit(limits: Mapping[str, Any], operators_bytes: int | None) -> tuple[int, str]:
     """The lower limit, and the name of the setting or field that raises it."""
-    both = (
-        (limits["memory_bytes"], "limits.memory_bytes"),
-        (operators_bytes, "the server's TOKENIZER_TRAIN_MEMORY_BYTES"),
-    )
-    return min(((limit, name) for limit, name in both if limit is not None), default=None)
+    name = "the server's TOKENIZER_TRAIN_MEMORY_BYTES"
+    if operators_bytes is None:
+        # A quarter is for serving, and for growth until the next look.
+        operators_bytes = available_memory_bytes() * 3 // 4
+        name += ", by default 3/4 of its memory"
+    operators = operators_bytes, name
+    asked = limits["memory_bytes"]
+    return operators if asked is None else min(operators, (asked, "limits.memory_bytes"))
 
 
 def _failed_to_start(error: OSError) -> Outcome:

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents.corpus_files import FileVersion
+
 MAX_PATH_BYTES: Final = 4096
 _MAX_COMPONENT_BYTES: Final = 255
 _PERCENT_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -44,10 +46,27 @@ class InputFile:
     label: str = field(default="", compare=False)
     """The caller's name for it if that is not its path: the id of a corpus, a URL."""
 
+    changed_ns: int | None = field(default=None, compare=False)
+    """None: an earlier release made the job."""
+
+    n_links: int = field(default=1, compare=False)
+
     @property
     def name(self) -> str:
         """The caller's name for it."""
         return self.label or self.path
+
+    @property
+    def version(self) -> FileVersion:
+        """Its version when the job was made."""
+        return FileVersion(
+            self.device,
+            self.inode,
+            self.size_bytes,
+            self.modified_ns,
+            self.changed_ns,
+            self.n_links,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The form in the job folder."""
@@ -184,7 +203,7 @@ def reopen_input_file(file: InputFile) -> int:
 
 def check_unchanged(file: InputFile, descriptor: int) -> None:
     """Raise InputChangedError unless the open file is unchanged since the job was made."""
-    if _describe(Path(file.root), file.path, descriptor) != file:
+    if not file.version.is_same(FileVersion.of(os.fstat(descriptor))):
         raise InputChangedError(
             f"{file.name} was replaced or written to after the request; "
             f"let the writer finish and post the request again"
@@ -210,6 +229,8 @@ def _describe(root: Path, path: str, descriptor: int) -> InputFile:
         inode=status.st_ino,
         size_bytes=status.st_size,
         modified_ns=status.st_mtime_ns,
+        changed_ns=status.st_ctime_ns,
+        n_links=status.st_nlink,
     )
 
 

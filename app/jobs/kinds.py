@@ -91,7 +91,7 @@ TRAINING: Final = TrainingKind(
     process="training",
     agent="trainer",
     less_text="train on less text",
-    less_memory="train on a part of the corpus",
+    less_memory="train on a part of the corpus, or break up text that goes on without a space",
     when_lost=(
         "post the request again. A version it had published is in /tokenizers and can be promoted"
     ),

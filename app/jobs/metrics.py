@@ -26,17 +26,26 @@ _UNFINISHED: Final = 100
 
 
 class JobCollector(Collector):
-    """Collects `tokenizer_train_jobs_total{status}` and `tokenizer_train_progress_ratio`, and for
-    encoding jobs `tokenizer_encode_jobs_total{status}` and `tokenizer_encode_progress_ratio`."""
+    """Collects `tokenizer_train_jobs_total{status}` and `tokenizer_train_progress_ratio`, for
+    encoding jobs `tokenizer_encode_jobs_total{status}` and `tokenizer_encode_progress_ratio`, and
+    `tokenizer_job_database_away`."""
 
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now; none while the database is unreachable."""
+        """The metrics now; while the database is unusable only that it is."""
+        away = GaugeMetricFamily(
+            "tokenizer_job_database_away", "1 while the job database cannot be used."
+        )
+        jobs: list[Job] | None
         try:
             jobs = self._jobs.latest(limit=JOBS_KEPT + _UNFINISHED)
         except JobDatabaseError:
+            jobs = None
+        away.add_metric([], jobs is None)
+        yield away
+        if jobs is None:
             return
         for name, kind in KINDS.items():
             yield from _metrics(name, kind.process, [job for job in jobs if job.kind == name])

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 PUBLISH: Final = b"publish\n"
 """The server writes this to the child's standard input when the child may publish."""
 
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
+
 _LOCK_POLL_SECONDS: Final = 0.05
 _MAX_EVENT_BYTES: Final = 1 << 20
 _SECRETS: Final = ("TOKENIZER_ADMIN_KEYS", "TOKENIZER_READ_KEYS", "TOKENIZER_JOBS_DATABASE")
@@ -262,6 +265,26 @@ def resident_bytes_of_tree(pid: int) -> int:
         with contextlib.suppress(psutil.Error):
             total += member.memory_info().rss
     return total
+
+
+def available_memory_bytes() -> int:
+    """The memory of this machine, or less if a control group (a container) allows less."""
+    limits = [psutil.virtual_memory().total]
+    with contextlib.suppress(OSError):  # no such file: not Linux
+        for line in _OWN_GROUPS.read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2
+                root, name = _GROUPS, "memory.max"
+            elif "memory" in controllers.split(","):
+                root, name = _GROUPS / "memory", "memory.limit_in_bytes"
+            else:
+                continue
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):  # a limit holds for all groups below
+                with contextlib.suppress(OSError, ValueError):  # no such file; "max"
+                    if folder.is_relative_to(root):
+                        limits.append(int((folder / name).read_text("ascii")))
+    return min(limits)
 
 
 def _environment(scratch: Path) -> dict[str, str]:

@@ -25,7 +25,7 @@ from app.http.problem import (
     problem_response,
 )
 from app.jobs import errors as jobs
-from app.jobs.database import JobDatabaseError
+from app.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from app.serving import errors as serving
 from tokenizer_core import errors as core
 
@@ -212,6 +212,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "shows it.",
     ),
     JobDatabaseError: _problem_of_job_database,
+    JobDatabaseUnusableError: Row(503, "{error.remedy}"),
     # Corpora
     jobs.CorpusNotFoundError: Row(404, "No corpus has this id; see GET /corpora."),
     jobs.CorpusExistsError: Row(

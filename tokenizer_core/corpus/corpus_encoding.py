@@ -16,7 +16,8 @@ from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_documents
-from tokenizer_core.errors import CorpusError, TokenFilesPlanError
+from tokenizer_core.documents.corpus_files import unchanged_files
+from tokenizer_core.errors import CorpusChangedError, TokenFilesPlanError
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position
@@ -64,6 +65,7 @@ def encode_corpus(
 
     Raises:
         CorpusError: a file cannot be read in its format.
+        CorpusChangedError: a file was changed, replaced or removed during the call.
         PreTokenTooLongError: a document has 16 Mi characters without a safe cut.
         TokenFilesError: the folder exists already, or the files have no text.
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
@@ -141,7 +143,7 @@ class _Files:
         encoded = encode_batches(
             encoder, batches, workers=self._workers, in_processes=not has_threads
         )
-        with closing(encoded):
+        with unchanged_files(self._files), closing(encoded):
             try:
                 for batch in encoded:
                     reached = batch.position
@@ -155,6 +157,6 @@ class _Files:
         for file in self._files[n_read:]:
             with open_documents(file, **asdict(self._format)) as reader:
                 deque(reader, maxlen=0)
-        raise CorpusError(
+        raise CorpusChangedError(
             "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
         ) from None

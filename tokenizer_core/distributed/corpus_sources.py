@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
+from tokenizer_core.documents.corpus_files import changed_error
 from tokenizer_core.documents.remote_files import RemoteFile, open_remote_file
-from tokenizer_core.errors import CorpusError, RunError
+from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
 
@@ -111,12 +112,9 @@ class SourceFile:
         else:
             self.on_disk()
 
-    def changed(self) -> CorpusError:
+    def changed(self) -> CorpusChangedError:
         """The error for a file that changed."""
-        return CorpusError(
-            f"the corpus file {self.shown} changed while it was read; take a copy that nobody "
-            f"writes to"
-        )
+        return changed_error(self.shown)
 
     def sha256(self) -> str:
         """The sha256 of the file, in hex.
@@ -178,4 +176,4 @@ class Part:
 
 
 def _version_of(file: CorpusFile) -> str:
-    return SourceFile.version_of(file.modified_ns, file.inode)
+    return SourceFile.version_of(file.version.modified_ns, file.version.inode)

@@ -92,7 +92,9 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
         for chunk in chunks:
             chunk.file.check_unchanged()
     except CorpusError as error:
-        raise CorpusError(_with_names(str(error), chunks, parts)) from None
+        for part in parts:
+            part.source.check()
+        raise type(error)(_with_names(str(error), chunks, parts)) from None
     folder = attempt.scratch / "partitions"
     folder.mkdir()
     partition_bytes = _write_partitions(sorted_entries(counted.counts), state.n_partitions, folder)

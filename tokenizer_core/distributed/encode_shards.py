@@ -33,6 +33,7 @@ from tokenizer_core.documents import (
 )
 from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_core.errors import (
+    CorpusChangedError,
     CorpusError,
     PreTokenTooLongError,
     RunError,
@@ -149,10 +150,12 @@ def encode_shard(
                     writer.append(documents, is_open=is_open)
         source.check()
     except UnicodeDecodeError:
+        source.check()  # a change may be the reason
         _raise_not_utf8(source.path, options, within)
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:
+        source.check()
         # A retry cannot help, as with any error in a file.
         raise CorpusError(f"{source.shown!r} cannot be encoded: {error}") from None
     for name in (IDS_NAME, DOCUMENTS_NAME):
@@ -180,7 +183,7 @@ def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] 
     knows only the document."""
     with open_documents(path, **options, within=within) as reader:
         deque(reader, maxlen=0)
-    raise CorpusError(
+    raise CorpusChangedError(
         "a corpus file was not UTF-8 and has changed since; read a copy that nobody writes to"
     ) from None
 

@@ -1,16 +1,18 @@
 """Find, open and read corpus files, on the disk or at an address in a store.
 
-Every reader of a corpus opens its files with `open_corpus_file`.
+Every reader of a corpus opens its files with `open_corpus_file`. `FileVersion` decides whether a
+local file is still the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO, Final
 
 from tokenizer_core.documents.corpus_addresses import (
@@ -21,14 +23,101 @@ from tokenizer_core.documents.corpus_addresses import (
 from tokenizer_core.documents.remote_files import (
     Identity,
     RemoteFile,
+    StoreReadError,
     find_remote_files,
     open_remote_file,
     remote_file_size,
 )
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusChangedError, CorpusError
 
 BLOCK_BYTES: Final = 1 << 18
 """Bytes per read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """What the system knows about a local file: another file, or a changed one, differs."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    modified_ns: int
+    changed_ns: int | None
+    """The time of the last change of text or status, which no program can set; None: unknown."""
+
+    n_links: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileVersion:
+        """The version in the result of `stat`."""
+        return cls(
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_nlink,
+        )
+
+    @classmethod
+    def at(cls, path: str) -> FileVersion | None:
+        """The version of the file at a path now; None if there is none or it cannot be seen."""
+        try:
+            return cls.of(os.stat(path))  # noqa: PTH116 - a corpus path is a str
+        except (OSError, ValueError):
+            return None
+
+    def is_same(self, later: FileVersion | None) -> bool:
+        """Whether the same file, unchanged, had the version `later` afterwards."""
+        if later is None or _text_of(self) != _text_of(later):
+            return False
+        # A further name (a hard link), or one less (a file that was replaced and is still open),
+        # sets `changed_ns` and leaves the text.
+        is_renamed = self.n_links != later.n_links
+        return (
+            is_renamed
+            or None in (self.changed_ns, later.changed_ns)
+            or (self.changed_ns == later.changed_ns)
+        )
+
+
+def _text_of(version: FileVersion) -> tuple[int, ...]:
+    return version.device, version.inode, version.size_bytes, version.modified_ns
+
+
+@contextlib.contextmanager
+def unchanged_files(paths: Iterable[str]) -> Iterator[None]:
+    """Check that no local file changes in the block, which reads them.
+
+    Raises:
+        CorpusChangedError: after the block, and in place of a ValueError from it: a file was
+            changed, replaced or removed. Addresses are not checked; their readers do that.
+    """
+    versions = {path: FileVersion.at(path) for path in paths if not is_address(path)}
+
+    def changed() -> CorpusChangedError | None:
+        for path, version in versions.items():
+            if version is not None and not version.is_same(FileVersion.at(path)):
+                return changed_error(path)
+        return None
+
+    try:
+        yield
+    except CorpusChangedError:
+        raise
+    except ValueError as error:  # a CorpusError or a UnicodeDecodeError may come from the change
+        if (found := changed()) is not None:
+            raise found from error
+        raise
+    if (found := changed()) is not None:
+        raise found
+
+
+def changed_error(name: str) -> CorpusChangedError:
+    """The error for a file that changed."""
+    return CorpusChangedError(
+        f"the corpus file {name!r} changed while it was read; read a copy that nobody writes to"
+    )
 
 
 class CorpusFileBytes:
@@ -39,11 +128,13 @@ class CorpusFileBytes:
     """
 
     def __init__(self, name: str, file: IO[bytes] | RemoteFile, *, hash_source: bool) -> None:
-        self.name, self.file = name, file
-        self._identify: Callable[[], Identity] = (
-            file.identity if isinstance(file, RemoteFile) else partial(_identity, file)
-        )
-        self.identity = self._identify()
+        self.name, self.file, self._path = name, file, name
+        self.identity: Identity
+        if isinstance(file, RemoteFile):
+            self.identity = file.identity()
+        else:
+            self._version = _version(file)
+            self.identity = self._version.size_bytes, str(self._version.modified_ns)
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
         self._stop = self.size_bytes
@@ -75,7 +166,8 @@ class CorpusFileBytes:
         """All bytes in order, in blocks; advances `position_bytes`.
 
         Raises:
-            CorpusError: the file cannot be read, or has grown.
+            CorpusError: the file cannot be read.
+            CorpusChangedError: it has grown.
         """
         while block := self._read(self._block_bytes()):
             self.position_bytes += len(block)
@@ -99,12 +191,41 @@ class CorpusFileBytes:
         """Compute `sha256`, once everything is read, and check that the file did not change.
 
         Raises:
-            CorpusError: it changed.
+            CorpusChangedError: it changed.
         """
-        if self.position_bytes != self._stop or self._identify() != self.identity:
+        if self.position_bytes != self._stop or self.is_changed():
             raise self._changed()
         if self._digest is not None:
             self.sha256 = self._digest.hexdigest()
+
+    def is_changed(self) -> bool:
+        """Whether the file was changed, replaced or removed since it was opened.
+
+        Raises:
+            CorpusError: its store does not respond.
+        """
+        if isinstance(self.file, RemoteFile):
+            return self.file.identity() != self.identity
+        now = _version(self.file)
+        return not (self._version.is_same(now) and now.is_same(FileVersion.at(self._path)))
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Close the file after the block, which reads it to its end, and call `finish`.
+
+        Raises:
+            CorpusChangedError: it changed; also in place of another error in its content.
+        """
+        with self.file:
+            try:
+                yield
+            except (CorpusChangedError, StoreReadError):
+                raise
+            except CorpusError as error:
+                if self.is_changed():
+                    raise self._changed() from error
+                raise
+            self.finish()
 
     def _block_bytes(self) -> int:
         if self._stop == self.size_bytes:
@@ -117,16 +238,12 @@ class CorpusFileBytes:
         except OSError as error:
             raise CorpusError(f"the corpus file {self.name!r} cannot be read: {error}") from error
 
-    def _changed(self) -> CorpusError:
-        return CorpusError(
-            f"the corpus file {self.name!r} changed while it was read; read a copy that nobody "
-            f"writes to"
-        )
+    def _changed(self) -> CorpusChangedError:
+        return changed_error(self.name)
 
 
-def _identity(file: IO[bytes]) -> Identity:
-    status = os.fstat(file.fileno())
-    return status.st_size, str(status.st_mtime_ns)
+def _version(file: IO[bytes]) -> FileVersion:
+    return FileVersion.of(os.fstat(file.fileno()))
 
 
 def open_corpus_file(

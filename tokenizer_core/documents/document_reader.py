@@ -237,7 +237,7 @@ def read_documents(
 def _read(
     source: CorpusFileBytes, format_name: str, options: _Options
 ) -> Generator[DocumentPiece, None, None]:
-    with source.file:
+    with source.reading():
         if format_name == "parquet":
             yield from read_parquet_rows(
                 source, options.field, options.max_expansion, options.max_piece_chars
@@ -257,7 +257,6 @@ def _read(
             else:
                 texts = decode_blocks(blocks, source.name)
                 yield from split_plain_text(texts, options.separator, options.max_piece_chars)
-        source.finish()
 
 
 def _read_utf8(
@@ -268,10 +267,9 @@ def _read_utf8(
             yield Utf8Piece(text.encode(), is_last)
         return
     separator = options.separator.encode() if options.separator else None
-    with source.file:
+    with source.reading():
         blocks = _open_blocks(source, format_name, options)
         yield from split_utf8_text(blocks, separator, options.max_piece_chars)
-        source.finish()
 
 
 def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:

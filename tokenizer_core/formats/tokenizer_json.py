@@ -31,6 +31,7 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_pre_tokenizer,
 )
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.special_tokens import SpecialTokenMatcher
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -268,18 +269,30 @@ def _check_two_passes(first: Sequence[str], second: Sequence[str]) -> None:
     this library takes the leftmost of all. The results differ only where one token of each kind
     can overlap in a text.
     """
-    for one in first:
-        for other in second:
-            if one in other or other in one or _can_overlap(one, other) or _can_overlap(other, one):
-                raise FormatError(
-                    f"tokenizer.json: the added tokens {one!r:.60} (normalized: false) and "
-                    f"{other!r:.60} (normalized: true) can overlap in a text, which cannot be read "
-                    f"exactly; give both the same `normalized`"
-                )
+    if not (first and second):
+        return
+    in_first, in_second = SpecialTokenMatcher(first), SpecialTokenMatcher(second)
+    for contents, matcher in ((first, in_second), (second, in_first)):
+        for content in contents:
+            if not _overlaps_any(content, matcher):
+                continue
+            other = next(
+                one
+                for one in matcher.contents
+                if _overlaps_any(content, SpecialTokenMatcher([one]))
+            )
+            one, other = (content, other) if matcher is in_second else (other, content)
+            raise FormatError(
+                f"tokenizer.json: the added tokens {one!r:.60} (normalized: false) and "
+                f"{other!r:.60} (normalized: true) can overlap in a text, which cannot be read "
+                f"exactly; give both the same `normalized`"
+            )
 
 
-def _can_overlap(left: str, right: str) -> bool:
-    return any(left.endswith(right[:size]) for size in range(1, min(len(left), len(right))))
+def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
+    """Whether `content` contains one of the matcher's strings or ends with the beginning of one."""
+    pairs, _, end = matcher.split_settled(content)
+    return bool(pairs) or end < len(content)
 
 
 def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[int]:

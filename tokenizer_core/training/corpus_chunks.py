@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tokenizer_core.documents.corpus_files import open_corpus_file
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.documents.corpus_files import FileVersion, changed_error, open_corpus_file
+from tokenizer_core.errors import CorpusChangedError, CorpusError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import find_safe_cut
 
@@ -50,10 +50,12 @@ class CorpusFile:
     """A regular file and its status at the start of the run; a later difference is an error."""
 
     path: str
-    size_bytes: int
-    modified_ns: int
-    inode: int
-    device: int
+    version: FileVersion
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+        return self.version.size_bytes
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str]) -> CorpusFile:
@@ -63,38 +65,37 @@ class CorpusFile:
             CorpusError: the file does not exist, cannot be read, or is not a regular file.
         """
         with open_corpus_file(path).file as file:
-            return cls._from_status(os.fspath(path), os.fstat(file.fileno()))
-
-    @classmethod
-    def _from_status(cls, path: str, status: os.stat_result) -> CorpusFile:
-        return cls(path, status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+            return cls(os.fspath(path), FileVersion.of(os.fstat(file.fileno())))
 
     def open(self) -> int:
         """Return a descriptor of the file, which must be unchanged.
 
         Raises:
-            CorpusError: the file changed or can no longer be opened.
+            CorpusChangedError: the file was changed, replaced or removed.
+            CorpusError: it can no longer be opened.
         """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise self.changed() from None
         except OSError as error:
             raise CorpusError(
                 f"the corpus file {self.path} cannot be read any more: {error}"
             ) from error
-        if CorpusFile._from_status(self.path, os.fstat(descriptor)) != self:
+        if not self.version.is_same(FileVersion.of(os.fstat(descriptor))):
             os.close(descriptor)
             raise self.changed()
         return descriptor
 
     def check_unchanged(self) -> None:
-        """Raise CorpusError if the file changed since `examine`."""
+        """Raise CorpusChangedError if the file changed since `examine`."""
         os.close(self.open())
 
     def read(self, descriptor: int, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end` of the open file.
 
         Raises:
-            CorpusError: the file is shorter.
+            CorpusChangedError: the file is shorter.
         """
         parts: list[bytes] = []
         while start < end:
@@ -105,12 +106,9 @@ class CorpusFile:
             start += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def changed(self) -> CorpusError:
+    def changed(self) -> CorpusChangedError:
         """The error for a file that changed."""
-        return CorpusError(
-            f"the corpus file {self.path} changed while it was read; train on a copy that nobody "
-            f"writes to"
-        )
+        return changed_error(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class Chunk:
         """Read the bytes of the chunk.
 
         Raises:
-            CorpusError: the file changed.
+            CorpusChangedError: the file changed.
         """
         with self.opened() as descriptor:
             return self.file.read(descriptor, self.start, self.end)
@@ -135,7 +133,7 @@ class Chunk:
         """Open the whole file; yields its descriptor.
 
         Raises:
-            CorpusError: the file changed.
+            CorpusChangedError: the file changed.
         """
         descriptor = self.file.open()
         try:
@@ -177,7 +175,7 @@ class ChunkPlanner:
         """Yield the chunks of `file` in order; after the last one, `sha256` contains its hash.
 
         Raises:
-            CorpusError: the file changed during planning.
+            CorpusChangedError: the file changed during planning.
         """
         digest = hashlib.sha256()
         descriptor = file.open()
@@ -195,7 +193,7 @@ class ChunkPlanner:
         """Yield the chunks of a part of a file, in order; hashes nothing.
 
         Raises:
-            CorpusError: the file changed during planning.
+            CorpusChangedError: the file changed during planning.
         """
         with part.opened() as descriptor:
 

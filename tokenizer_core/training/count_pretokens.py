@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
@@ -126,8 +127,9 @@ def count_pretokens(
       text and a few bytes per pre-token. The Python engine reads it from disk.
 
     Raises:
-        CorpusError: a file is missing, not a regular file, not UTF-8 (names file and byte offset),
-            or changed during the run; or all files are empty.
+        CorpusError: a file is missing, not a regular file, or not UTF-8 (names file and byte
+            offset); or all files are empty.
+        CorpusChangedError: a file was changed, replaced or removed during the run.
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the requested engine is not installed.
         ValueError: `max_memory_bytes` is too small.
@@ -161,17 +163,16 @@ def count_pretokens(
         stop_at_invalid=errors == "strict",
     )
     count = _count_in_threads if native else _count_in_processes
-    counts, n_documents, n_spills = count(
-        files,
-        planner,
-        rules,
-        workers,
-        ceiling,
-        lambda n_done: progress(n_done, n_bytes) if progress is not None else None,
-        while_waiting,
-    )
-    for file in files:
-        file.check_unchanged()
+    with unchanged_files(file.path for file in files):
+        counts, n_documents, n_spills = count(
+            files,
+            planner,
+            rules,
+            workers,
+            ceiling,
+            lambda n_done: progress(n_done, n_bytes) if progress is not None else None,
+            while_waiting,
+        )
     return PretokenCounts(
         counts=counts,
         pattern=pattern,

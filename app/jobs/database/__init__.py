@@ -37,6 +37,16 @@ class JobDatabaseError(JobsError):
         super().__init__(reason)
 
 
+class JobDatabaseUnusableError(JobDatabaseError):
+    """An operator must repair or replace the database; `remedy` says how, in words for clients."""
+
+    code = "job_database_unusable"
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(reason, is_away=True)
+
+
 class JobDatabase(Protocol):
     """One table of jobs. Safe to use from several threads, processes and, if `is_shared`, hosts.
 

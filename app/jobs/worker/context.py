@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.folder import JobFolder
-from app.jobs.input_files import InputFile, reopen_input_file
+from app.jobs.input_files import InputFile, check_unchanged, reopen_input_file
 
 if TYPE_CHECKING:
     from tokenizer_core.training import VocabularyOptions
@@ -97,7 +97,8 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
     """Open descriptors of all input files.
 
     Raises:
-        InputChangedError: a file changed after the job was made.
+        InputChangedError: a file changed after the job was made; also in place of an error in the
+            content of a file that changed.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
@@ -105,7 +106,25 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
             descriptor = reopen_input_file(file)
             stack.callback(os.close, descriptor)
             descriptors.append(descriptor)
-        yield descriptors
+        try:
+            yield descriptors
+        except ValueError:  # CorpusError and UnicodeDecodeError are such
+            check_inputs(files, descriptors)
+            raise
+
+
+def check_inputs(files: Sequence[InputFile], descriptors: Sequence[int]) -> None:
+    """Check that the open input files did not change since the job was made.
+
+    A corpus that was replaced did not change: the job reads the text that it was made for.
+
+    Raises:
+        InputChangedError: a file was written to, or a path of the request names another file now.
+    """
+    for file, descriptor in zip(files, descriptors, strict=True):
+        check_unchanged(file, descriptor)
+        if not file.label:
+            os.close(reopen_input_file(file))
 
 
 def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:

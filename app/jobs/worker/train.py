@@ -8,7 +8,7 @@ from functools import partial
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
 from app.jobs.input_files import InputFile, readable_path
 from app.jobs.worker.cluster import train_on_cluster
-from app.jobs.worker.context import EventPipe, WorkerJob, open_inputs, say, vocabulary_options
+from app.jobs.worker.context import WorkerJob, check_inputs, open_inputs, say, vocabulary_options
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
@@ -27,7 +27,15 @@ def train_and_publish(job: WorkerJob) -> None:
         say(f"the {engine.name} engine trains: {engine.reason}")
         paths = [readable_path(descriptor) for descriptor in descriptors]
         job.names.update((str(path), file.name) for path, file in zip(paths, files, strict=True))
-        report = partial(_report, events)
+        is_read = False
+
+        def report(progress: TrainingProgress) -> None:
+            nonlocal is_read
+            if not is_read and progress.phase != "count":
+                check_inputs(files, descriptors)
+                is_read = True
+            events.report(progress.phase, progress.done, progress.total, progress.message)
+
         if "ray_address" in request:
             result = train_on_cluster(job, files, engine.name, report)
         else:
@@ -59,10 +67,6 @@ def train_and_publish(job: WorkerJob) -> None:
     )
     say(f"published {ref}")
     job.report_published(name=ref.name, version=ref.version, digest=ref.digest)
-
-
-def _report(events: EventPipe, progress: TrainingProgress) -> None:
-    events.report(progress.phase, progress.done, progress.total, progress.message)
 
 
 def _download(job: WorkerJob) -> list[InputFile]:

@@ -347,7 +347,7 @@ def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
     def bring_up() -> None:
         begin.wait()
         try:
-            JobStore.open(tmp_path)
+            JobStore.open(tmp_path).latest()
         except BaseException as error:
             failed.append(error)
 

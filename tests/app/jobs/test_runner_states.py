@@ -236,6 +236,28 @@ def test_the_lower_of_the_operators_and_the_requests_memory_limit_holds(
     run(tmp_path, test, train_memory_bytes=operators)
 
 
+@pytest.mark.parametrize("asked", [None, 1 << 50])
+def test_without_a_setting_three_quarters_of_the_memory_are_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None
+) -> None:
+    monkeypatch.setattr(attempt, "available_memory_bytes", lambda: 16 * MEBIBYTE)
+
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(limits={"memory_bytes": asked})
+        child = await fake.next_child()
+        child.n_resident = 12 * MEBIBYTE
+        await fake.until(job_id, lambda job: job.state == "running")
+        child.n_resident += 1
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", "memory_limit")
+        assert job.error is not None
+        limit = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
+        assert limit in job.error["detail"]
+        assert "break up text that goes on without a space" in job.error["detail"]
+
+    run(tmp_path, test)
+
+
 def test_a_job_within_its_limits_goes_live(tmp_path: Path) -> None:
     async def test(fake: FakeRunner) -> None:
         job_id = fake.add(limits={"seconds": 60, "memory_bytes": MEBIBYTE})

@@ -33,6 +33,7 @@ NAMES = (
     "tokenizer_cache_misses_total",
     "tokenizer_last_swap_timestamp_seconds",
     "tokenizer_store_away",
+    "tokenizer_job_database_away",
     "tokenizer_train_progress_ratio",
     'tokenizer_rejected_total{reason="overloaded"}',
     'tokenizer_rejected_total{reason="queue_full"}',

@@ -11,7 +11,7 @@ import pytest
 
 from app.access import errors as access
 from app.jobs import errors as jobs
-from app.jobs.database import JobDatabaseError
+from app.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from app.rendering.problems import TABLE, Row, problem_of
 from app.serving import errors as serving
 from tokenizer_core import errors as core
@@ -55,6 +55,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (jobs.TokenFilesQuotaError(10, 11), 413, "token_files_quota", None, "more than 10 bytes"),
     (jobs.DiskTooSmallError(10, 11), 507, "disk_full", None, "about 11 bytes, and 10 are free"),
     (JobDatabaseError("secret"), 503, "job_store_unavailable", "5", "at the moment"),
+    (JobDatabaseUnusableError("/secret", "Do {x}."), 503, "job_database_unusable", None, "Do {x}."),
     (JobDatabaseError("secret", is_full=True), 507, "disk_full", None, "No space is left"),
     (
         core.InvalidUtf8Error(7, is_cut=False),

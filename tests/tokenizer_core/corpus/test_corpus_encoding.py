@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tests.tokenizer_core.documents.file_changes import CHANGES, Change
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -23,7 +24,9 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
+    CorpusChangedError,
     CorpusError,
     SpecialTokenForbiddenError,
     TokenFilesError,
@@ -174,6 +177,38 @@ def test_a_document_longer_than_a_batch_is_encoded_in_pieces(
     expected = NARROW.encode_to_numpy(text, allowed_special="none")
     assert np.array_equal(files.document(1), expected)
     assert [files.decode_document(index, NARROW) for index in (0, 2)] == ["a", "b"]
+
+
+@pytest.mark.row(26)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.txt", "corpus.jsonl.gz"])
+def test_a_file_that_changes_between_two_batches_is_an_error(
+    tmp_path: Path, engine: str, change: Change, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 1000)
+    file = write_lines(
+        tmp_path / "corpus", [hashlib.sha256(bytes([n])).hexdigest() * 40 for n in range(40)]
+    )
+    file = file.rename(tmp_path / name)
+    if name.endswith(".gz"):
+        file.write_bytes(gzip.compress(file.read_bytes()))
+    changes = [change]
+
+    def change_once(progress: EncodingProgress) -> None:
+        if changes:
+            changes.pop()(file)
+
+    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
+    with pytest.raises(CorpusChangedError, match="changed while it was read"):
+        encode_corpus(
+            tokenizer,
+            [file],
+            tmp_path / "tokens",
+            plan_token_files(tokenizer),
+            progress=change_once,
+        )
+    assert not changes
 
 
 def test_a_failed_encoding_leaves_nothing(tmp_path: Path) -> None:

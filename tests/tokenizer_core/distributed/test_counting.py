@@ -163,7 +163,7 @@ def test_a_file_that_changes_ends_the_run(corpus, tmp_path, n_bytes):
     def change(phase: str, done: int, total: int) -> None:
         corpus[2].write_bytes(b"x" * n_bytes)
 
-    with pytest.raises(CorpusError, match=r"2\.txt changed while it was read"):
+    with pytest.raises(CorpusError, match=r"2\.txt' changed while it was read"):
         distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, progress=change)
 
 

@@ -101,9 +101,9 @@ def test_a_file_that_has_changed_is_refused(tmp_path, attempt):
     path.write_text("one\n")
     shard = shard_of(path)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(CorpusError, match=r"a.txt changed while it was read"):
+    with pytest.raises(CorpusError, match=r"a.txt' changed while it was read"):
         encode_shard(encoding(), shard, attempt)
-    with pytest.raises(CorpusError, match=r"a.txt changed while it was read"):
+    with pytest.raises(CorpusError, match=r"a.txt' changed while it was read"):
         hash_source(encoding(), shard.source, attempt)
 
 

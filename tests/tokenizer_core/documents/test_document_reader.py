@@ -12,6 +12,7 @@ from tests.tokenizer_core.documents.corpus_writer import (
     render_documents,
     write_corpus,
 )
+from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
 from tests.tokenizer_core.documents.test_document_pieces import join
 from tokenizer_core import Tokenizer, train_bpe
 from tokenizer_core.documents import (
@@ -19,9 +20,10 @@ from tokenizer_core.documents import (
     corpus_files,
     find_corpus_files,
     open_documents,
+    open_utf8_documents,
     read_documents,
 )
-from tokenizer_core.errors import CorpusError
+from tokenizer_core.errors import CorpusChangedError, CorpusError
 
 DOCUMENTS = ["one\r\n", "", "zwei é 🙂", "\ufeff", " three ", "x" * 50]
 
@@ -120,15 +122,31 @@ def test_a_truncated_archive_ends_in_an_error(tmp_path, format_name):
             list(read_documents(path, separator=SEPARATOR))
 
 
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path):
-    for format_name in FORMATS:
-        path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
-        with open_documents(path, separator=SEPARATOR, max_piece_chars=1) as reader:
-            next(reader)
-            with path.open("ab") as file:
-                file.write(b"\n")
-            with pytest.raises(CorpusError, match="changed while it was read"):
-                list(reader)
+@pytest.mark.row(26)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("opener", [open_documents, open_utf8_documents])
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("block_bytes", [64, corpus_files.BLOCK_BYTES])
+def test_a_file_that_changes_between_two_pieces_is_an_error(
+    tmp_path, format_name, opener, change, block_bytes, monkeypatch
+):
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", block_bytes)
+    texts = [f"{number} {hashlib.sha256(bytes([number])).hexdigest()}" for number in range(50)]
+    path = write_corpus(tmp_path / f"corpus.{format_name}", texts, format_name)
+    with opener(path, separator=SEPARATOR) as reader:
+        next(reader)
+        change(path)
+        with pytest.raises(CorpusChangedError, match=r"corpus.* changed while it was read"):
+            list(reader)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_further_name_is_no_change(tmp_path, format_name):
+    path = write_corpus(tmp_path / f"corpus.{format_name}", DOCUMENTS, format_name)
+    with open_documents(path, separator=SEPARATOR) as reader:
+        pieces = [next(reader)]
+        add_name(path)
+        assert join([*pieces, *reader]) == DOCUMENTS
 
 
 def test_leaving_early_closes_the_file(tmp_path):

@@ -8,6 +8,8 @@ import re
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.formats.small_specs import (
@@ -23,6 +25,7 @@ from tokenizer_core.formats import (
     load_tiktoken_ranks,
     load_tokenizer_json,
     save_tokenizer_json,
+    tokenizer_json,
 )
 from tokenizer_core.formats.tokenizer_json import (
     assign_added_ids,
@@ -31,6 +34,7 @@ from tokenizer_core.formats.tokenizer_json import (
 )
 from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]
@@ -389,6 +393,50 @@ def test_tokens_matched_in_two_passes_must_not_overlap():
         parse(table)
     table["added_tokens"] = [added("<a>", 356, True), added("[b]", 357, False)]
     assert len(parse(table).added_tokens) == 2
+
+
+contents = st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4)
+
+
+@given(first=contents, second=contents)
+def test_tokens_of_both_passes_are_refused_exactly_if_they_can_overlap(first, second):
+    def meet(left: str, right: str) -> bool:
+        return right in left or any(left.endswith(right[:size]) for size in range(1, len(right)))
+
+    pairs = [(one, other) for one in first for other in second]
+    if any(meet(one, other) or meet(other, one) for one, other in pairs):
+        with pytest.raises(FormatError, match="can overlap") as raised:
+            tokenizer_json._check_two_passes(sorted(first), sorted(second))
+        named = [
+            (one, other)
+            for one, other in pairs
+            if f"tokens {one!r} (normalized: false) and {other!r} (norm" in str(raised.value)
+        ]
+        assert len(named) == 1
+        assert meet(*named[0]) or meet(*reversed(named[0]))
+    else:
+        tokenizer_json._check_two_passes(sorted(first), sorted(second))
+
+
+def test_many_added_tokens_of_both_kinds_are_each_looked_at_once(monkeypatch):
+    n_looks = 0
+    split_settled = SpecialTokenMatcher.split_settled
+
+    def count(matcher, text):
+        nonlocal n_looks
+        n_looks += 1
+        return split_settled(matcher, text)
+
+    monkeypatch.setattr(SpecialTokenMatcher, "split_settled", count)
+    table = copy.deepcopy(GPT2)
+    n_added = 8_000
+    first_id = len(table["model"]["vocab"])
+    table["added_tokens"] = [
+        added(f"<|added {number}|>", first_id + number, bool(number % 2))
+        for number in range(n_added)
+    ]
+    assert len(parse(table).added_tokens) == n_added
+    assert n_looks == n_added
 
 
 @pytest.mark.shared_data

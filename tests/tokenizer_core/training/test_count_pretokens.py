@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenizer_core.errors import CorpusError, WorkerProcessError
+from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
+from tokenizer_core.errors import CorpusChangedError, CorpusError, WorkerProcessError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import CorpusSource, count_pretokens
 
@@ -84,6 +85,30 @@ def test_a_corpus_that_grows_meanwhile_is_an_error(corpus, use_processes, num_wo
         count_pretokens(
             [corpus], pattern=GPT2, chunk_bytes=2_000, num_workers=num_workers, progress=append
         )
+
+
+@pytest.mark.row(26)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("chunk_bytes", [2_000, 1 << 20], ids=["midway", "at the end"])
+def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes):
+    corpus.write_text("some words " * 1_000)
+    changes = [change]
+
+    def change_once(done: int, total: int) -> None:
+        if changes:
+            changes.pop()(corpus)
+
+    with pytest.raises(CorpusChangedError, match="changed while it was read"):
+        count_pretokens([corpus], pattern=GPT2, chunk_bytes=chunk_bytes, progress=change_once)
+
+
+def test_a_further_name_is_no_change(corpus):
+    corpus.write_text("some words")
+    links = [add_name]
+    counted = count_pretokens(
+        [corpus], pattern=GPT2, progress=lambda done, total: links and links.pop()(corpus)
+    )
+    assert counted.counts == {"some": 1, " words": 1}
 
 
 def test_a_change_after_the_last_chunk_is_an_error(corpus):

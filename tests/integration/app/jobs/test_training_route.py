@@ -149,8 +149,8 @@ def test_a_corpus_written_to_while_it_is_read_fails_the_job(
     with large.open("a") as file:
         file.write("more")
     job = service.wait(job_id)
-    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
-    assert "large.txt changed" in job["error"]["detail"]
+    assert (job["state"], job["error"]["code"]) == ("failed", "corpus_changed"), job
+    assert job["error"]["detail"].startswith("large.txt was replaced or written to")
     assert service.store.names() == ["starter"]
 
 
@@ -267,8 +267,8 @@ def test_an_unusable_job_database_is_503_and_encoding_goes_on(service: Service) 
     database.rename(database.with_suffix(".aside"))
     database.mkdir()
     try:
-        problem(service.client.get("/train"), 503, "job_store_unavailable")
-        problem(service.train({"documents": ["x x"]}), 503, "job_store_unavailable")
+        problem(service.client.get("/train"), 503, "job_database_unusable")
+        problem(service.train({"documents": ["x x"]}), 503, "job_database_unusable")
         assert service.client.post("/encode", json={"text": "a"}).status_code == 200
     finally:
         database.rmdir()
