@@ -26,6 +26,7 @@ from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
 from app.http.fast_path import FastPath, find_fast_routes
 from app.http.middleware import RequestObserver
+from app.ingress import AllowedHosts
 from app.jobs.corpora import CorpusStore
 from app.jobs.database import JobDatabaseError
 from app.jobs.events import JobWatch
@@ -245,6 +246,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         send_seconds=settings.send_seconds,
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
+        hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
         count=service_metrics.count_rejected,
     )
 
