@@ -59,7 +59,7 @@ class AllowedHosts:
         On a loopback address these are the loopback names and addresses. Another address is
         reached under names that the service cannot know, so there every host is allowed.
         """
-        return cls(entries or (LOOPBACK if _is_loopback(listens_on) else (EVERY_HOST,)))
+        return cls(entries or (LOOPBACK if is_loopback(listens_on) else (EVERY_HOST,)))
 
     def _add(self, entry: str) -> None:
         if entry == EVERY_HOST:
@@ -113,6 +113,7 @@ def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     return address
 
 
-def _is_loopback(listens_on: str) -> bool:
+def is_loopback(listens_on: str) -> bool:
+    """Whether only this machine can reach a service that listens on this address."""
     address = _address_of(listens_on)
     return listens_on.lower() == "localhost" if address is None else address.is_loopback

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app.access.auth import AccessKeys, access_keys
+from app.access.auth import AccessKeys, access_keys, weak_keys
 from app.access.limits import BODIES_IN_MEMORY, ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
 from app.http.fast_path import FastPath, find_fast_routes
@@ -125,7 +125,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.from_environment()
     configure_logging(settings.log_level, settings.log_format)
-    for line in unknown_variables():
+    for line in [*unknown_variables(), *weak_keys(settings)]:
         log.warning(line)
     engine = choose_engine(settings.engine)
     _log_engine(engine)
