@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 
-from app.access.auth import AccessKeys, access_keys
+from app.access.auth import AccessKeys, access_keys, weak_keys
 from app.access.limits import ByteBudget, WorkQueue
 from app.http.connections import STATE_KEY, ConnectionGuard
 from app.http.fast_path import FastPath, find_fast_routes
 from app.http.middleware import RequestObserver
+from app.ingress import AllowedHosts
 from app.jobs.corpora import CorpusStore
 from app.jobs.database import JobDatabaseError
 from app.jobs.events import JobWatch
@@ -124,7 +125,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.from_environment()
     configure_logging(settings.log_level, settings.log_format)
-    for line in unknown_variables():
+    for line in [*unknown_variables(), *weak_keys(settings)]:
         log.warning(line)
     engine = choose_engine(settings.engine)
     _log_engine(engine)
@@ -253,6 +254,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         send_seconds=settings.send_seconds,
         stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
         max_drained_bytes=settings.max_body_bytes,
+        hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
         count=service_metrics.count_rejected,
     )
 

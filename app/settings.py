@@ -18,6 +18,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.egress import ListedHost
+from app.ingress import AllowedHosts
 
 PREFIX: Final = "TOKENIZER_"
 _OTHER_VARIABLES: Final = {
@@ -74,6 +75,14 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
+    allowed_hosts: WordList = Field(
+        default=(),
+        description="Hosts under which clients may address the service, separated by commas: "
+        "`name`, `*.name` (every name below it), `.name` (both), an address, a network, or `*` for "
+        "every host; without ports. The health routes answer to every host. Unset: every host, "
+        "but if TOKENIZER_HOST is a loopback address, only `localhost`, `*.localhost` and the "
+        "loopback addresses.",
     )
     artifacts_dir: Path = Field(
         default=Path("artifacts"),
@@ -274,6 +283,14 @@ class Settings(BaseSettings):
             value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
             for entry in value:
                 ListedHost.parse(entry)
+        return value
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_allowed_hosts(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+            AllowedHosts(value)
         return value
 
     @field_validator("jobs_database", mode="after")

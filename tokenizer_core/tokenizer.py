@@ -293,7 +293,7 @@ class Tokenizer:
         of at least 128 kB. Starting these processes for each call takes some tenths of a second,
         so they save time only from some megabytes on.
         """
-        _check_batch(texts)
+        texts = _list_of(texts)
         options = (plain_policy(allowed_special), plain_policy(disallowed_special))
         if not self._engine.has_threads:
             return encode_batch_over_processes(self, texts, options, num_workers)
@@ -315,7 +315,7 @@ class Tokenizer:
 
         `num_threads` as for `encode_to_numpy`.
         """
-        _check_batch(texts)
+        texts = _list_of(texts)
         matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
         if matcher is not None:
             return self._engine.encode_batch_to_numpy(texts, num_threads, matcher)
@@ -472,6 +472,8 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
     return ids
 
 
-def _check_batch(texts: Sequence[str]) -> None:
+def _list_of(texts: Sequence[str]) -> list[str]:
+    """A list that no other thread can change while its texts are checked and encoded."""
     if isinstance(texts, str) or not hasattr(texts, "__getitem__"):
         raise TypeError("texts must be a list of strings")
+    return list(texts)

@@ -12,11 +12,12 @@ import hmac
 import secrets
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fastapi import Request
 
 from app.access.errors import AdminKeyRequiredError, KeyRequiredError
+from app.ingress import is_loopback
 from app.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from app.settings import Settings
+
+
+LEAST_KEY_CHARS: Final = 8
+"""A service that other machines can reach refuses shorter keys."""
+
+SAFE_KEY_CHARS: Final = 16
+"""Every service warns about shorter keys."""
+
+_KEY_REMEDY: Final = "set a secret of your own, for instance the output of `openssl rand -hex 32`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +57,9 @@ def access_keys(settings: Settings) -> AccessKeys:
     """The keys of `settings`; without an admin key, generates one and prints it once to stderr.
 
     Raises:
-        SettingsError: no admin key is set and `require_admin_key` requires one.
+        SettingsError: the keys are refused; see `check_keys`.
     """
-    check_admin_keys(settings)
+    check_keys(settings)
     admin = [key.get_secret_value() for key in settings.admin_keys]
     if not admin:
         admin = [secrets.token_urlsafe(32)]
@@ -61,14 +71,41 @@ def access_keys(settings: Settings) -> AccessKeys:
     return AccessKeys.of(admin, [key.get_secret_value() for key in settings.read_keys])
 
 
-def check_admin_keys(settings: Settings) -> None:
-    """Raise SettingsError if no admin key is set and `require_admin_key` requires one."""
+def check_keys(settings: Settings) -> None:
+    """Refuse keys that do not protect the service.
+
+    Raises:
+        SettingsError: no admin key is set and `require_admin_key` requires one, or a key is too
+            short for a service that other machines can reach.
+    """
     if settings.require_admin_key and not settings.admin_keys:
         raise SettingsError(
-            "TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty: set "
-            "TOKENIZER_ADMIN_KEYS to a secret of your own, for instance the output of "
-            "`openssl rand -hex 32`"
+            f"TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty; {_KEY_REMEDY}"
         )
+    short = _variables_with_short_keys(settings, LEAST_KEY_CHARS)
+    if short and not is_loopback(settings.host):
+        raise SettingsError(
+            f"a key in {short[0]} has fewer than {LEAST_KEY_CHARS} characters, and other machines "
+            f"can reach the service (TOKENIZER_HOST is no loopback address); {_KEY_REMEDY}"
+        )
+
+
+def weak_keys(settings: Settings) -> list[str]:
+    """One line for each variable with a key that can be guessed; it does not show the key."""
+    return [
+        f"a key in {variable} has fewer than {SAFE_KEY_CHARS} characters and can be guessed; "
+        f"{_KEY_REMEDY}"
+        for variable in _variables_with_short_keys(settings, SAFE_KEY_CHARS)
+    ]
+
+
+def _variables_with_short_keys(settings: Settings, n_chars: int) -> list[str]:
+    """The variables with a key of fewer than `n_chars` characters."""
+    variables = {
+        "TOKENIZER_ADMIN_KEYS": settings.admin_keys,
+        "TOKENIZER_READ_KEYS": settings.read_keys,
+    }
+    return [name for name, keys in variables.items() if any(len(key) < n_chars for key in keys)]
 
 
 async def require_read(request: Request) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from app.access.auth import check_admin_keys
+from app.access.auth import check_keys
 from app.commands.command_line import CommandError
 from app.http.connections import raise_open_files
 from app.http.protocol import GuardedHttpProtocol
@@ -137,7 +137,7 @@ def _check_settings(settings: Settings) -> None:
     A store that is unreachable is no error here: the processes keep trying.
     """
     try:
-        check_admin_keys(settings)
+        check_keys(settings)
         if settings.store is not None and "://" in settings.store:
             open_object_storage(settings.store, probe=False)
     except (SettingsError, StorageError) as error:

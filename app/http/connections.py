@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from app.http.problem import Problem
+from app.ingress import EVERY_HOST, AllowedHosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,7 @@ class ConnectionGuard:
         send_seconds: float = 60.0,
         stall_seconds: float = 300.0,
         max_drained_bytes: int = 1 << 20,
+        hosts: AllowedHosts | None = None,
         count: Callable[[str], None] = lambda code: None,
     ) -> None:
         self.max_connections = max_connections or derive_max_connections()
@@ -68,6 +70,7 @@ class ConnectionGuard:
         self.send_seconds = send_seconds
         self.stall_seconds = stall_seconds
         self.max_drained_bytes = max_drained_bytes
+        self.hosts = AllowedHosts([EVERY_HOST]) if hosts is None else hosts
         self._count = count
         self._admitted: set[Waiting] = set()
         self._reserve: dict[Waiting, None] = {}  # in order of arrival

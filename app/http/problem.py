@@ -49,6 +49,7 @@ TITLES: Final = {
     413: "Content too large",
     415: "Unsupported media type",
     416: "Range not satisfiable",
+    421: "Misdirected request",
     422: "Unprocessable content",
     429: "Too many requests",
     431: "Headers too large",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         ASGISendEvent,
     )
 
+    from app.ingress import AllowedHosts
+
 MAX_HEADER_BYTES: Final = 32 * 1024
 """Limit of the request line and headers together, and of the input between two pieces of a body."""
 
@@ -44,6 +46,8 @@ AFTER_EOF_SECONDS: Final = 1.0
 client that only sends no more cannot be told from one that is gone."""
 
 _RESET_POLL_SECONDS: Final = 0.05
+
+_SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 _HOST: Final = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]+)(?::[0-9]{0,5})?", re.ASCII
@@ -262,7 +266,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         n_received, self._bytes_without_news = self._bytes_without_news, 0
         self._cancel_head_timer()
         check_size(self.url, self.headers, n_received)
-        check_framing(self.headers, self.parser.get_http_version())
+        host = check_framing(self.headers, self.parser.get_http_version())
+        check_source(self.url, self.parser.get_method(), self.headers, host, self._guard.hosts)
         if not self._guard.is_admitted(self):
             self._guard.admit(self)
         is_admitted = self._guard.is_admitted(self)
@@ -375,8 +380,12 @@ def check_size(url: bytes, headers: list[tuple[bytes, bytes]], n_received: int) 
         raise _headers_too_large()
 
 
-def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
-    """Raise Problem 400 or 501 unless the request's host and end are unambiguous."""
+def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> bytes | None:
+    """The Host header; None for HTTP/1.0 without one.
+
+    Raises:
+        Problem: 400 or 501, unless the request's host and end are unambiguous.
+    """
     hosts: list[bytes] = []
     codings: list[bytes] = []
     for name, value in headers:
@@ -396,6 +405,52 @@ def check_framing(headers: list[tuple[bytes, bytes]], version: str) -> None:
             "transfer_coding_unsupported",
             "The only Transfer-Encoding taken is `chunked`, once.",
         )
+    return hosts[0] if hosts else None
+
+
+def check_source(
+    url: bytes,
+    method: bytes,
+    headers: list[tuple[bytes, bytes]],
+    host: bytes | None,
+    allowed: AllowedHosts,
+) -> None:
+    """Raise Problem 421 or 403 for a request that a page of another site may have sent.
+
+    Both the Host header and the host in an absolute target must be allowed. The health routes are
+    exempt from the 421: probes address them by any name, and they reveal nothing.
+    """
+    named = [] if host is None else [host]
+    if not url.startswith((b"/", b"*")):
+        named.append(_authority(url))
+    for name in named:
+        if not allowed.allows(name) and url.partition(b"?")[0] not in HEALTH_PATHS:
+            raise Problem(
+                421,
+                "host_not_allowed",
+                "The request names no host under which this service may be addressed; the "
+                "operator can add the host to TOKENIZER_ALLOWED_HOSTS.",
+            )
+    # The header's value is one of four words, and pages cannot set it.
+    if (b"sec-fetch-site", b"cross-site") in headers and method not in _SAFE_METHODS:
+        raise Problem(
+            403,
+            "cross_site_request",
+            "A page of another site sent this request (Sec-Fetch-Site: cross-site). Send it from "
+            "the site of the service, or from a program that is no browser.",
+        )
+
+
+def _authority(url: bytes) -> bytes:
+    """The host, with its port, of a target in absolute form.
+
+    Raises:
+        Problem: 400, the target is not in absolute form or has no valid host.
+    """
+    authority = re.split(rb"[/?#]", url.partition(b"://")[2], maxsplit=1)[0]
+    if not _HOST.fullmatch(authority):
+        raise Problem(400, "host_invalid", "The target is neither a path nor a URL with a host.")
+    return authority
 
 
 def _malformed() -> Problem:

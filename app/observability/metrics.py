@@ -55,6 +55,8 @@ REJECT_REASONS: Final = {
     "bad_http": "bad_http",
     "host_invalid": "bad_http",
     "transfer_coding_unsupported": "bad_http",
+    "host_not_allowed": "host_not_allowed",
+    "cross_site_request": "cross_site_request",
 }
 """Code of a problem -> label of `tokenizer_rejected_total`: requests refused before any work."""
 

@@ -54,8 +54,9 @@ async function showAddress(isFirst) {
   let view = {};
   try {
     view = await readFragment(location.hash);
-  } catch {
-    announce("This link is damaged; ask for a new one.", "bad");
+  } catch (error) {
+    const isTooLong = error instanceof RangeError;
+    announce(isTooLong ? error.message : "This link is damaged; ask for a new one.", "bad");
   }
   if (isFirst && view.text === undefined) view.text = byId("text").value || FIRST_TEXT;
   await encodeView.restore(view);

@@ -5,9 +5,22 @@
 
 const PLAIN_CHARACTERS = 300;
 const MOST_CHARACTERS = 32_000;
+const MOST_BYTES = 1_000_000; // of the text; a link of 10 kB could otherwise unpack to 10 MB
 
-async function throughStream(bytes, stream) {
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+/** Pipe `bytes` through a compression stream. Throws RangeError if it returns over `most` bytes. */
+async function throughStream(bytes, stream, most = Infinity) {
+  const reader = new Blob([bytes]).stream().pipeThrough(stream).getReader();
+  const parts = [];
+  let nBytes = 0;
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    nBytes += next.value.length;
+    if (nBytes > most) {
+      await reader.cancel();
+      throw new RangeError("The text of this link is longer than 1 MB; ask for it as a file.");
+    }
+    parts.push(next.value);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
 function toBase64Url(bytes) {
@@ -30,24 +43,32 @@ export async function makeFragment(view) {
   for (const [name, value] of Object.entries(view)) {
     if (!value) continue;
     if (name === "text" && value.length > PLAIN_CHARACTERS) {
-      const packed = await throughStream(new TextEncoder().encode(value), new CompressionStream("deflate-raw"));
+      const bytes = new TextEncoder().encode(value);
+      if (bytes.length > MOST_BYTES) throw tooLong();
+      const packed = await throughStream(bytes, new CompressionStream("deflate-raw"));
       fields.set("packed", toBase64Url(packed));
     } else {
       fields.set(name, value);
     }
   }
   const fragment = fields.toString();
-  if (fragment.length > MOST_CHARACTERS) {
-    throw new RangeError("This text is too long for a link; shorten it, or send it as a file.");
-  }
+  if (fragment.length > MOST_CHARACTERS) throw tooLong();
   return fragment;
 }
 
-/** Parse the view of a fragment; {} if it has none. Throws on a damaged fragment. */
+const tooLong = () => new RangeError("This text is too long for a link; shorten it, or send it as a file.");
+
+/**
+ * Parse the view of a fragment; {} if it has none. Throws RangeError if its text is too long, and
+ * another error if it is damaged.
+ */
 export async function readFragment(fragment) {
   const view = Object.fromEntries(new URLSearchParams(fragment.replace(/^#/, "")));
   if (view.packed) {
-    const bytes = await throughStream(fromBase64Url(view.packed), new DecompressionStream("deflate-raw"));
+    // No link of this page is longer. Browsers unpack all they get, however little is read of it.
+    if (view.packed.length > MOST_CHARACTERS) throw new RangeError("This link is too long; ask for a file.");
+    const packed = fromBase64Url(view.packed);
+    const bytes = await throughStream(packed, new DecompressionStream("deflate-raw"), MOST_BYTES);
     view.text = new TextDecoder().decode(bytes);
   }
   return view;

@@ -15,7 +15,7 @@ class RawRequest:
     ) -> None:
         self.socket = socket.create_connection((host, port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        lines = [f"{method} {target} HTTP/1.1", "Host: test", "Transfer-Encoding: chunked"]
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked"]
         self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
         self._received = b""
         self.status = 0

@@ -17,6 +17,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "HOST": ("0.0.0.0", "0.0.0.0"),
         "PORT": ("9000", 9000),
+        "ALLOWED_HOSTS": ("a.org, *.b.org,", ("a.org", "*.b.org")),
         "ARTIFACTS_DIR": ("/data", Path("/data")),
         "CORPUS_ROOTS": ("a:/b", (Path("a"), Path("/b"))),
         "REQUIRE_ADMIN_KEY": ("1", True),
@@ -116,6 +117,7 @@ def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.Monkey
         ("MAX_BODY_BYTES", "1"),
         ("THREADS", "many"),
         ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
+        ("ALLOWED_HOSTS", "a.org,b.org:8000"),
         ("REQUIRE_ADMIN_KEY", "perhaps"),
     ],
 )

@@ -28,8 +28,9 @@ from app.http.bodies import (
 from app.http.headers import header_of
 from app.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
 from app.http.problem import Problem, request_id_of
-from app.http.protocol import GuardedHttpProtocol, check_framing, check_size
+from app.http.protocol import GuardedHttpProtocol, check_framing, check_size, check_source
 from app.http.responses import requested_span
+from app.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
 from app.observability.tracing import Tracing
 from app.rendering.preconditions import not_modified, require_match
 
@@ -48,11 +49,14 @@ def request_headers(data: bytes) -> None:
         lambda: require_acceptable(request, "application/json"),
         lambda: choose_ids_form(accept),
         lambda: wants_bytes(accept),
-        lambda: check_framing(request.scope["headers"], "1.1"),
         lambda: check_size(b"/", request.scope["headers"], len(data)),
     ]
     for look in looks:
         _answer_or_problem(look)
+    host = _answer_or_problem(lambda: check_framing(request.scope["headers"], "1.1"))
+    if host is not None and AllowedHosts(LOOPBACK).allows(host):
+        name = (urlsplit(f"//{host.decode()}").hostname or "").removesuffix(".")
+        assert re.fullmatch(r"(.*\.)?localhost", name) or _is_loopback(name)
     form = _answer_or_problem(lambda: ids_form_of(kind))
     assert form is None or ids_form_of(form.media_type) == form
     accepts(request, "application/json", by_name=True)
@@ -63,6 +67,11 @@ def request_headers(data: bytes) -> None:
     _check_preconditions(request)
     span = _answer_or_problem(lambda: requested_span(request, len(data), f'"{DIGEST}"'))
     assert span is None or 0 <= span[0] < span[1] <= len(data) or span == (0, len(data))
+
+
+def _is_loopback(name: str) -> bool:
+    address = ipaddress.ip_address(name)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _check_preconditions(request: Request) -> None:
@@ -163,7 +172,9 @@ class _Heads:
 
     def on_headers_complete(self) -> None:
         version = self._parser.get_http_version()
-        check_framing(self._headers, version)
+        host = check_framing(self._headers, version)
+        method = self._parser.get_method()
+        check_source(self._url, method, self._headers, host, AllowedHosts([EVERY_HOST]))
         path = httptools.parse_url(self._url).path
         path.decode("ascii")
         self.found.append((path, version, self._headers))

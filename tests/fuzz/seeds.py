@@ -167,11 +167,14 @@ def _of_heads() -> dict[str, list[bytes]]:
             b'Range: bytes=3-\nIf-Range: "%b"\n'
             % DIGEST.encode()
             + b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
+            b"Host: a.LOCALHOST.:80",
+            b"Host: [::ffff:127.0.0.1]:80",
         ],
         "trace_headers": [trace],
         "http_connection": [
             b"\x05" + head + b"Content-Length: 3\r\n\r\nabc" + b"GET / HTTP/1.0\r\n\r\n",
             b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
+            b"\x04GET http://a.example:80/b HTTP/1.1\r\nHost: a.example\r\n\r\n",
             b"\x09" + head + b"Expect: 100-continue\r\nConnection: close, upgrade\r\n\r\n",
         ],
         "corpus_address": [

@@ -105,5 +105,5 @@ def exchange(port: int, *pieces: bytes) -> Answer:
         return read_answer(connection)
 
 
-def head(line: str, *headers: str, host: str = "Host: test") -> bytes:
+def head(line: str, *headers: str, host: str = "Host: localhost") -> bytes:
     return "\r\n".join([line, *([host] if host else []), *headers, "", ""]).encode("latin-1")

@@ -214,6 +214,44 @@ def test_threads_share_it(tokenizer):
         assert all(result == expected for result in pool.map(work, range(4)))
 
 
+class Changing:
+    """Changes a list when it is read, as another thread may, and is no id."""
+
+    def __init__(self, ids, rest):
+        self.ids, self.rest = ids, rest
+
+    def __index__(self):
+        self.ids[:] = self.rest
+        raise TypeError
+
+
+@pytest.mark.parametrize("rest", [[], [97], ["a"], [97, True]])
+def test_a_list_that_another_thread_changes_gives_its_text_or_names_an_id(tokenizer, rest):
+    ids = [97, 98]
+    ids[1] = Changing(ids, rest)
+    try:
+        text = tokenizer.decode(ids)
+    except UnknownTokenIdError as error:
+        assert (error.index, rest) in [(1, rest), (0, ["a"])]  # noqa: PT017 - either is right
+    else:
+        assert text == tokenizer.decode(rest)
+
+
+@pytest.mark.parametrize("method", ["encode_batch", "encode_batch_to_numpy"])
+def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
+    texts = ["the cat", "x"]
+
+    class Emptying(list):
+        def __iter__(self):
+            texts.clear()
+            return super().__iter__()
+
+    expected = getattr(tokenizer, method)(list(texts), allowed_special=[])
+    found = getattr(tokenizer, method)(texts, allowed_special=Emptying())
+    assert texts == []
+    assert [list(part) for part in found] == [list(part) for part in expected]
+
+
 @pytest.mark.parametrize(
     ("vocab", "merges", "specials", "message"),
     [

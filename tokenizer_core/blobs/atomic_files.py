@@ -91,11 +91,19 @@ def read_file_in(folder: int, name: str, *, max_bytes: int) -> bytes:
     return _read_whole(descriptor, name, max_bytes)
 
 
+def require_regular(descriptor: int, shown: str) -> None:
+    """Close `descriptor` and raise FormatError, which names `shown`, if it is no regular file."""
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise FormatError(f"{shown} is {kind}; give the path of a file")
+
+
 def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
+    require_regular(descriptor, shown)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{shown} is not a regular file; give the path of a file")
         if status.st_size <= max_bytes:
             data = file.read(status.st_size + 1)
             if len(data) != status.st_size:

@@ -257,6 +257,11 @@ class NativeEngine(BaseEngine):
         listed = ids if type(ids) is list else list(ids)
         try:
             return self._encoder.decode_list(listed, as_text)
+        except _native.UnknownIdError:
+            # Another thread may have changed the caller's list since; the index needs a copy.
+            listed = list(listed)
+        try:
+            return self._encoder.decode_list(listed, as_text)
         except _native.UnknownIdError as error:
             index: int = error.args[0]
         if type(listed[index]) is int:

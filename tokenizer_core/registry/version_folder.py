@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizer_core.blobs.atomic_files import read_file_in
@@ -141,6 +142,8 @@ def writing(what: str) -> Iterator[None]:
 def storage_error(what: str, error: OSError) -> ArtifactStorageError:
     """The store's error for an error of the operating system."""
     reason = os.strerror(error.errno) if error.errno else str(error)
+    if isinstance(error.filename, str):  # a file of a version: which one
+        reason = f"{Path(error.filename).name!a:.60}: {reason}"
     remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return ArtifactStorageError(
         error.errno or errno.EIO, f"cannot {what}: {reason}{remedy}. Nothing has changed."

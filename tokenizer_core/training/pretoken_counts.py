@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tokenizer_core.blobs import open_stored
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
@@ -256,11 +255,9 @@ def _local(name: str) -> Iterator[str]:
 
 def _open_regular(path: str) -> IO[bytes]:
     # O_NONBLOCK: opening a FIFO without a writer must not block.
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise FormatError(f"{path!r:.200} is not a regular file; give the path of a file")
-    return file
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    require_regular(descriptor, f"{path!r:.200}")
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenCounts:

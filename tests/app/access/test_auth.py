@@ -225,3 +225,27 @@ def test_an_admin_key_can_be_required(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="TOKENIZER_ADMIN_KEYS"):
         create_app(bare)
     assert access_keys(settings.model_copy(update={"require_admin_key": True})).admin
+
+
+@pytest.mark.parametrize("field", ["admin_keys", "read_keys"])
+def test_a_short_key_is_refused_where_other_machines_reach_the_service(
+    settings: Settings, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    def keys_of(host: str, key: str) -> Settings:
+        return settings.model_copy(
+            update={"admin_keys": (SecretStr("x" * 16),), "host": host, field: (SecretStr(key),)}
+        )
+
+    with pytest.raises(SettingsError, match=rf"TOKENIZER_{field.upper()}.*rand -hex 32") as raised:
+        create_app(keys_of("0.0.0.0", "s3cret!"))
+    assert "s3cret" not in str(raised.value)
+    for host, key in (("127.0.0.1", "k"), ("0.0.0.0", "s3cret!!"), ("::1", "s3cret!!s3cret!")):
+        caplog.clear()
+        create_app(keys_of(host, key))
+        [line] = [line for line in caplog.messages if "can be guessed" in line]
+        assert f"TOKENIZER_{field.upper()}" in line
+        assert "openssl rand -hex 32" in line
+        assert "s3cret" not in line
+    caplog.clear()
+    create_app(keys_of("0.0.0.0", "s3cret!!" * 2))
+    assert "can be guessed" not in caplog.text

@@ -23,7 +23,8 @@ def must_not_run(*arguments: object, **options: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("environment", "reason"),
     [
-        ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty: set"),
+        ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
+        ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
         ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
         ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
         ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),

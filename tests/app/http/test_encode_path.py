@@ -63,7 +63,7 @@ def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str],
             protocol = GuardedHttpProtocol(config, ServerState(), dict(state))
             wire = Wire()
             protocol.connection_made(wire)
-            head = b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            head = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
             for _ in range(2):  # the first one fills caches
                 wire.sent = b""

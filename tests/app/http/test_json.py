@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http import json as json_bodies
-from app.http.json import MAX_VALUES, parse_strict_json
+from app.http.json import MAX_CONTAINERS, MAX_VALUES, parse_strict_json
 from app.http.problem import Problem
 
 scalars = (
@@ -186,7 +186,18 @@ def test_a_text_may_hold_any_number_of_quotes_and_brackets(
 
 def test_a_body_may_hold_a_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_bodies, "MAX_VALUES", 2000)
+    monkeypatch.setattr(json_bodies, "MAX_CONTAINERS", 2000)
     for item in ("", [], {}):
         items = [item] * 1999
         assert parse_strict_json(json.dumps(items).encode()) == items
         assert outcome(json.dumps([item] * 2000).encode()) == (413, "batch_too_large")
+    monkeypatch.setattr(json_bodies, "MAX_CONTAINERS", 1500)
+    for item, status in (("", "value"), ([], 413), ({}, 413)):
+        assert outcome(json.dumps([item] * 1501).encode())[0] == status
+
+
+@pytest.mark.row(6)
+def test_small_arrays_are_refused_before_each_costs_python_code() -> None:
+    assert 2 * MAX_CONTAINERS < MAX_VALUES
+    body = json.dumps({"tokens": [[97]] * MAX_CONTAINERS}).encode()
+    assert outcome(body) == (413, "batch_too_large")

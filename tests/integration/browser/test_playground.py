@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,31 @@ def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> No
     assert [url for url in sent if "text=" in url or "packed=" in url] == []
     page.type("#text", "x")
     expect(page).not_to_have_url(re.compile("#"))  # the message would be outdated
+
+
+def packed_link(text: bytes) -> str:
+    """The fragment of a link with a compressed text, as the page writes it."""
+    compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    packed = compressor.compress(text) + compressor.flush()
+    return f"#packed={base64.urlsafe_b64encode(packed).decode().rstrip('=')}"
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "notice"),
+    [(1_000_001, "longer than 1 MB"), (20_000_000, "longer than 1 MB"), (60_000_000, "too long")],
+)
+def test_a_link_that_unpacks_to_too_much_is_refused(
+    open_page: Open, n_bytes: int, notice: str
+) -> None:
+    page = open_page(packed_link(b"a" * n_bytes))
+    expect(page.locator("#notices")).to_contain_text(notice)
+    assert len(page.input_value("#text")) < 1000  # the sample text
+
+
+def test_a_link_may_hold_a_megabyte(open_page: Open) -> None:
+    page = open_page(packed_link(b"ab " * 333_333))
+    expect(page.locator("#text-figures")).to_contain_text("999,999 bytes")
+    expect(page.locator("#notices")).to_be_empty()
 
 
 @pytest.mark.slow

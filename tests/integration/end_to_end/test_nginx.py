@@ -324,6 +324,23 @@ def test_a_host_reaches_the_service_in_every_form(nginx: Nginx) -> None:
     assert exchange(nginx.port, head("GET /livez HTTP/1.0", host="")).status == 200
 
 
+def test_the_service_decides_which_names_it_serves(nginx: Nginx, tmp_path: Path) -> None:
+    def ask(nginx: Nginx, host: str) -> Answer:
+        return exchange(nginx.port, head("GET /info HTTP/1.1", CLOSE, host=f"Host: {host}"))
+
+    assert ask(nginx, "localhost:8443").status == 200
+    answer = ask(nginx, "tokens.example")
+    assert (answer.status, answer.problem()["code"]) == (421, "host_not_allowed")
+    artifacts = tmp_path / "artifacts"
+    publish_bytes(artifacts, "starter")
+    with (
+        serve(artifacts, allowed_hosts="tokens.example") as server,
+        proxy(tmp_path, server.port) as named,
+    ):
+        assert ask(named, "tokens.example:8443").status == 200
+        assert ask(named, "evil.example").status == 421
+
+
 def test_a_service_that_is_not_there_is_a_problem_too(tmp_path: Path) -> None:
     with proxy(tmp_path, free_port()) as nginx:
         answer = exchange(nginx.port, head("GET /livez HTTP/1.1", CLOSE))

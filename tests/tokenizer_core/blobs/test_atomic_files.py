@@ -25,9 +25,11 @@ def test_the_cap_is_inclusive(tmp_path):
 
 def test_only_regular_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", "/dev/zero", tmp_path):
-        with pytest.raises((FormatError, IsADirectoryError)):
+    for path in (tmp_path / "fifo", "/dev/zero"):
+        with pytest.raises(FormatError, match="not a regular file"):
             read_whole_file(path, max_bytes=100)
+    with pytest.raises(FormatError, match=f"{tmp_path.name}' is a folder; give the path of a file"):
+        read_whole_file(tmp_path, max_bytes=100)
     with pytest.raises(FileNotFoundError):
         read_whole_file(tmp_path / "missing", max_bytes=100)
 

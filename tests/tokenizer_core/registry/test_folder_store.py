@@ -1,6 +1,7 @@
 """The store in a folder: complete, verified, immutable versions; the pointer; refused damage."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -425,8 +426,26 @@ def test_a_missing_file_and_a_fifo_are_refused(store):
         with pytest.raises(ArtifactCorruptError, match="not a regular file"):
             store.open(ref)
         path.unlink()
+        path.mkdir()
+        with pytest.raises(ArtifactCorruptError, match=f"{name} is a folder"):
+            store.open(ref)
+        path.rmdir()
         path.write_bytes(data)
     store.open(ref)
+
+
+def test_an_unreadable_file_is_named(store, monkeypatch):
+    ref = store.publish(A, name="t")
+    open_anything = os.open
+
+    def refuse(path, *arguments, **options):
+        if path == "merges.pkl":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_anything(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
+        store.open(ref)
 
 
 def test_a_damaged_newest_version_is_an_error_without_fallback(store):

@@ -221,6 +221,8 @@ def test_on_the_disk_are_all_entries_in_order_and_any_file_is_pruned_alike(tmp_p
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FormatError, match="not a regular file"):
         PretokenCounts.load(tmp_path / "pipe", on_disk=True)
+    with pytest.raises(FormatError, match="is a folder; give the path of a file"):
+        PretokenCounts.load(tmp_path, on_disk=True)
     (tmp_path / "other").write_text("some text")
     with pytest.raises(FormatError, match="not a file of pre-token counts"):
         PretokenCounts.load(tmp_path / "other", on_disk=True)
