@@ -4,8 +4,9 @@ Every use opens its own connection (0.1 ms), does one short transaction and clos
 fork, thread or `kill -9` can damage shared state.
 
 The database uses `journal_mode=DELETE` because SQLite before 3.51.3 can corrupt a database in WAL
-mode when two connections checkpoint at once. It uses `synchronous=FULL` because an acknowledged row
-must be on the disk.
+mode when two connections checkpoint at once. It uses `synchronous=EXTRA` because an acknowledged
+row must be on the disk: FULL does not sync the removal of the journal, and a journal that comes
+back after a power cut undoes the last transaction.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from app.jobs.database import JobDatabaseError, Rows, Run, migrations
+from tokenizer_core.blobs.atomic_files import make_folder
 
 DATABASE_NAME: Final = "jobs.sqlite3"
 """The name of the file in the artifacts folder."""
@@ -47,7 +49,7 @@ class SqliteDatabase:
     is_shared = False
 
     def __post_init__(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         with self._connection(mode="rwc") as connection:
             # The file's header stores this mode, while each connection must set `synchronous`.
             connection.execute("PRAGMA journal_mode=DELETE")
@@ -104,7 +106,7 @@ class SqliteDatabase:
             try:
                 connection.row_factory = sqlite3.Row
                 connection.create_function("unix_now", 0, _unix_now)
-                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("PRAGMA synchronous=EXTRA")
                 yield connection
             finally:
                 connection.close()
