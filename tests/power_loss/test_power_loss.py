@@ -35,16 +35,15 @@ pytestmark = pytest.mark.skipif(not has_strace(), reason="no strace that may tra
 
 QUICK = ["registry", "corpora", "checkpoints, raw", "token files of a job"]
 
-CHECKED = ["registry", "storage", "corpora", "checkpoints, raw", "jobs", "id of a folder"]
-
-HARMLESS = {
-    # The next writer makes `.staging` again, and nothing in it is read.
-    "* after .staging",
-    # `create` and `publish` found that the name is taken, and wrote nothing that is kept.
-    "a after a removal",
-    "32 hex digits",
+HARMLESS: dict[str, set[str]] = {
+    "registry": {"tokenizers after .staging"},  # the next writer makes it again
+    # As above; and the file of a `create` that found the name taken.
+    "storage": {"storage after .staging", "32 hex digits"},
+    "corpora": set(),
+    "checkpoints, raw": set(),
+    "id of a folder": set(),
 }
-"""The syncs that may be missing, as `_show` shows them."""
+"""The syncs of a scenario that may be missing, as `_show` shows them. SQLite's are its own."""
 
 
 def recorded(name: str, folder: Path) -> tuple[History, list[object]]:
@@ -111,7 +110,7 @@ def test_some_of_the_states_that_a_power_loss_leaves(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", HARMLESS)
 def test_without_any_one_of_the_syncs_something_is_lost(name, tmp_path):
     history, states = recorded(name, tmp_path)
     scenario, missed = SCENARIOS[name](), []
@@ -121,8 +120,7 @@ def test_without_any_one_of_the_syncs_something_is_lost(name, tmp_path):
             crashed = crash_states(without, first=index, unseen=scenario.unseen)
             if next(damages(scenario, crashed, states, tmp_path), None) is None:
                 missed.append(_show(history, index))
-    print("MISSED", sorted(set(missed)))
-    assert set(missed) <= HARMLESS
+    assert set(missed) == HARMLESS[name]
 
 
 def _show(history: History, index: int) -> str:
